@@ -1,0 +1,61 @@
+# make demo: the main job on this machine, small; make test: every test. Both set up .venv first, once.
+PYTHON ?= python3
+# installed before the rest, so that no package pulls another build in; set TORCH= to keep one that is there already
+TORCH ?= torch==2.13.0
+RANKS ?= 2
+PORT ?= 29500
+PYTEST ?=
+
+# without a GPU, say so to DeepSpeed: it would warn of the missing one in every process
+ifeq ($(shell command -v nvidia-smi || command -v rocm-smi),)
+export DS_ACCELERATOR ?= cpu
+endif
+
+BIN := .venv/bin
+DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(PORT) --module
+
+.PHONY: help setup demo demo-long test check clean
+
+help:
+	@echo "make setup      .venv with everything the project needs"
+	@echo "make demo       pre-train, fine-tune, evaluate and export a small SEED encoder (10 minutes on two cores)"
+	@echo "make demo-long  the learning curves of docs/results.md (up to two hours); goes on where it was stopped"
+	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the instant ones"
+	@echo "make check      lint, format, types, direction of imports"
+	@echo "make clean      remove what the demo and the tests made; .venv stays"
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "deepsiam needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -d .venv || $(PYTHON) -m venv .venv \
+		|| { rm -rf .venv; echo "$(PYTHON) has no venv module: install it (Debian: apt install python3-venv)" >&2; exit 2; }
+	@echo "setting up .venv (some minutes, once)"
+	@$(BIN)/pip install --quiet --upgrade pip
+	@$(BIN)/pip install --quiet $(TORCH)
+	@$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m data_prep docstrings --out data/demo
+	$(DEEPSPEED) trainer.pretrain recipes/demo_seed.yaml --resume
+	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
+	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
+	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --bm25 \
+		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed --out runs/demo/results.json
+	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
+	$(BIN)/python -m trainer.report runs/demo
+
+test: setup
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_imports.py
+
+clean:
+	rm -rf data/demo runs/demo runs/demo_long .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find data_prep models trainer tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

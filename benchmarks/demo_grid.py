@@ -1,0 +1,49 @@
+"""The small grid from which the demo's fine-tuning settings were chosen, the same for both starts.
+
+    python -m benchmarks.demo_grid          (after make demo; some 20 minutes on two cores; goes on where it stopped)
+
+Every setting is fine-tuned from random and from pre-trained weights with the demo's pairs and steps and judged by
+MRR@10 on the development split, whose packages are in neither training nor test. The best of each start stands in
+recipes/demo_siamese*.yaml; a test compares them with the output committed here, demo_grid.json.
+"""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from data_prep.collection import Collection
+from trainer.evaluate import evaluate_run
+from trainer.trained import load
+
+RATES = (3e-4, 1e-3)
+SIMILARITIES = (("dot", 1.0), ("cosine", 0.1), ("cosine", 0.05))
+RECIPES = {"random": "recipes/demo_siamese_random.yaml", "seed": "recipes/demo_siamese.yaml"}
+OUTPUT = Path(__file__).with_suffix(".json")
+
+
+def main() -> None:
+    collection = Collection.open(Path("data/demo/collection"))
+    rows = []
+    for start, lr, (similarity, temperature) in itertools.product(RECIPES, RATES, SIMILARITIES):
+        setting = {"optimizer.lr": lr, "method.similarity": similarity, "method.temperature": temperature}
+        run = Path("runs/demo_grid") / f"{start}-{lr:g}-{similarity}-{temperature:g}"
+        finetune(RECIPES[start], run, setting)
+        means = evaluate_run(load(run), collection, "dev").means
+        rows.append({"start": start, **setting, **means})
+        print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    chosen = {start: max((row for row in rows if row["start"] == start), key=lambda r: r["mrr@10"]) for start in RECIPES}
+    OUTPUT.write_text(json.dumps({"split": "dev", "chosen": chosen, "grid": rows}, indent=1) + "\n")
+    print(f"wrote {OUTPUT}; put the chosen settings into the recipes")
+
+
+def finetune(recipe: str, run: Path, setting: dict[str, object]) -> None:
+    """One fine-tuning by the launcher, as the demo's; nothing to do where it is finished."""
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2", "--module"]
+    overrides = [f"{key}={value}" for key, value in {"run": run, **setting}.items()]
+    subprocess.run([*launcher, "trainer.finetune", recipe, "--resume", *overrides], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What every source of text shares: normal form, the prose and English filters, sentences, exact duplicates."""
+
+import re
+import unicodedata
+
+import blingfire
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The blank-separated words of a constant."""
+    return frozenset(text.split())
+
+
+# The commonest English words that carry no topic. A third or more of running English is made of them, and
+# hardly any of another language, of code, or of a table is; so counting them is a language filter and a
+# prose filter at once, with no model to download.
+FUNCTION_WORDS = word_set(
+    """a about after all also an and any are as at be because been before being between both but by can could
+    did do does each either for from had has have he her his how i if in into is it its may might more most
+    must no nor not of on one only or other our over she should since so some such than that the their them
+    then there these they this those through to under until up used was we were what when where whether which
+    while who will with within without would you your"""
+)
+MIN_FUNCTION_SHARE = 0.1  # of the words of a document; English documentation has 0.2 to 0.5
+MIN_WORD_SHARE = 0.6  # of the blank-separated pieces of a paragraph that must be plain words
+MAX_SYMBOL_SHARE = 0.08  # of the characters of a paragraph that may be symbols of code or mathematics
+
+_CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+_WORD = re.compile(r"[\"'(\[]*(?:[A-Za-z]{2,}|[aAI])(?:['’/-][A-Za-z]+)*[\])\"'.,;:!?]*")
+_SYMBOL = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~+`]")
+_NO_SENTENCE_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|resp|approx|Eqs?|Figs?|Refs?|Secs?|No|pp?)\.$")
+
+
+def normalise(text: str) -> str:
+    """Unicode NFC; control and invisible characters become blanks, line breaks stay."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
+    text = text.encode("utf-8", "ignore").decode()  # lone surrogates, which no file could hold
+    return unicodedata.normalize("NFC", _CONTROL.sub(" ", text))
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whether a paragraph reads as sentences rather than code, a formula, a list of names or a heading."""
+    pieces = paragraph.split()
+    words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
+    if len(pieces) < 3 or words < MIN_WORD_SHARE * len(pieces):
+        return False
+    if len(_SYMBOL.findall(paragraph)) > MAX_SYMBOL_SHARE * len(paragraph):
+        return False
+    return function_words(paragraph) > 0 or (words == len(pieces) and paragraph.endswith("."))
+
+
+def function_words(text: str) -> int:
+    """How many of the words of a text are English function words."""
+    return sum(map(FUNCTION_WORDS.__contains__, re.findall(r"[a-z]+", text.lower())))
+
+
+def is_english(text: str) -> bool:
+    """Whether enough of a text's words are English function words."""
+    words = re.findall(r"[^\W\d_]+", text)
+    return bool(words) and function_words(text) >= MIN_FUNCTION_SHARE * len(words)
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Splits a paragraph of one line with blingfire, and joins again what it split after `e.g.` and the like."""
+    result: list[str] = []
+    for sentence in blingfire.text_to_sentences(paragraph).split("\n"):
+        if result and _NO_SENTENCE_END.search(result[-1]):
+            result[-1] += " " + sentence
+        elif sentence.strip():
+            result.append(sentence.strip())
+    return result
+
+
+def fold(text: str) -> str:
+    """What two texts share that differ only in case and spacing."""
+    return " ".join(text.casefold().split())

@@ -1,0 +1,11 @@
+"""The one record that every source of text yields."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text as an ordered run of segments: sentences, or the utterances of a dialogue."""
+
+    id: str
+    segments: tuple[str, ...]

@@ -1,0 +1,19 @@
+"""The one exception for whatever the user can put right, and how an entry point ends on it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InputError(Exception):
+    """Bad input. The message is one line: what is wrong, where (file, line or key), what to do."""
+
+
+@contextmanager
+def exit_on_input_error(prefix: str) -> Iterator[None]:
+    """Ends the process with exit code 2 and one line on stderr, `PREFIX: message`, on an InputError."""
+    try:
+        yield
+    except InputError as error:
+        print(f"{prefix}: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,72 @@
+"""Files that are either whole or not there: temporary name, fsync, os.replace."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from data_prep.errors import InputError
+
+PARTIAL = ".partial"  # the ending of every temporary name
+
+
+@contextmanager
+def os_errors_as_input_errors(path: Path, action: str) -> Iterator[None]:
+    """Turns what the operating system refuses (disk full, no permission, not there) into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot {action}: {error.strerror or error}") from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yields a binary file that takes the name `path` only when the block has ended well and is on disk.
+
+    Raises:
+        InputError: the operating system refused; neither `path` nor a temporary file is left behind.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    with os_errors_as_input_errors(path, "write"):
+        try:
+            with open(partial, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in `directory` as durable as the files they name."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: Path) -> None:
+    """Creates `directory` and its parents; InputError where that cannot be done or one of them is a file."""
+    with os_errors_as_input_errors(directory, "create this folder"):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file; InputError where it cannot be read."""
+    with os_errors_as_input_errors(path, "read"):
+        return path.read_bytes()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex; InputError where it cannot be read."""
+    digest = hashlib.sha256()
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

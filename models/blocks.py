@@ -1,0 +1,92 @@
+"""Packing sentences into blocks of at most `max_tokens`, and padding blocks into a rectangle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from models.task import Document, Vocabulary
+
+Packing = Literal["complete", "complete_doc"]
+
+
+def pack(documents: Iterable[Document], max_tokens: int, packing: Packing, vocabulary: Vocabulary) -> list[np.ndarray]:
+    """Pack whole sentences, in order, into blocks `[CLS] s1 [SEP] s2 [SEP] ...`.
+
+    `complete` lets a block run on into the next document, `complete_doc` starts a new block there (fairseq's
+    names, which the SEED authors' code uses). Empty sentences are dropped. A sentence too long for any block
+    is cut into pieces of max_tokens - 2; the authors' code makes an oversize block of it. The last block, and
+    under `complete_doc` each document's last, is kept however short: a document of one token is a block.
+
+    Args:
+        documents: token ids without special tokens.
+        max_tokens: the longest block, special tokens included; at least 3.
+        packing: `complete` or `complete_doc`.
+        vocabulary: gives [CLS] and [SEP].
+
+    Returns:
+        One int64 array of ids a block.
+    """
+    streams: Iterable[Iterable[np.ndarray]] = documents
+    if packing == "complete":
+        streams = [(sentence for document in documents for sentence in document)]
+    return [
+        _block(sentences, vocabulary)
+        for stream in streams
+        for sentences in _fill(_pieces(stream, max_tokens - 2), max_tokens - 1)
+    ]
+
+
+def _pieces(sentences: Iterable[np.ndarray], longest: int) -> Iterator[np.ndarray]:
+    """The sentences, those over `longest` tokens cut up; nothing for an empty one."""
+    for sentence in sentences:
+        for start in range(0, len(sentence), longest):
+            yield sentence[start : start + longest]
+
+
+def _fill(sentences: Iterable[np.ndarray], room: int) -> Iterator[list[np.ndarray]]:
+    """Greedy groups of consecutive sentences whose tokens and [SEP]s fit `room`."""
+    group: list[np.ndarray] = []
+    used = 0
+    for sentence in sentences:
+        if group and used + len(sentence) + 1 > room:
+            yield group
+            group, used = [], 0
+        group.append(sentence)
+        used += len(sentence) + 1
+    if group:
+        yield group
+
+
+def _block(sentences: list[np.ndarray], vocabulary: Vocabulary) -> np.ndarray:
+    sep = np.array([vocabulary.sep])
+    parts = [np.array([vocabulary.cls])]
+    for sentence in sentences:
+        parts += [sentence, sep]
+    return np.concatenate(parts, dtype=np.int64)
+
+
+def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
+    """Right-pad rows of ids to the longest, rounded up to a multiple of 8 but not above `max_tokens`.
+
+    Matrix units want multiples of 8, and few widths mean few kernel shapes; padding always to `max_tokens`
+    would compute on nothing where all rows are short.
+
+    Returns:
+        ids int64 [B, T] and attention_mask bool [B, T], true where there is a token.
+    """
+    longest = max(len(row) for row in rows)
+    width = min(-(-longest // 8) * 8, max_tokens)
+    ids = np.full((len(rows), width), fill, dtype=np.int64)
+    for row, padded in zip(rows, ids, strict=True):
+        padded[: len(row)] = row
+    lengths = np.array([len(row) for row in rows])
+    return ids, np.arange(width) < lengths[:, None]
+
+
+def pad_flat(parts: Sequence[np.ndarray], size: int, fill: int) -> np.ndarray:
+    """The parts one after another, int64, filled up to [size]."""
+    flat = np.concatenate(parts)
+    return np.pad(flat, (0, size - len(flat)), constant_values=fill)

@@ -1,0 +1,139 @@
+"""Any Hugging Face encoder as the trunk: building it from a recipe's keys, running it, pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+Pooling = Literal["cls", "mean"]
+
+
+def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
+    """A randomly initialised encoder without pooler, in fp32, with SDPA attention.
+
+    Args:
+        config: `model_type` (bert, roberta, ...) and any keys of that type's Hugging Face configuration. The
+            caller sets `vocab_size` and `pad_token_id` from the tokenizer.
+
+    Raises:
+        ValueError: an unknown key or type (naming the nearest valid one), or a value that Hugging Face refuses.
+    """
+    settings = dict(config)
+    model_type = settings.pop("model_type", None)
+    config_class = CONFIG_MAPPING[_known("model_type", model_type, CONFIG_MAPPING)]
+    if config_class not in MODEL_MAPPING:
+        raise ValueError(f"model_type {model_type!r} has no plain encoder")
+    model_class: Any = MODEL_MAPPING[config_class]
+    valid = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+    for key in settings:
+        _known(f"{model_type} configuration key", key, valid)
+    has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    options = {"add_pooling_layer": False} if has_pooler else {}
+    try:
+        resolved = AutoConfig.for_model(model_type, **settings)
+        return AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
+    except (StrictDataclassError, KeyError, AssertionError) as error:  # a wrong type, activation, pad_token_id
+        raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
+
+
+def _known(what: str, name: Any, valid: Iterable[str]) -> str:
+    """`name` if it is valid, else a ValueError naming the nearest valid one."""
+    if name in (names := sorted(valid)):
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0)
+    raise ValueError(f"unknown {what} {name!r}; nearest valid: {near[0]!r}")
+
+
+def max_positions(trunk: PreTrainedModel) -> int:
+    """The longest input, in tokens, that the trunk has positions for.
+
+    RoBERTa and its kin number positions from padding_idx + 1, so their table is longer than their longest input.
+    """
+    embeddings = getattr(trunk, "embeddings", None)
+    padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    return trunk.config.max_position_embeddings - (0 if padding_idx is None else padding_idx + 1)
+
+
+def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
+    """The trunk's token embeddings [V, H]. To be asked for inside forward: there ZeRO-3 gathers it."""
+    weight = trunk.get_input_embeddings().weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def check_pretrainable(trunk: PreTrainedModel) -> None:
+    """Pre-training heads copy the trunk's shape from BERT's configuration keys and share its embedding.
+
+    Raises:
+        ValueError: a key is missing, or the embedding is not as wide as the hidden states.
+    """
+    config = trunk.config
+    keys = ["hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "hidden_dropout_prob"]
+    keys += ["attention_probs_dropout_prob", "layer_norm_eps", "initializer_range", "max_position_embeddings"]
+    if missing := [key for key in keys if not hasattr(config, key)]:
+        raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
+    width = trunk.get_input_embeddings().embedding_dim
+    if width != config.hidden_size:
+        raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")
+
+
+def encode(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """The trunk's last hidden states.
+
+    Args:
+        trunk: as `build_trunk` makes it.
+        input_ids: int64 [B, T].
+        attention_mask: bool [B, T], true where there is a token.
+
+    Returns:
+        [B, T, H] in the trunk's dtype.
+    """
+    if trunk.config.model_type == "bert":
+        # BERT takes a ready [B, 1, 1, T] mask; a [B, T] one it tests with .all(), which waits for the GPU.
+        attention_mask = attention_mask[:, None, None, :]
+    return trunk(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
+    """One vector a sequence.
+
+    Args:
+        hidden: [B, T, H].
+        attention_mask: bool [B, T].
+        mode: `cls` takes position 0 as it is; `mean` averages the positions with a token, in fp32.
+
+    Returns:
+        [B, H], at least fp32.
+    """
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    if mode == "cls":
+        return hidden[:, 0].to(dtype)
+    weights = attention_mask.to(dtype)
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)
+
+
+def select(hidden: Tensor, positions: Tensor) -> Tensor:
+    """The rows of hidden [B, T, H] at flat positions int64 [N]: [N, H]."""
+    return hidden.flatten(0, 1).index_select(0, positions)
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, std: float) -> None:
+    """BERT's initialisation: matrices N(0, std), biases 0, LayerNorms the identity."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            part.weight.normal_(0.0, std)
+            part.bias.zero_()
+        elif isinstance(part, nn.Embedding):
+            part.weight.normal_(0.0, std)

@@ -1,0 +1,166 @@
+"""SEED's weak decoder (Lu et al., 2021, section 3.2): few layers, a short attention window, the [CLS] state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+from models.encoder import initialise
+from models.local_attention import local_attention
+
+Window = int | Literal["all"]
+Variant = Literal["paper", "released"]
+
+
+class WeakDecoder(nn.Module):
+    """Predicts token t + 1 at slot t from the unmasked tokens t - k + 1 .. t and the encoder's [CLS] state h_0.
+
+    paper: h_0 itself, projected by nothing, stands in slot 0 in place of the [CLS] token's embedding; it gets
+    position 0, the embedding LayerNorm and dropout like any slot, and in every layer every slot attends to
+    slot 0. Post-LayerNorm layers: "the rest is the same with the encoder".
+
+    released: slot 0 holds the [CLS] token's embedding, seen by all in the same way; h_0 enters every layer by a
+    cross-attention to this one key. Pre-LayerNorm layers and a final LayerNorm.
+    """
+
+    def __init__(
+        self, config: PreTrainedConfig, max_tokens: int, layers: int, window: Window, variant: Variant
+    ) -> None:
+        """Heads, widths, dropouts and initialisation are those of the trunk's `config`."""
+        super().__init__()
+        released = variant == "released"
+        self.released = released
+        self.positions = nn.Embedding(max_tokens, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layers = nn.ModuleList(
+            ReleasedLayer(config, window) if released else PaperLayer(config, window) for _ in range(layers)
+        )
+        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if released else nn.Identity()
+        initialise(self, config.initializer_range)
+
+    def forward(self, cls: Tensor, ids: Tensor, embedding: Tensor) -> Tensor:
+        """States that predict the next token.
+
+        Args:
+            cls: h_0 of the masked input, [B, H].
+            ids: the unmasked input, int64 [B, T].
+            embedding: the encoder's token embeddings, [V, H].
+
+        Returns:
+            [B, T, H]; slot t is to be multiplied with `embedding` to predict token t + 1.
+        """
+        cls = cls[:, None]  # [B, 1, H]
+        slots = F.embedding(ids, embedding)
+        if not self.released:
+            slots = torch.cat([cls, slots[:, 1:]], dim=1)
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device))
+        x = self.dropout(self.norm(slots + positions))
+        for layer in self.layers:
+            x = layer(x, cls)
+        return self.final_norm(x)
+
+
+class PaperLayer(nn.Module):
+    """A post-LayerNorm Transformer layer with local self-attention."""
+
+    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
+        """Shapes from the trunk's configuration."""
+        super().__init__()
+        self.attention = LocalSelfAttention(config, window)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, cls: Tensor) -> Tensor:
+        """[B, T, H] -> [B, T, H]; `cls` is already slot 0 of x."""
+        x = self.attention_norm(x + self.dropout(self.attention(x)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class ReleasedLayer(nn.Module):
+    """A pre-LayerNorm Transformer layer with local self-attention and a cross-attention to h_0."""
+
+    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
+        """Shapes from the trunk's configuration."""
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = LocalSelfAttention(config, window)
+        self.cross_attention = ClsAttention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, cls: Tensor) -> Tensor:
+        """[B, T, H] and h_0 [B, 1, H] -> [B, T, H]."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        x = x + self.dropout(self.cross_attention(cls, x.shape[1]))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class LocalSelfAttention(nn.Module):
+    """Multi-head self-attention of slot t to {0} and [t - window + 1 .. t], or to all of [0 .. t]."""
+
+    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
+        """Heads and dropout from the trunk's configuration."""
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.window = window
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, H] -> [B, T, H]."""
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, T, heads, d]
+        dropout = self.dropout if self.training else 0.0
+        if self.window == "all":
+            query, key, value = (y.transpose(1, 2) for y in (query, key, value))
+            context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+            context = context.transpose(1, 2)
+        else:
+            context = local_attention(query, key, value, self.window, dropout)
+        return self.out(context.flatten(2))
+
+
+class ClsAttention(nn.Module):
+    """Cross-attention to the single key h_0.
+
+    The softmax over one key is 1 whatever the query, so the query and key projections of the released code have
+    no effect and a gradient of exactly 0; they are left out. What is left of attending is its dropout, which
+    hides h_0 from a head at a position.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        """Heads and dropout from the trunk's configuration."""
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.dropout = config.attention_probs_dropout_prob
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, cls: Tensor, length: int) -> Tensor:
+        """h_0 [B, 1, H] -> [B, length, H], or [B, 1, H] where no dropout makes the positions differ."""
+        value = self.value(cls)
+        if self.training and self.dropout > 0:
+            weights = F.dropout(value.new_ones(len(cls), length, self.heads, 1), self.dropout)
+            value = (weights * value.unflatten(-1, (self.heads, -1))).flatten(2)
+        return self.out(value)
+
+
+class FeedForward(nn.Sequential):
+    """The trunk's feed-forward block."""
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        """Width and activation from the trunk's configuration."""
+        super().__init__(
+            nn.Linear(config.hidden_size, config.intermediate_size),
+            ACT2FN[config.hidden_act],
+            nn.Linear(config.intermediate_size, config.hidden_size),
+        )

@@ -1,0 +1,19 @@
+"""Fixtures shared by the tests of every room."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of made-up text; read only."""
+    return toy.write_shards(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="session")
+def toy_collection(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenised collection of made-up text, with the shards' tokenizer; read only."""
+    return toy.write_collection(tmp_path_factory.mktemp("collection") / "toy", shards / "tokenizer.json")

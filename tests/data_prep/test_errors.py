@@ -1,0 +1,17 @@
+import pytest
+
+from data_prep.errors import InputError, exit_on_input_error
+
+
+def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
+        raise InputError("a file: bad\nin two lines")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "tool: a file: bad in two lines\n"
+
+
+def test_other_errors_and_success_pass_through() -> None:
+    with exit_on_input_error("tool"):
+        pass
+    with pytest.raises(ZeroDivisionError), exit_on_input_error("tool"):
+        _ = 1 / 0

@@ -1,0 +1,348 @@
+import dataclasses
+import errno
+import hashlib
+import io
+import json
+import os
+import pickle
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep import shards
+from data_prep.errors import InputError
+from data_prep.manifest import NAME
+from data_prep.shards import Manifest, Shard, ShardWriter
+from data_prep.tokenizer import Tokenizer
+
+Texts = list[list[list[int]]]
+DOCUMENTS: Texts = [[[n % 70, 1, 2], [], [3]] if n % 5 else [] for n in range(40)]
+
+
+def write(directory: Path, tok: Tokenizer, documents: Texts, chunk_tokens: int = 20, per_shard: int = 2) -> Manifest:
+    writer = ShardWriter(directory, tok, chunk_tokens, per_shard)
+    for number, document in enumerate(documents):
+        writer.add(f"d{number}", document)
+    return writer.close()
+
+
+def read_back(manifest: Manifest) -> tuple[list[str], Texts]:
+    names: list[str] = []
+    documents: Texts = []
+    for index in range(len(manifest.shards)):
+        shard = Shard.open(manifest, index)
+        for number in range(len(shard)):
+            names += shard.provenance(number)["documents"]
+            documents += [[segment.tolist() for segment in document] for document in shard.read(number)]
+    return names, documents
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 75), max_size=6), max_size=4), min_size=1, max_size=12),
+    st.integers(1, 30),
+    st.integers(1, 3),
+)
+def test_documents_survive_the_round_trip(
+    small: Tokenizer, documents: Texts, chunk_tokens: int, per_shard: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = write(Path(folder), small, documents, chunk_tokens, per_shard)
+        names, found = read_back(manifest)
+        assert found == documents
+        assert names == [f"d{number}" for number in range(len(documents))]
+        assert manifest.total("documents") == len(documents)
+        assert manifest.total("segments") == sum(map(len, documents))
+        assert manifest.total("tokens") == sum(len(s) for d in documents for s in d)
+        assert all(entry.chunks <= per_shard for entry in manifest.shards)
+        assert shards.verify(manifest.directory) == []
+
+
+@pytest.mark.parametrize(("size", "id_type"), [("small", np.uint16), ("large", np.uint32)])
+def test_ids_are_as_wide_as_the_vocabulary_needs(
+    size: str, id_type: type, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tok: Tokenizer = request.getfixturevalue(size)
+    manifest = write(tmp_path, tok, [[[0, tok.vocab_size - 1], []], []])
+    assert manifest.id_type == id_type
+    assert Shard.open(manifest, 0).read(0)[0][0].dtype == id_type
+    assert read_back(manifest)[1] == [[[0, tok.vocab_size - 1], []], []]
+
+
+def test_a_chunk_closes_with_the_document_that_fills_it(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, [[[1] * 3]] * 7, chunk_tokens=5, per_shard=3)
+    shard = Shard.open(manifest, 0)
+    assert [len(shard.read(number)) for number in range(len(shard))] == [2, 2, 2]
+    assert [entry.documents for entry in manifest.shards] == [6, 1]
+
+
+def test_the_same_documents_give_the_same_bytes(
+    small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write(tmp_path / "a", small, DOCUMENTS)
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    old_umask = os.umask(0o077)
+    try:
+        second = write(tmp_path / "b", small, DOCUMENTS)
+    finally:
+        os.umask(old_umask)
+    assert first.sha256 == second.sha256
+    for entry in first.shards:
+        assert (tmp_path / "a" / entry.name).read_bytes() == (tmp_path / "b" / entry.name).read_bytes()
+
+
+def test_tar_headers_are_plain_ustar_without_time_or_owner(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    path = tmp_path / manifest.shards[0].name
+    with tarfile.open(path) as tar:
+        for member in tar:
+            assert (member.mtime, member.uid, member.gid, member.uname, member.gname) == (0, 0, 0, "", "")
+            assert (member.mode, member.pax_headers) == (0o644, {})
+
+
+def test_webdataset_reads_the_shards(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    urls = [str(tmp_path / entry.name) for entry in manifest.shards]
+    ids: list[int] = []
+    names: list[str] = []
+    for sample in webdataset.WebDataset(urls, shardshuffle=False).decode():
+        assert set(sample["npz"]) == {"ids", "segments", "documents"}
+        ids += sample["npz"]["ids"].tolist()
+        names += sample["json"]["documents"]
+    assert ids == [token for document in DOCUMENTS for segment in document for token in segment]
+    assert names == [f"d{number}" for number in range(len(DOCUMENTS))]
+
+
+def test_chunks_are_read_in_any_order_and_by_a_pickled_shard(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS, per_shard=9)
+    shard = Shard.open(manifest, 0)
+    forwards = [shard.provenance(number) for number in range(len(shard))]
+    copied = pickle.loads(pickle.dumps(shard))
+    assert [copied.provenance(number) for number in reversed(range(len(shard)))] == forwards[::-1]
+
+
+def test_a_token_beyond_the_vocabulary_cannot_be_written(small: Tokenizer, tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path, small)
+    for bad in (-1, small.vocab_size):
+        with pytest.raises(ValueError, match="document x: a token id is beyond the vocabulary"):
+            writer.add("x", [[0, bad]])
+
+
+def test_an_exception_in_the_block_leaves_an_empty_folder(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(KeyError), ShardWriter(tmp_path, small, 20, 2) as writer:
+        write_until_key_error(writer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_until_key_error(writer: ShardWriter) -> None:
+    for number, document in enumerate(DOCUMENTS):
+        writer.add(f"d{number}", document)
+    assert list(writer.directory.glob("shard-*.tar"))
+    raise KeyError
+
+
+@pytest.mark.parametrize("good_syncs", range(10))
+def test_a_full_disk_at_any_time_leaves_an_empty_folder(
+    small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good_syncs: int
+) -> None:
+    done = 0
+
+    def fsync(descriptor: int) -> None:
+        nonlocal done
+        done += 1
+        if done > good_syncs:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(InputError, match="cannot write: No space left on device"):
+        write_in_a_block(tmp_path, small)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+    write_in_a_block(tmp_path, small)
+
+
+def write_in_a_block(directory: Path, tok: Tokenizer) -> None:
+    with ShardWriter(directory, tok, 20, 2) as writer:
+        for number, document in enumerate(DOCUMENTS):
+            writer.add(f"d{number}", document)
+
+
+def test_no_documents_and_an_occupied_folder_are_refused(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no documents to write"), ShardWriter(tmp_path, small):
+        pass
+    write(tmp_path, small, DOCUMENTS)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(InputError, match="already holds shards"):
+        ShardWriter(tmp_path, small)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_tokenizer_that_changes_meanwhile_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(small.path.read_bytes())
+    writer = ShardWriter(tmp_path / "out", dataclasses.replace(small, path=path))
+    writer.add("x", [[1]])
+    path.write_bytes(b"{}")
+    with pytest.raises(InputError, match="changed while shards were written"):
+        writer.close()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def vouch_again(directory: Path) -> None:
+    """Makes the manifest vouch for shard 0 as it is now, as a hostile author would."""
+    record = json.loads((directory / NAME).read_text())
+    content = (directory / record["shards"][0]["name"]).read_bytes()
+    record["shards"][0].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    (directory / NAME).write_text(json.dumps(record))
+
+
+def pack(path: Path, members: list[tuple[str, bytes]], kind: bytes = tarfile.REGTYPE) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size, member.type, member.linkname = len(content), kind, "/etc/passwd"
+            tar.addfile(member, io.BytesIO(content))
+
+
+def unpack(path: Path) -> list[tuple[str, bytes]]:
+    with tarfile.open(path) as tar:
+        return [(member.name, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-512])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[700] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (truncate, r"\d+ bytes, the manifest says \d+"),
+        (flip, "its SHA-256 is not the one in the manifest"),
+        (Path.unlink, "missing"),
+    ],
+)
+def test_damage_is_refused_naming_the_shard(
+    small: Tokenizer, tmp_path: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    name = manifest.shards[1].name
+    damage(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: {reason}"):
+        Shard.open(manifest, 1)
+    Shard.open(manifest, 0)
+    assert [shard for shard, _ in shards.verify(tmp_path)] == [name]
+
+
+def test_verify_lists_everything_that_is_wrong(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    flip(tmp_path / manifest.shards[0].name)
+    (tmp_path / manifest.shards[2].name).unlink()
+    pack(tmp_path / "shard-000099.tar", [])
+    problems = dict(shards.verify(tmp_path))
+    assert set(problems) == {manifest.shards[0].name, manifest.shards[2].name, "shard-000099.tar"}
+    assert "not in the manifest" in problems["shard-000099.tar"]
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def numbers(*values: int) -> np.ndarray:
+    return np.array(values, np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (pickle.dumps({"ids": [1]}), "not a readable npz"),
+        (npz(ids=np.array([{}]), segments=numbers(1), documents=numbers(1)), "ids holds object"),
+        (npz(ids=np.array([9, 9], np.uint16), segments=numbers(2, 1, 2), documents=numbers(3)), "decrease"),
+        (npz(ids=np.array([60_000], np.uint16), segments=numbers(1), documents=numbers(1)), "beyond the voc"),
+    ],
+)
+def test_hostile_chunks_are_refused_even_where_the_manifest_vouches(
+    small: Tokenizer, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    name = manifest.shards[0].name
+    members = unpack(tmp_path / name)
+    members[2] = (members[2][0], content)
+    pack(tmp_path / name, members)
+    vouch_again(tmp_path)
+    shard = Shard.open(Manifest.load(tmp_path), 0)
+    shard.read(0)
+    with pytest.raises(InputError, match=f"{name}: chunk 1: .*{reason}"):
+        shard.read(1)
+    assert [found for found, _ in shards.verify(tmp_path)] == [name]
+
+
+def test_wrong_counts_and_provenance_are_found_by_verify(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    path = tmp_path / manifest.shards[0].name
+    members = unpack(path)
+    one = b'{"documents": ["one"]}'
+    pack(path, [members[0], (members[1][0], one), *members[2:]])
+    vouch_again(tmp_path)
+    assert "chunk 0: provenance is of another length" in shards.verify(tmp_path)[0][1]
+    fewer = npz(ids=np.array([1], np.uint16), segments=numbers(1), documents=numbers(1))
+    pack(path, [(members[0][0], fewer), (members[1][0], one), *members[2:]])
+    vouch_again(tmp_path)
+    problems = [problem for _, problem in shards.verify(tmp_path)]
+    for problem, field in zip(problems, ("documents", "segments", "tokens"), strict=True):
+        assert f"{field}, the manifest says {getattr(manifest.shards[0], field)}" in problem
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b'{"documents": 3}', b'{"documents": [3]}'])
+def test_bad_provenance_is_refused(small: Tokenizer, tmp_path: Path, record: bytes) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    path = tmp_path / manifest.shards[0].name
+    members = unpack(path)
+    pack(path, [members[0], (members[1][0], record), *members[2:]])
+    vouch_again(tmp_path)
+    with pytest.raises(InputError, match="chunk 0: provenance"):
+        Shard.open(Manifest.load(tmp_path), 0).provenance(0)
+
+
+@pytest.mark.parametrize("case", ["foreign", "link", "twice", "lonely", "fewer", "none"])
+def test_a_tar_of_anything_but_chunks_is_refused(small: Tokenizer, tmp_path: Path, case: str) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    path = tmp_path / manifest.shards[0].name
+    members = unpack(path)
+    if case == "foreign":
+        pack(path, [*members, ("../../evil.py", b"")])
+    elif case == "link":
+        pack(path, [(name, b"") for name, _ in members], tarfile.SYMTYPE)
+    elif case == "twice":
+        pack(path, [*members, members[0]])
+    elif case == "lonely":
+        pack(path, members[:-1])
+    elif case == "fewer":
+        pack(path, members[:-2])
+    else:
+        path.write_bytes(b"no tar" * 1000)
+    vouch_again(tmp_path)
+    with pytest.raises(InputError, match=f"{path.name}: (not a tar of chunks|1 chunks, the manifest says 2)"):
+        Shard.open(Manifest.load(tmp_path), 0)
+
+
+def test_a_shard_cut_short_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
+    shard.path.write_bytes(shard.path.read_bytes()[:1000])
+    with pytest.raises(InputError, match="chunk 1 is cut short"):
+        shard.read(1)

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, BertModel
+
+from models.encoder import build_trunk, check_pretrainable, encode, max_positions, pool, select
+from tests.models.tiny import CONFIG, VOCABULARY, trunk
+
+IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
+MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
+
+
+def test_the_trunk_is_a_stock_bert_without_pooler():
+    model = build_trunk(CONFIG)
+    assert type(model) is BertModel
+    assert model.pooler is None
+    assert model.config._attn_implementation == "sdpa"
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hiden_layers": 3}, "'num_hiden_layers'; nearest valid: 'num_hidden_layers'"),
+        ({"model_type": "bertt"}, "'bertt'; nearest valid: 'bert'"),
+        ({"model_type": None}, "unknown model_type None"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": 15}, "not a multiple of the number of attention heads"),
+        ({"hidden_act": "gelo"}, "gelo"),
+        ({"pad_token_id": 99}, "adding_idx"),
+        ({"auto_map": {}}, "'auto_map'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        build_trunk({**CONFIG, **change})
+
+
+def test_hidden_states_equal_stock_bert_called_the_usual_way():
+    model = trunk()
+    usual = model(input_ids=IDS, attention_mask=MASK.long(), token_type_ids=torch.zeros_like(IDS)).last_hidden_state
+    torch.testing.assert_close(encode(model, IDS, MASK), usual, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "electra"])
+def test_other_encoders_ignore_padding_too(model_type):
+    extra = {"embedding_size": 16} if model_type == "electra" else {}
+    model = trunk(model_type=model_type, max_position_embeddings=32, **extra).eval()
+    short = encode(model, IDS[2:, :7], MASK[2:, :7])
+    torch.testing.assert_close(encode(model, IDS, MASK)[2:, :7], short, rtol=0, atol=1e-12)
+    check_pretrainable(model)
+
+
+def test_longest_input():
+    assert max_positions(trunk()) == CONFIG["max_position_embeddings"]
+    roberta = trunk(model_type="roberta", max_position_embeddings=12 + 1, pad_token_id=0)
+    assert max_positions(roberta) == 12  # positions start at pad_token_id + 1
+    encode(roberta, IDS, MASK)
+    with pytest.raises((IndexError, RuntimeError)):
+        encode(roberta, IDS.repeat(1, 2), MASK.repeat(1, 2))
+
+
+def test_trunks_that_cannot_share_shape_or_embedding_are_refused():
+    with pytest.raises(ValueError, match="distilbert.*intermediate_size"):
+        check_pretrainable(AutoModel.from_config(build_distilbert_config()))
+    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
+        check_pretrainable(trunk(model_type="electra", embedding_size=8))
+
+
+def build_distilbert_config():
+    return build_trunk({"model_type": "distilbert", "n_layers": 1, "dim": 8, "n_heads": 2, "hidden_dim": 8}).config
+
+
+def test_pooling_takes_cls_or_the_mean_of_the_tokens():
+    hidden = torch.randn(3, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(pool(hidden, MASK, "cls"), hidden[:, 0])
+    means = torch.stack([row[keep].mean(0) for row, keep in zip(hidden, MASK, strict=True)])
+    torch.testing.assert_close(pool(hidden, MASK, "mean"), means)
+    assert pool(hidden.bfloat16(), MASK, "mean").dtype == pool(hidden.half(), MASK, "cls").dtype == torch.float32
+
+
+def test_select_takes_rows_of_the_flattened_batch():
+    hidden = torch.arange(12.0).view(2, 3, 2)
+    assert select(hidden, torch.tensor([0, 5, 3])).tolist() == [[0, 1], [10, 11], [6, 7]]

@@ -1,0 +1,229 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_model, save_model
+from transformers import AutoModel
+
+from models.blocks import pad
+from models.encoder import encode
+from models.losses import IGNORED
+from models.seed import Seed, SeedBatcher
+from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, documents, rngs, seed, seed_batch, tensors, trunk
+
+VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
+EXAMPLES = blocks([20], [7, 5], [1], [2, 2, 2], rng=5)
+
+
+def gradients(model):
+    return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+
+@VARIANTS
+def test_invariant_4_the_decoder_reaches_the_encoder_through_h_0_only(variant):
+    model, seen = seed(variant=variant), []
+
+    def keep(module, args, output):
+        output.last_hidden_state.retain_grad()
+        seen.append(output.last_hidden_state)
+
+    handle = model.trunk.register_forward_hook(keep)
+    model(**tensors(seed_batch(EXAMPLES)))["decoder"].backward()
+    handle.remove()
+    assert (seen[0].grad[:, 0] != 0).any(dim=1).all()
+    assert not seen[0].grad[:, 1:].any()
+
+
+@VARIANTS
+def test_invariant_4_without_h_0_no_gradient_reaches_the_encoder_but_the_tied_embedding(variant):
+    model = seed(variant=variant)
+
+    def cut(module, args, output):
+        output.last_hidden_state = output.last_hidden_state.detach()
+        return output
+
+    model.trunk.register_forward_hook(cut)
+    model(**tensors(seed_batch(EXAMPLES)))["decoder"].backward()
+    touched = {name for name, grad in gradients(model).items() if grad is not None and grad.any()}
+    assert {name for name in touched if name.startswith("trunk.")} == {"trunk.embeddings.word_embeddings.weight"}
+
+
+@VARIANTS
+def test_invariant_6_one_embedding_also_after_save_and_load(variant, tmp_path):
+    model = seed(variant=variant)
+    name = "trunk.embeddings.word_embeddings.weight"
+    table = model.get_parameter(name)
+    with_vocabulary = [key for key, value in model.state_dict().items() if VOCABULARY.vocab_size in value.shape]
+    assert with_vocabulary == [name, "lm_head.bias"]
+    assert {key.split(".")[0] for key in model.state_dict()} == {"trunk", "lm_head", "decoder"}
+
+    arrays = tensors(seed_batch(EXAMPLES))
+    before = {key: value.item() for key, value in model(**arrays).items()}
+    save_model(model, str(tmp_path / "model.safetensors"))
+    other = seed(variant=variant)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    load_model(other, str(tmp_path / "model.safetensors"))
+    assert {key: value.item() for key, value in other(**arrays).items()} == before
+
+    # all four uses read the one table: decoder input, both projections (checked here) and the encoder's input
+    other(**arrays)["decoder"].backward()
+    rows = other.get_parameter(name).grad.any(dim=1)
+    assert rows.all()  # a softmax over the vocabulary pulls at every row
+    with torch.no_grad():
+        table.mul_(0.5)
+    after = model(**arrays)
+    assert all(after[key].item() != before[key] for key in before)
+
+
+def test_invariant_7_targets_are_the_next_tokens_even_with_repeated_separators():
+    sep = VOCABULARY.sep
+    texts = [[np.array([7, sep, sep]), np.array([sep])], [np.array([9])]]
+    batcher = SeedBatcher(VOCABULARY, MAX_TOKENS, "complete_doc")
+    examples = batcher.examples(texts)
+    assert examples[0].tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
+    arrays, counts = batcher.micro_batch(examples, rngs(2))
+    real = arrays["decoder_targets"] != IGNORED
+    positions = arrays["decoder_positions"][real]
+    assert counts["decoder"] == real.sum() == sum(len(ids) - 1 for ids in examples)
+    assert len(arrays["decoder_targets"]) == len(arrays["decoder_positions"]) == 64
+    assert (arrays["original_ids"].ravel()[positions + 1] == arrays["decoder_targets"][real]).all()
+    assert positions.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+@settings(deadline=None, max_examples=25)
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+def test_invariant_7_holds_for_any_documents(lengths, packing, max_tokens):
+    batcher = SeedBatcher(VOCABULARY, max_tokens, packing)
+    examples = batcher.examples(documents(*lengths))
+    arrays, counts = batcher.micro_batch(examples, rngs(len(examples)))
+    real = arrays["decoder_targets"] != IGNORED
+    positions = arrays["decoder_positions"][real]
+    assert counts["decoder"] == real.sum() == sum(len(ids) - 1 for ids in examples)
+    assert (arrays["original_ids"].ravel()[positions + 1] == arrays["decoder_targets"][real]).all()
+    assert (arrays["attention_mask"].ravel()[positions + 1]).all()
+    assert len(set(positions.tolist())) == len(positions)
+    assert (arrays["original_ids"] == pad(examples, max_tokens, VOCABULARY.pad)[0]).all()
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_invariant_8_more_padding_changes_nothing(variant, window):
+    model = seed(variant=variant, window=window)
+    arrays = tensors(seed_batch(EXAMPLES[1:]))
+    width = arrays["input_ids"].shape[1]
+    assert width < MAX_TOKENS
+    wider = dict(arrays)
+    for name in ("input_ids", "attention_mask", "original_ids"):
+        wider[name] = torch.nn.functional.pad(arrays[name], (0, MAX_TOKENS - width), value=VOCABULARY.pad)
+    for name in ("mlm_positions", "decoder_positions"):
+        wider[name] = arrays[name] // width * MAX_TOKENS + arrays[name] % width
+    for name, loss in model(**arrays).items():
+        torch.testing.assert_close(model(**wider)[name], loss, rtol=1e-12, atol=0)
+    short, long = (encode(model.trunk, x["input_ids"], x["attention_mask"])[:, 0] for x in (arrays, wider))
+    torch.testing.assert_close(short, long, rtol=0, atol=1e-12)
+
+
+@VARIANTS
+def test_invariant_9_one_batch_of_eight_equals_eight_micro_batches(variant):
+    examples = blocks([20], [7, 5], [1], [2, 2, 2], [3], [15], [1], [9, 9], rng=9)
+    model = seed(variant=variant)
+
+    def step(micro_batches):
+        """The trainer's rule: loss sums over global counts."""
+        counts = {name: sum(batch.counts[name] for batch in micro_batches) for name in ("mlm", "decoder")}
+        model.zero_grad()
+        total = 0.0
+        for batch in micro_batches:
+            loss = sum(value / counts[name] for name, value in model(**tensors(batch)).items())
+            loss.backward()
+            total += loss.item()
+        return counts, total, gradients(model)
+
+    whole = step([seed_batch(examples)])
+    parts = step([seed_batch([ids], start=i) for i, ids in enumerate(examples)])
+    assert whole[0] == parts[0]
+    assert len({len(ids) for ids in examples}) > 3  # unequal counts
+    assert whole[1] == pytest.approx(parts[1], rel=1e-12)
+    for name, gradient in whole[2].items():
+        torch.testing.assert_close(gradient, parts[2][name], rtol=0, atol=1e-12, msg=name)
+
+
+def test_invariant_10_the_mask_depends_on_the_examples_rng_alone():
+    alone = seed_batch(EXAMPLES[2:3], start=2)
+    among = seed_batch(EXAMPLES)
+    width = alone.arrays["input_ids"].shape[1]
+    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][2, :width])
+    again = seed_batch(EXAMPLES)
+    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
+
+
+@VARIANTS
+def test_invariant_11_the_exported_trunk_is_a_stock_encoder(variant, tmp_path):
+    model = seed(variant=variant).eval()
+    arrays = tensors(seed_batch(EXAMPLES))
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert not [key for key in stock.state_dict() if "decoder" in key or "lm_head" in key]
+    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
+    ids, mask = arrays["original_ids"], arrays["attention_mask"]
+    exported = stock(input_ids=ids, attention_mask=mask.long(), token_type_ids=torch.zeros_like(ids)).last_hidden_state
+    torch.testing.assert_close(exported[:, 0], encode(model.trunk, ids, mask)[:, 0], rtol=0, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=20)
+@given(SENTENCES, st.sampled_from([1, 2, 9, "all"]), st.sampled_from(["paper", "released"]))
+def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant):
+    examples = blocks(*lengths)
+    model = seed(variant=variant, window=window, decoder_layers=2)
+    with torch.no_grad():
+        together = model(**tensors(seed_batch(examples)))
+        apart = [model(**tensors(seed_batch([ids], start=i))) for i, ids in enumerate(examples)]
+    for name, loss in together.items():
+        torch.testing.assert_close(loss, sum(losses[name] for losses in apart), rtol=1e-10, atol=1e-10)
+        assert torch.isfinite(loss)
+
+
+@VARIANTS
+def test_bf16_losses_are_fp32_and_near_the_exact_ones(variant):
+    arrays = tensors(seed_batch(EXAMPLES))
+    model = Seed(trunk(initializer_range=0.02), variant=variant).double()
+    exact = model(**arrays)
+    losses = model.bfloat16()(**arrays)
+    for name, loss in losses.items():
+        assert loss.dtype == torch.float32
+        assert loss.item() == pytest.approx(exact[name].item(), rel=0.01)
+    sum(losses.values()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decoder_layers": 0}, "decoder_layers must be at least 1"),
+        ({"window": 0}, "window must be"),
+        ({"window": "some"}, "window must be"),
+        ({"variant": "published"}, "variant must be"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        seed(**options)
+
+
+def test_a_training_step_lowers_both_losses():
+    torch.manual_seed(0)
+    model = Seed(trunk(**{**CONFIG, "initializer_range": 0.02})).double()
+    arrays = tensors(seed_batch(blocks([20], [20], [20], [20])))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    history = []
+    for _ in range(30):
+        losses = model(**arrays)
+        history.append({name: loss.item() for name, loss in losses.items()})
+        optimizer.zero_grad()
+        sum(losses.values()).backward()
+        optimizer.step()
+    assert all(history[-1][name] < 0.8 * history[0][name] for name in ("mlm", "decoder"))

@@ -1,0 +1,192 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.seed import Seed
+from models.seed_decoder import ClsAttention
+from tests.models.tiny import VOCABULARY, seed, trunk
+
+VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+LENGTH = 11
+
+
+def inputs(batch=2, length=LENGTH):
+    torch.manual_seed(1)
+    cls = torch.randn(batch, 16, dtype=torch.float64, requires_grad=True)
+    ids = torch.randint(5, VOCABULARY.vocab_size, (batch, length))
+    ids[:, 0] = VOCABULARY.cls
+    return cls, ids
+
+
+def plain_attention(layer, x, window):
+    """Self-attention of one sequence x [T, H], a position, a head, a key at a time."""
+    heads, (length, width) = layer.heads, x.shape
+    d = width // heads
+    query, key, value = layer.qkv(x).split(width, dim=-1)
+    rows = []
+    for t in range(length):
+        seen = [j for j in range(t + 1) if window == "all" or j == 0 or j > t - window]
+        context = []
+        for h in range(heads):
+            part = slice(h * d, (h + 1) * d)
+            weights = torch.stack([query[t, part] @ key[j, part] / d**0.5 for j in seen]).softmax(0)
+            context.append(sum(w * value[j, part] for w, j in zip(weights, seen, strict=True)))
+        rows.append(torch.cat(context))
+    return layer.out(torch.stack(rows))
+
+
+def plain_decoder(decoder, variant, window, cls, ids, embedding):
+    """The decoder by the papers' words, one sequence at a time."""
+    outputs = []
+    for h_0, row in zip(cls, ids, strict=True):
+        words = [embedding[i] for i in row]
+        if variant == "paper":
+            words[0] = h_0
+        x = decoder.norm(torch.stack([w + decoder.positions.weight[t] for t, w in enumerate(words)]))
+        for layer in decoder.layers:
+            if variant == "paper":  # post-LN
+                x = layer.attention_norm(x + plain_attention(layer.attention, x, window))
+                x = layer.feed_forward_norm(x + layer.feed_forward(x))
+            else:  # pre-LN, and W_o W_v h_0 added everywhere
+                x = x + plain_attention(layer.attention, layer.attention_norm(x), window)
+                x = x + layer.cross_attention.out(layer.cross_attention.value(h_0))
+                x = x + layer.feed_forward(layer.feed_forward_norm(x))
+        outputs.append(decoder.final_norm(x))
+    return torch.stack(outputs)
+
+
+@VARIANTS
+@pytest.mark.parametrize(
+    ("layers", "window", "length"), [(3, 2, LENGTH), (2, 4, 6), (1, 8, 5), (2, "all", 7), (2, 2, 1)]
+)
+def test_equals_a_plain_reference_forward_and_backward(variant, layers, window, length):
+    model = seed(variant=variant, window=window, decoder_layers=layers)
+    embedding = model.trunk.get_input_embeddings().weight
+    cls, ids = inputs(length=length)
+    ours = model.decoder(cls, ids, embedding)
+    reference = plain_decoder(model.decoder, variant, window, cls, ids, embedding)
+    torch.testing.assert_close(ours, reference, rtol=0, atol=1e-10)
+    grad = torch.randn_like(ours)
+    leaves = [cls, embedding, *model.decoder.parameters()]
+    pairs = zip(
+        torch.autograd.grad(ours, leaves, grad, allow_unused=True),
+        torch.autograd.grad(reference, leaves, grad, allow_unused=True),
+        strict=True,
+    )
+    for mine, theirs in pairs:
+        if mine is None or theirs is None:  # one token: the paper's decoder reads no embedding
+            assert all(x is None or not x.any() for x in (mine, theirs))
+        else:
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+
+
+def changed_slots(model, j):
+    """The slots whose state changes with input j; in the paper's variant input 0 is h_0."""
+    embedding = model.trunk.get_input_embeddings().weight
+    cls, ids = inputs(batch=1)
+    with torch.no_grad():
+        before = model.decoder(cls, ids, embedding)
+        if j == 0 and not model.decoder.released:
+            cls = cls.flip(1)  # a constant added would be lost in the LayerNorm
+        else:
+            ids = ids.clone()
+            ids[0, j] = 5 + (ids[0, j] - 4) % 35  # another ordinary token
+        difference = (model.decoder(cls, ids, embedding) - before).abs().amax(-1)[0]
+    return {t for t in range(LENGTH) if difference[t] > 1e-12}
+
+
+@VARIANTS
+@pytest.mark.parametrize(("layers", "window"), [(3, 2), (1, 8), (2, 3), (1, 1)])
+def test_invariant_1_logits_depend_exactly_on_the_stacked_window_and_position_0(variant, layers, window):
+    model = seed(variant=variant, window=window, decoder_layers=layers)
+    for j in range(LENGTH):
+        reached = {t for t in range(LENGTH) if j == 0 or t - layers * (window - 1) <= j <= t}
+        assert changed_slots(model, j) == reached
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [1, 2, 5, "all"])
+def test_invariant_3_later_tokens_never_change_a_slot(variant, window):
+    model = seed(variant=variant, window=window, decoder_layers=2)
+    for j in range(1, LENGTH):
+        assert min(changed_slots(model, j)) == j
+
+
+def test_invariant_5_cross_attention_to_one_key_knows_no_query():
+    """Ours against full multi-head attention, whose query and key projections turn out to do nothing."""
+    torch.manual_seed(0)
+    ours = ClsAttention(trunk().config).double().eval()
+    full = nn.MultiheadAttention(16, 2, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        full.in_proj_weight[32:] = ours.value.weight
+        full.in_proj_bias[32:] = ours.value.bias
+    full.out_proj.load_state_dict(ours.out.state_dict())
+    cls, states = torch.randn(3, 1, 16, dtype=torch.float64), torch.randn(3, LENGTH, 16, dtype=torch.float64)
+    reference = full(states, cls, cls, need_weights=False)[0]
+    constant = ours(cls, LENGTH)
+    assert constant.shape == (3, 1, 16)
+    torch.testing.assert_close(constant.expand_as(reference), reference)
+    reference.square().sum().backward()
+    query_and_key, value = full.in_proj_weight.grad.split([32, 16])
+    assert query_and_key.abs().max() < 1e-13 < 1e-3 < value.abs().max()
+
+
+def test_invariant_5_adding_h_0_is_the_same_at_every_position():
+    model = seed(variant="released")
+    cls, _ = inputs()
+    added = []
+    hooks = [
+        layer.cross_attention.register_forward_hook(lambda m, i, out: added.append(out))
+        for layer in model.decoder.layers
+    ]
+    model.eval().decoder(cls, inputs()[1], model.trunk.get_input_embeddings().weight)
+    assert len(hooks) == len(added) == 3
+    assert all(out.shape == (2, 1, 16) for out in added)
+
+
+def test_dropout_hides_h_0_from_a_head_at_a_position():
+    torch.manual_seed(0)
+    layer = ClsAttention(trunk(attention_probs_dropout_prob=0.25).config).double().train()
+    layer.out = nn.Identity()
+    cls = torch.randn(4, 1, 16, dtype=torch.float64)
+    seen = layer(cls, 500).unflatten(-1, (2, 8)) / layer.value(cls).unflatten(-1, (2, 8))  # [4, 500, heads, d]
+    assert torch.allclose(seen, seen[..., :1])
+    hidden = seen[..., 0] == 0
+    assert hidden.double().mean().item() == pytest.approx(0.25, abs=0.03)
+    torch.testing.assert_close(seen[..., 0][~hidden], torch.full_like(seen[..., 0][~hidden], 1 / 0.75))
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_dropout_comes_from_the_trunks_configuration(variant, window):
+    cls, ids = inputs()
+
+    def runs(**config):
+        model = seed(config, variant=variant, window=window).train()
+        embedding = model.trunk.get_input_embeddings().weight
+        return [model.decoder(cls, ids, embedding) for _ in range(2)] + [model.eval().decoder(cls, ids, embedding)]
+
+    plain = runs()
+    assert torch.equal(plain[0], plain[1])
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        first, second, evaluated = runs(**{name: 0.5})
+        assert not torch.allclose(first, second)
+        torch.testing.assert_close(evaluated, plain[2])
+
+
+@VARIANTS
+def test_shape_and_initialisation_are_the_trunks(variant):
+    base = trunk(hidden_size=64, intermediate_size=96, num_attention_heads=4, initializer_range=0.02)
+    decoder = Seed(base, variant=variant).decoder
+    assert len(decoder.layers) == 3
+    assert decoder.positions.weight.shape == base.embeddings.position_embeddings.weight.shape
+    for layer in decoder.layers:
+        assert layer.attention.heads == 4
+        assert [m.out_features for m in layer.feed_forward if isinstance(m, nn.Linear)] == [96, 64]
+    for name, parameter in decoder.named_parameters():
+        if parameter.ndim == 2:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
+        else:
+            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
+    assert F.gelu(torch.ones(1)) == decoder.layers[0].feed_forward[1](torch.ones(1))

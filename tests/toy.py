@@ -1,0 +1,118 @@
+"""Small data and real processes for the tests: a made-up language, shards and a collection of it, a launch."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from data_prep import collection, tokenizer
+from data_prep.shards import ShardWriter
+
+ROOT = Path(__file__).resolve().parent.parent
+TRUNK = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+def documents(count: int, seed: int = 0) -> list[list[str]]:
+    """Documents of one to five sentences of made-up words, of Zipf-like frequencies."""
+    rng = np.random.default_rng(seed)
+    words = ["".join(rng.choice(list("abcdefghij"), rng.integers(2, 6))) for _ in range(200)]
+    chance = 1 / np.arange(1, 201)
+    chance /= chance.sum()
+    return [
+        [" ".join(rng.choice(words, rng.integers(2, 12), p=chance)) for _ in range(rng.integers(1, 6))]
+        for _ in range(count)
+    ]
+
+
+def write_shards(folder: Path, count: int = 600, seed: int = 0) -> Path:
+    """Shards of `count` documents: 20 or so, of two chunks each."""
+    texts = documents(count, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = tokenizer.train((s for d in texts for s in d), 300, folder / "trained.json")
+    with ShardWriter(folder / "shards", vocabulary, chunk_tokens=500, chunks_per_shard=2) as writer:
+        for number, text in enumerate(texts):
+            writer.add(f"d{number}", vocabulary.encode(text))
+    return folder / "shards"
+
+
+def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed: int = 1) -> Path:
+    """A collection whose query i is the first sentence of document i; the last 20 queries are the test split."""
+    import json
+
+    texts = documents(count, seed)
+    (folder / "qrels").mkdir(parents=True)
+    with open(folder / "corpus.jsonl", "w") as corpus, open(folder / "queries.jsonl", "w") as queries:
+        for number, sentences in enumerate(texts):
+            corpus.write(json.dumps({"_id": f"d{number}", "title": "", "text": " ".join(sentences)}) + "\n")
+            queries.write(json.dumps({"_id": f"q{number}", "text": sentences[0]}) + "\n")
+    for split, numbers in {"train": range(count - 20), "test": range(count - 20, count)}.items():
+        rows = "".join(f"q{number}\td{number}\t1\n" for number in numbers)
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    collection.tokenize(folder, tokenizer.load(tokenizer_json))
+    return folder
+
+
+def write_recipe(path: Path, **values: object) -> Path:
+    """A recipe file of plain values."""
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
+    """A SEED run small enough for a test: 4 lanes, 2 micro-batches of 4 blocks a step, fp32, no dropout."""
+    values = {
+        "run": str(path.with_suffix("")),
+        "steps": 8,
+        "log_every": 1,
+        "deepspeed": "cpu",
+        "data": {"shards": str(shards), "lanes": 4, "window": 2},
+        "batch": {"size": 8, "micro": 4},
+        "trunk": {**TRUNK, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        "method": {"name": "seed", "max_tokens": 32, "decoder_layers": 2},
+        "optimizer": {"lr": 1e-3, "warmup_steps": 4},
+        "checkpoint": {"every": 4},
+    }
+    return write_recipe(path, **{**values, **changes})
+
+
+def free_port() -> int:
+    """A port that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def launch_command(ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
+    """The deepspeed command line for `ranks` processes on this host."""
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", str(ranks)]
+    return [*launcher, "--master_port", str(port or free_port()), "--module", module, *map(str, arguments)]
+
+
+def launch(ranks: int, module: str, *arguments: object, port: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Run it to its end; the caller looks at its exit code and what it said."""
+    command = launch_command(ranks, module, *arguments, port=port)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment())
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, on the CPU, with no rank of a distributed run."""
+    dropped = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+    return {**{k: v for k, v in os.environ.items() if k not in dropped}, "DS_ACCELERATOR": "cpu"}
+
+
+def scalars(run: Path, tag: str) -> dict[int, float]:
+    """A TensorBoard scalar of a run by step, as the exact fp32 that was written."""
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return {event.step: event.value for event in events.Scalars(tag)}

@@ -1,0 +1,191 @@
+"""Training with real deepspeed processes on gloo: exactness, every ds_configs file, kill and resume, bad news."""
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from data_prep import tokenizer as tokenizers
+from data_prep.shards import Manifest
+from models.seed import Seed
+from tests import toy
+from trainer import checkpoint, ds_config
+from trainer.lanes import START, LaneOrder, stream
+from trainer.methods import new_trunk, pretrain_batcher
+from trainer.recipe import PretrainRecipe
+from trainer.recipe import load as load_recipe
+from trainer.schedule import learning_rate
+from trainer.sources import ShardSource
+
+pytestmark = pytest.mark.slow  # every test starts real processes, some ten seconds each
+
+
+def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
+    """What a straight PyTorch loop on one process sees: the whole step in one graph, no DeepSpeed."""
+    manifest = Manifest.load(recipe.data.shards)
+    tokenizer = tokenizers.load(manifest.directory / "tokenizer.json")
+    torch.manual_seed(recipe.seed)
+    model = Seed(new_trunk(recipe.trunk, tokenizer), recipe.method.decoder_layers, recipe.method.window)
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    kept = [p for p in model.parameters() if p.ndim <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": recipe.optimizer.weight_decay}, {"params": kept, "weight_decay": 0.0}],
+        betas=recipe.optimizer.betas,
+        eps=recipe.optimizer.eps,
+    )
+    order = LaneOrder(
+        ShardSource(manifest),
+        pretrain_batcher(recipe.method, tokenizer),
+        seed=recipe.seed,
+        lanes=recipe.data.lanes,
+        window=recipe.data.window,
+        micro_batch=recipe.batch.micro,
+    )
+    batches = stream(order, [START] * recipe.data.lanes, 0, 1)
+    history = []
+    for step in range(steps):
+        sums, counts = {"mlm": 0.0, "decoder": 0.0}, {"mlm": 0, "decoder": 0}
+        for _ in range(recipe.batch.micro_batches):
+            micro_batch = next(batches).micro_batch
+            for term, loss in model(**{k: torch.from_numpy(v) for k, v in micro_batch.arrays.items()}).items():
+                sums[term] = sums[term] + loss
+                counts[term] += micro_batch.counts[term]
+        losses = {term: sums[term] / counts[term] for term in sums}
+        sum(losses.values()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.optimizer.clip)
+        rate = learning_rate(
+            step, peak=recipe.optimizer.lr, warmup_steps=recipe.optimizer.warmup_steps, steps=recipe.steps
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+        history.append({term: float(loss) for term, loss in losses.items()})
+    return history
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, ranks: int) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=20)
+    done = toy.launch(ranks, "trainer.pretrain", recipe)
+    assert done.returncode == 0, done.stderr
+    expected = plain_losses(load_recipe(PretrainRecipe, recipe), 20)
+    for term in ("mlm", "decoder"):
+        seen = toy.scalars(tmp_path / "run", f"loss/{term}")
+        assert list(seen) == list(range(1, 21))
+        assert list(seen.values()) == pytest.approx([losses[term] for losses in expected], rel=1e-4)
+
+
+@pytest.mark.parametrize("config", sorted(path.stem for path in ds_config.FOLDER.glob("*.json")))
+def test_every_ds_config_trains_on_two_ranks(shards: Path, tmp_path: Path, config: str) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=3, deepspeed=config)
+    done = toy.launch(2, "trainer.pretrain", recipe)
+    if config.endswith("fp16") and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        one_line(done, f"{config}.json", "asks for fp16, which this processor does not have")
+        return
+    assert done.returncode == 0, done.stderr
+    losses = toy.scalars(tmp_path / "run", "loss/decoder")
+    assert losses[3] < losses[1]
+    weights = tmp_path / "run" / "checkpoints" / "step-00000003" / "weights.safetensors"
+    from safetensors.torch import load_file
+
+    names = set(load_file(weights))
+    assert "trunk.embeddings.word_embeddings.weight" in names
+    assert any(name.startswith("decoder.") for name in names)
+
+
+def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tmp_path: Path) -> None:
+    # dropout on, so that its randomness has to come back too
+    changes = {"steps": 40, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}
+    undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
+    assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
+    killed = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
+    command = toy.launch_command(2, "trainer.pretrain", killed)
+    process = subprocess.Popen(
+        command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment(), start_new_session=True
+    )
+    at = random.randint(6, 39)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(f"step {at}/"):
+            break
+    else:
+        pytest.fail(f"the run ended before step {at}")
+    subprocess.run(["pkill", "-KILL", "-f", str(killed)], check=True)
+    process.wait(timeout=60)
+    resumed = toy.launch(2, "trainer.pretrain", killed, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resuming from" in resumed.stdout
+    for tag in ("loss/mlm", "loss/decoder", "grad_norm"):
+        assert toy.scalars(tmp_path / "killed", tag) == toy.scalars(tmp_path / "undisturbed", tag), f"killed at {at}"
+    final = Path("checkpoints") / "step-00000040" / "weights.safetensors"
+    assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """It ended with code 2 and said so in one line of ours, with no traceback."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer.")]
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def test_a_recipe_typo_is_said_once_for_all_ranks(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    one_line(
+        toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1"), "optimizer.lrr", "did you mean optimizer.lr?"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_ranks_than_lanes_allow(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    one_line(toy.launch(2, "trainer.pretrain", recipe, "data.lanes=3"), "data.lanes", "3 lanes", "2 ranks")
+
+
+def test_a_port_in_use(shards: Path, tmp_path: Path) -> None:
+    import socket
+
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one_line(toy.launch(2, "trainer.pretrain", recipe, port=port), f"port {port}", "--master_port")
+
+
+def test_a_shard_damaged_under_way_is_named_by_the_rank_that_meets_it(shards: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "shards"
+    shutil.copytree(shards, copy)
+    for shard in sorted(copy.glob("*.tar")):
+        damaged = bytearray(shard.read_bytes())
+        damaged[2000] ^= 1
+        shard.write_bytes(damaged)
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", copy)
+    done = toy.launch(2, "trainer.pretrain", recipe)
+    assert done.returncode == 2
+    assert "SHA-256" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("size", ["500k", "900k", "2m"])  # full in DeepSpeed's files, in the weights, two saves later
+def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, size: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount the small disk that this test fills")
+    try:
+        recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, run=str(disk / "run"), checkpoint={"every": 1})
+        done = toy.launch(2, "trainer.pretrain", recipe)
+        one_line(done, "cannot save a checkpoint")
+        assert not list((disk / "run" / "checkpoints").glob("*.partial"))
+        newest = checkpoint.newest(disk / "run")
+        assert (newest is not None) == (size == "2m")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

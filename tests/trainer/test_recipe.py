@@ -1,0 +1,125 @@
+"""Recipes: extending, overriding, and errors that name the key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.errors import InputError
+from tests.toy import ROOT, TRUNK, write_recipe
+from trainer.recipe import FinetuneRecipe, PretrainRecipe, load
+
+SEED: dict[str, Any] = {
+    "run": "runs/x",
+    "steps": 10,
+    "data": {"shards": "data/x"},
+    "batch": {"size": 8, "micro": 4},
+    "trunk": TRUNK,
+    "method": {"name": "seed"},
+    "optimizer": {"lr": 1e-4},
+}
+
+
+def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **values: Any) -> str:
+    path = write_recipe(tmp_path / "r.yaml", **{**SEED, **values})
+    with pytest.raises(InputError) as error:
+        load(kind, path, overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **SEED)
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", steps=20, batch={"micro": 2}, method={"window": 4})
+    recipe = load(PretrainRecipe, top, ["optimizer.lr=2e-4", "method.window=all", "data.workers=2"])
+    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
+
+
+def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED)
+    assert load(PretrainRecipe, path, ["trunk.layer_norm_eps=1e-5"]).trunk["layer_norm_eps"] == 1e-5
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-30, max_value=1e30))
+def test_every_way_to_write_a_float_is_read_as_it(value: float) -> None:
+    from trainer.recipe import _Loader
+
+    for text in (repr(value), f"{value:e}", f"{value:.17g}"):
+        assert float(yaml.load(text, _Loader)) == float(text)
+        if "e" in text:
+            assert isinstance(yaml.load(text, _Loader), float)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("optimizer.lrr=1", ("optimizer.lrr: unknown key", "did you mean optimizer.lr?")),
+        ("sede=3", ("sede: unknown key", "did you mean seed?")),
+        ("method.decoder_layer=3", ("method.decoder_layer: unknown key", "method.decoder_layers")),
+        ("steps=soon", ("steps:", "'soon'")),
+        ("steps=1.5", ("steps:", "1.5")),
+        ("method.window=none", ("method.window:", "'none'")),
+        ("method.name=sed", ("method:", "'seed'")),
+        ("batch.micro=3", ("batch.micro=3 does not divide batch.size=8",)),
+        ("steps.more=1", ("steps is a single value",)),
+        ("steps", ("key=value",)),
+        ("optimizer.betas=[0.9]", ("optimizer.betas",)),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_path(tmp_path: Path, override: str, words: tuple[str, ...]) -> None:
+    message = refused(tmp_path, override)
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in SEED.items() if k != "optimizer"})
+    with pytest.raises(InputError, match="optimizer: missing"):
+        load(PretrainRecipe, path)
+
+
+def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) -> None:
+    values = {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", "loss": "hinge"}}
+    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in {**SEED, **values}.items() if k != "trunk"})
+    with pytest.raises(InputError, match="set method.negatives_per_query"):
+        load(FinetuneRecipe, path)
+
+
+def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "a.yaml", extends="b.yaml")
+    write_recipe(tmp_path / "b.yaml", extends="a.yaml")
+    (tmp_path / "c.yaml").write_text("a: [1,\nb: }")
+    (tmp_path / "d.yaml").write_text("!!python/object/apply:os.system ['true']")
+    for name, words in {
+        "a": "extends itself",
+        "missing": "no such recipe",
+        "c": "not YAML",
+        "d": "not YAML",
+    }.items():
+        with pytest.raises(InputError, match=words) as error:
+            load(PretrainRecipe, tmp_path / f"{name}.yaml")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_of_the_project_is_valid(path: Path) -> None:
+    kind = FinetuneRecipe if "siamese" in path.name else PretrainRecipe
+    recipe = load(kind, path)
+    assert recipe.batch.micro_batches % 2 == 0
+
+
+def test_the_papers_recipe_is_the_papers() -> None:
+    """SEED, sections 4.1 and A.1."""
+    recipe = load(PretrainRecipe, ROOT / "recipes" / "seed_base.yaml")
+    trunk, optimizer, method = recipe.trunk, recipe.optimizer, recipe.method
+    assert (trunk["num_hidden_layers"], trunk["hidden_size"], trunk["intermediate_size"]) == (12, 768, 3072)
+    assert (trunk["vocab_size"], method.max_tokens, recipe.batch.size, recipe.steps) == (32768, 512, 256, 1_000_000)
+    assert (optimizer.lr, optimizer.betas, optimizer.eps) == (1e-4, (0.9, 0.999), 1e-6)
+    assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip) == (10_000, 0.01, 1.0)
+    assert (trunk["hidden_dropout_prob"], trunk["attention_probs_dropout_prob"]) == (0.1, 0.1)
+    assert (method.decoder_layers, method.window, method.variant) == (3, 2, "paper")
+    assert method.weights == {"mlm": 1.0, "decoder": 1.0}

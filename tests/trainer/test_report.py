@@ -1,0 +1,124 @@
+"""The report's curves, plots and five lines."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.tensorboard import SummaryWriter
+
+from trainer.report import draw_results, find_runs, main, read_losses, smooth
+
+METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
+RESULTS = {"bm25": METRICS, "from_random": METRICS, "from_seed": METRICS, "p_value": 0.5, "queries": 9, "corpus": 99}
+
+
+def log(run: Path, losses: dict[str, list[float]], start: int = 0, purge: int | None = None) -> None:
+    writer = SummaryWriter(str(run / "tensorboard"), purge_step=purge)
+    for term, values in losses.items():
+        for i, value in enumerate(values):
+            writer.add_scalar(f"loss/{term}", value, start + 10 * i)
+            writer.add_scalar("lr", 1e-3, start + 10 * i)
+    writer.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    log(tmp_path / "seed", {"mlm": [7, 5, 4], "decoder": [8, 6, 5]})
+    log(tmp_path / "labels" / "100", {"softmax": [4]})
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    return tmp_path
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", content[16:24])
+
+
+def test_five_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "export").mkdir()
+    main([str(folder)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert str(folder / "results.json") in lines[0]
+    assert f"tensorboard --logdir {folder}" in lines[1]
+    assert "labels-100.png, seed.png, results.png" in lines[2]
+    assert str(folder / "export") in lines[3]
+    assert "make" in lines[4]
+    plots = folder / "plots"
+    assert {path.name for path in plots.iterdir()} == {"seed.png", "labels-100.png", "results.png"}
+    assert size(plots / "seed.png")[0] == 2 * size(plots / "labels-100.png")[0]  # a panel for each loss term
+
+
+def test_what_is_not_there_yet_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "results.json").unlink()
+    log(folder / "just started", {})
+    main([str(folder)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert "python -m trainer.evaluate" in lines[0]
+    assert "python -m trainer.export" in lines[3]
+    assert not (folder / "plots" / "results.png").exists()
+
+
+def test_curves_are_the_events_by_step(tmp_path: Path) -> None:
+    log(tmp_path / "run", {"mlm": [7, 6, 5, 4]})
+    log(tmp_path / "run", {"mlm": [5.5, float("nan"), 3]}, start=20, purge=20)  # resumed at step 20
+    assert find_runs(tmp_path) == {"run": tmp_path / "run"}
+    losses = read_losses(tmp_path / "run")
+    assert losses.keys() == {"mlm"}
+    steps, values = losses["mlm"]
+    assert steps.tolist() == [0, 10, 20, 40]
+    assert values.tolist() == [7, 6, 5.5, 3]
+
+
+def test_a_folder_that_is_itself_a_run(tmp_path: Path) -> None:
+    log(tmp_path / "alone", {"mlm": [1]})
+    assert find_runs(tmp_path / "alone") == {"alone": tmp_path / "alone"}
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=200))
+def test_smoothing_is_an_average_of_neighbours(values: list[float]) -> None:
+    smoothed = smooth(np.array(values))
+    assert len(smoothed) == len(values)
+    assert smoothed[0] == pytest.approx(values[0])
+    half = max(1, len(values) // 20)
+    middle = len(values) // 2
+    if half <= middle < len(values) - half:
+        assert smoothed[middle] == pytest.approx(np.mean(values[middle - half : middle + half + 1]), abs=1e-9)
+    assert smoothed[-1] == pytest.approx(np.mean(values[-half - 1 :]), abs=1e-9)
+
+
+def test_bars_stand_for_every_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr("trainer.report._save", lambda figure, path: drawn.append(figure) or path)
+    systems = {f"model {i}": dict.fromkeys(METRICS, i / 10) for i in range(4)}  # one of them all zeros
+    draw_results({**systems, "p_value": None, "queries": 1, "corpus": 2}, tmp_path)
+    for panel in drawn[0].axes:
+        assert [bar.get_width() for bar in panel.patches] == [0, 0.1, 0.2, 0.3]
+        assert [text.get_text() for text in panel.texts] == ["0.000", "0.100", "0.200", "0.300"]
+    assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == list(systems)
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"queries": 1, "corpus": 2, "m": {"mrr@10": 1}}'])
+def test_damaged_results_are_refused(folder: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "results.json").write_text(content)
+    with pytest.raises(SystemExit) as exit_:
+        main([str(folder)])
+    assert exit_.value.code == 2
+    assert "not results of trainer.evaluate" in capsys.readouterr().err
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(tmp_path)])
+    assert exit_.value.code == 2
+    assert "train one first" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,68 @@
+"""Ranking metrics under one tie rule and one average, and a significance test for two systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NAMES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}  # ours, ir_measures'
+DEPTH = 100  # the documents of a ranking that the metrics look at
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Each metric of each query, fp64 [Q] in the order of the relevance judgements."""
+
+    values: dict[str, np.ndarray]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Each metric, averaged over all judged queries."""
+        return {name: float(values.mean()) for name, values in self.values.items()}
+
+
+def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> Metrics:
+    """MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
+
+    The evaluators behind ir_measures break ties in different ways, so they are given the rank as a score that has no
+    ties. They also leave queries out of the average that the ranking lacks or that have nothing relevant; here those
+    count 0.
+
+    Args:
+        qrels: query id -> document id -> grade; at least one query.
+        ranked: query id -> ids of documents, best first, none twice; queries without judgements are left out.
+    """
+    import ir_measures
+
+    judgements = [ir_measures.Qrel(q, d, grade) for q, judged in qrels.items() for d, grade in judged.items()]
+    run = [
+        ir_measures.ScoredDoc(query, document, float(-rank))
+        for query, documents in ranked.items()
+        for rank, document in enumerate(documents)
+    ]
+    place = {query: i for i, query in enumerate(qrels)}
+    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in NAMES.items()}
+    values = {name: np.zeros(len(qrels)) for name in NAMES}
+    for found in ir_measures.iter_calc(list(measures), judgements, run):
+        values[measures[found.measure]][place[found.query_id]] = found.value
+    return Metrics(values)
+
+
+def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = 10_000, seed: int = 1) -> float:
+    """The two-sided p-value of the mean difference of paired values [Q], by random flips of each pair.
+
+    p = (1 + rounds at least as extreme as observed) / (1 + rounds), which is never 0 (Phipson and Smyth, 2010). The
+    same seed draws the same flips.
+    """
+    differences = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    differences = differences[differences != 0]  # flipping a 0 changes nothing
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    observed = abs(differences.sum())
+    extreme = 0
+    for start in range(0, rounds, 1000):
+        signs = rng.choice([-1.0, 1.0], size=(min(1000, rounds - start), len(differences)))
+        sums = abs(signs @ differences)
+        extreme += int((sums >= observed * (1 - 1e-9)).sum())  # sums in another order differ in the last bits
+    return (extreme + 1) / (rounds + 1)

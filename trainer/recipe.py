@@ -1,0 +1,297 @@
+"""A run, described: YAML recipes that extend one another, dotted overrides, and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from data_prep.errors import InputError
+
+
+class Section(BaseModel):
+    """A part of a recipe; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Batch(Section):
+    """How many examples make an optimizer step, and how many of them a rank holds at once."""
+
+    size: PositiveInt
+    micro: PositiveInt
+
+    @model_validator(mode="after")
+    def _divides(self) -> Batch:
+        if self.size % self.micro:
+            raise ValueError(f"batch.micro={self.micro} does not divide batch.size={self.size}")
+        return self
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one optimizer step over all ranks."""
+        return self.size // self.micro
+
+
+class Optimizer(Section):
+    """AdamW with linear warm-up and linear decay to zero at the run's last step; weights of rank 1 never decay."""
+
+    lr: PositiveFloat
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-6
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_steps: int = Field(0, ge=0)
+    clip: float = Field(1.0, ge=0)  # global gradient norm; 0 clips nothing
+
+
+class Checkpoint(Section):
+    """When to save, and how many of the newest checkpoints to keep."""
+
+    every: PositiveInt = 1000
+    keep: int = Field(2, ge=2)  # one could be the damaged one
+
+
+class Lanes(Section):
+    """The deterministic order of data (see trainer/lanes.py); none of these may change when a run is resumed."""
+
+    lanes: PositiveInt = 64
+    window: PositiveInt = 16  # chunks that are shuffled together
+    workers: int = Field(0, ge=0)  # loader processes a rank; may change at any time
+
+
+class ShardData(Lanes):
+    """Shards of token documents, as data_prep writes them."""
+
+    shards: Path
+
+
+class PairData(Lanes):
+    """Labelled (query, relevant document) pairs of a collection."""
+
+    collection: Path
+    split: str = "train"
+    pairs: PositiveInt | None = None  # the first so many of an order that hangs on the seed alone; null takes all
+
+
+class MaskedBlocks(Section):
+    """Whole sentences packed into blocks; `complete` blocks may cross documents, `complete_doc` ones do not."""
+
+    max_tokens: int = Field(512, ge=8)
+    blocks: Literal["complete", "complete_doc"] = "complete"
+
+
+class Mlm(MaskedBlocks):
+    """Masked language modelling alone: the baseline of the SEED paper ("RoBERTa (Ours)")."""
+
+    name: Literal["mlm"]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0}
+
+
+class SeedWeights(Section):
+    """Weights of SEED's two token-mean losses; the paper sums them (equation 11), its code halves each."""
+
+    mlm: float = Field(1.0, ge=0)
+    decoder: float = Field(1.0, ge=0)
+
+
+class Seed(MaskedBlocks):
+    """SEED pre-training: masked language modelling and reconstruction by a weak decoder."""
+
+    name: Literal["seed"]
+    decoder_layers: PositiveInt = 3
+    window: PositiveInt | Literal["all"] = 2
+    variant: Literal["paper", "released"] = "paper"
+    loss_weights: SeedWeights = SeedWeights()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return self.loss_weights.model_dump()
+
+
+class Siamese(Section):
+    """Fine-tuning of one shared encoder on labelled pairs."""
+
+    name: Literal["siamese"]
+    loss: Literal["softmax", "hinge"] = "softmax"
+    similarity: Literal["dot", "cosine"] = "dot"
+    temperature: PositiveFloat = 1.0
+    pooling: Literal["cls", "mean"] = "cls"
+    negatives_per_query: int = Field(0, ge=0)  # drawn at random among the split's documents not relevant to it
+    max_query_tokens: PositiveInt = 64
+    max_document_tokens: PositiveInt = 512
+
+    @model_validator(mode="after")
+    def _hinge_has_negatives(self) -> Siamese:
+        if self.loss == "hinge" and not self.negatives_per_query:
+            raise ValueError("method.loss=hinge compares with sampled negatives: set method.negatives_per_query")
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {self.loss: 1.0}
+
+
+class Recipe(Section):
+    """What every run has."""
+
+    run: Path  # the folder of this run: checkpoints, TensorBoard events, the recipe as it ran
+    seed: int = Field(1, ge=0)
+    steps: PositiveInt  # optimizer steps
+    batch: Batch
+    optimizer: Optimizer
+    deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
+    checkpoint: Checkpoint = Checkpoint()
+    log_every: PositiveInt = 20
+
+
+class PretrainRecipe(Recipe):
+    """A pre-training run."""
+
+    data: ShardData
+    trunk: dict[str, Any]  # keys of the Hugging Face configuration named by trunk.model_type
+    method: Annotated[Seed | Mlm, Field(discriminator="name")]
+
+
+class FinetuneRecipe(Recipe):
+    """A fine-tuning run; the trunk comes from a pre-training run."""
+
+    data: PairData
+    init_from: Path  # a run folder (its newest checkpoint) or one checkpoint folder
+    random_weights: bool = False  # the same trunk with weights drawn anew: what pre-training is judged against
+    method: Siamese
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose floats are the ones people write: 1e-4 too, which YAML 1.1 takes for a string."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$|^[-+]?(\d+\.\d*|\.\d+)$|^[-+]?\.inf$|^\.nan$"),
+    list("-+0123456789."),
+)
+
+
+def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """Read a recipe file, what it extends, and `key=value` overrides; raises InputError naming the key."""
+    values = _read(path, ())
+    for override in overrides:
+        _override(values, override)
+    return build(kind, values, str(path))
+
+
+def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
+    """A typed recipe from plain values; `where` is named in the errors."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(dict.fromkeys(_explain(kind, problem) for problem in error.errors()))
+        raise InputError(f"{where}: {problems}") from None
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in seen:
+        raise InputError(f"{path}: extends itself by way of {' -> '.join(str(p.name) for p in seen)}")
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: builds plain values only
+    except OSError as error:
+        raise InputError(f"{path}: no such recipe can be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: a recipe is a mapping of keys to values")
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    return _merge(_read(path.parent / str(base), (*seen, path.resolve())), values)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, mappings merged key by key, all else replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"{override!r}: an override is written key=value, as optimizer.lr=2e-4")
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError:
+        raise InputError(f"{override!r}: {text!r} is no YAML value") from None
+    *parents, leaf = key.split(".")
+    section = values
+    for depth, parent in enumerate(parents):
+        section = section.setdefault(parent, {})
+        if not isinstance(section, dict):
+            raise InputError(f"{override!r}: {'.'.join(parents[: depth + 1])} is a single value and has no keys")
+    section[leaf] = value
+
+
+def _explain(kind: type[BaseModel], problem: Any) -> str:
+    """One pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
+    known = _paths(kind)
+    unknown_key = problem["type"] == "extra_forbidden"
+    path = ""
+    for depth, part in enumerate(problem["loc"], start=1):
+        longer = f"{path}.{part}" if path else str(part)
+        # pydantic also names the member of a union that it tried; that is no key
+        if longer in known or (unknown_key and depth == len(problem["loc"])):
+            path = longer
+    if unknown_key:
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        return f"{'.'.join(map(str, problem['loc']))}: missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
+
+
+def _paths(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every dotted key that a recipe of this kind may have."""
+    found = []
+    for name, field in kind.model_fields.items():
+        found.append(prefix + name)
+        for section in _sections(field.annotation):
+            found += _paths(section, f"{prefix}{name}.")
+    return found
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        return [section for part in get_args(annotation) for section in _sections(part)]
+    return []

@@ -1,0 +1,182 @@
+"""Draw what a folder of runs says, and say where everything is: python -m trainer.report FOLDER."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.errors import InputError, exit_on_input_error
+from data_prep.files import make_directory, read_bytes, whole_file
+from trainer.extras import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Curve = tuple[np.ndarray, np.ndarray]  # steps int64 [n], values fp64 [n]
+
+METRICS = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "recall@100": "Recall@100"}
+LOSSES = {  # tag: what it is, in which unit
+    "mlm": ("masked language model", "nats per masked token"),
+    "decoder": ("weak decoder", "nats per token"),
+    "softmax": ("in-batch softmax", "nats per query"),
+    "hinge": ("triplet hinge", "margin units per query"),
+}
+GREY, COLORS = "#6e6e6e", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito, 2008
+NEXT = "make demo-long"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="trainer.report", description="Plot every run below a folder.")
+    parser.add_argument("folder", type=Path, help="the folder that holds the runs and results.json")
+    folder = parser.parse_args(argv).folder
+    with exit_on_input_error("trainer.report"):
+        require("matplotlib")
+        curves = {name: read_losses(run) for name, run in find_runs(folder).items()}
+        if not any(curves.values()):
+            raise InputError(f"{folder}: no run below it has logged a loss to TensorBoard: train one first")
+        make_directory(folder / "plots")
+        drawn = [draw_losses(name, losses, folder / "plots") for name, losses in curves.items() if losses]
+        results = folder / "results.json"
+        if results.is_file():
+            drawn.append(draw_results(read_results(results), folder / "plots"))
+        print("\n".join(summary(folder, drawn)))
+
+
+def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
+    """Five lines: where the table, the logs, the plots and the model are, and what to do next."""
+    results, export = folder / "results.json", folder / "export"
+    table = f"{results}" if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
+    model = f"{export}" if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
+    return [
+        f"table        {table}",
+        f"TensorBoard  tensorboard --logdir {folder}",
+        f"plots        {folder / 'plots'}: {', '.join(path.name for path in drawn)}",
+        f"model        {model}",
+        f"next         {NEXT}",
+    ]
+
+
+def find_runs(folder: Path) -> dict[str, Path]:
+    """Every run folder below `folder` that has TensorBoard events, by name."""
+    found = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
+    return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(found)}
+
+
+def read_losses(run: Path) -> dict[str, Curve]:
+    """The loss terms of a run over optimizer steps, where finite; a step that a resumed run wrote again counts once."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    losses = {}
+    for tag in events.Tags()["scalars"]:
+        if tag.startswith("loss/"):
+            by_step = {event.step: event.value for event in events.Scalars(tag) if math.isfinite(event.value)}
+            if steps := sorted(by_step):
+                losses[tag.removeprefix("loss/")] = (np.array(steps), np.array([by_step[step] for step in steps]))
+    return losses
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The evaluation's numbers; InputError where the file is not one."""
+    try:
+        results = json.loads(read_bytes(path))
+    except ValueError:
+        results = None
+    if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
+        raise InputError(f"{path}: not results of trainer.evaluate: run it again")
+    return results
+
+
+def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The systems in the results, each with its metrics."""
+    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() == METRICS.keys()}
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """A moving average over about a tenth of the points, [n].
+
+    It is centred, and narrower at the start, so that it does not lag where the loss falls fastest; at the end it looks
+    back only.
+    """
+    half = max(1, len(values) // 20)
+    place = np.arange(len(values))
+    first = np.maximum(place - half, 0)
+    last = np.minimum(place + np.minimum(half, place), len(values) - 1)
+    sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    return (sums[last + 1] - sums[first]) / (last + 1 - first)
+
+
+def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
+    """A panel for each loss term, since their units differ: what was logged thin, its moving average thick."""
+    figure, panels = _figure(len(losses), width=5.0, height=3.4)
+    for panel, color, (term, (steps, values)) in zip(panels, COLORS * len(losses), losses.items(), strict=False):
+        title, unit = LOSSES.get(term, (term, "loss"))
+        average = smooth(values)
+        panel.plot(steps, values, color=color, linewidth=0.8, alpha=0.55, label="as logged")
+        panel.plot(steps, average, color=color, linewidth=2.2, label="moving average")
+        panel.annotate(f"{average[-1]:.3g}", (steps[-1], average[-1]), (5, 0), textcoords="offset points", va="center")
+        panel.legend(frameon=False, loc="upper right")
+        panel.set_title(title, loc="left")
+        panel.set_xlabel("optimizer step")
+        panel.set_ylabel(f"loss, {unit}")
+        panel.set_xlim(left=0)
+        panel.xaxis.set_major_formatter("{x:,.0f}")
+        panel.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+    figure.suptitle(f"{name}: training loss", x=0.01, ha="left", weight="bold")
+    return _save(figure, folder / f"{name}.png")
+
+
+def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
+    """The table as bars, with its numbers: a panel for each metric, for their scales differ."""
+    systems = systems_of(results)
+    labels = ["BM25" if name == "bm25" else name for name in systems]
+    colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
+    figure, panels = _figure(len(METRICS), width=3.4, height=1.7 + 0.42 * len(systems))
+    rows = np.arange(len(systems))[::-1]
+    for panel, (metric, title) in zip(panels, METRICS.items(), strict=True):
+        values = [system[metric] for system in systems.values()]
+        bars = panel.barh(rows, values, height=0.68, color=colors)
+        panel.bar_label(bars, [f"{value:.3f}" for value in values], padding=4)
+        panel.set_title(title, loc="left")
+        panel.set_xlim(0, 1.25 * max(*values, 1e-3))  # room for the numbers
+        panel.set_yticks(rows, labels if panel is panels[0] else [""] * len(labels))
+        panel.tick_params(axis="y", length=0)
+        panel.locator_params(axis="x", nbins=4)
+        panel.set_xlabel("mean over queries")
+    title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
+    p_value = results.get("p_value")
+    if p_value is not None and math.isfinite(p_value):
+        title += f"; {labels[-1]} against {labels[-2]} on MRR@10: p = {p_value:.2g}"
+    figure.suptitle(title, x=0.01, ha="left", weight="bold")
+    return _save(figure, folder / "results.png")
+
+
+def _figure(columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A row of plain panels, each `width` x `height` inches, without a display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(1, columns, squeeze=False)[0])
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with whole_file(path) as file:
+        figure.savefig(file, format="png", dpi=150)
+    return path
+
+
+if __name__ == "__main__":
+    main()
