@@ -57,10 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     build = commands.add_parser("docstrings", help="shards and a collection from the installed packages")
     defaults = docstring_dataset.Options()
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
-    build.add_argument("--vocab-size", type=_positive, default=defaults.vocab_size, metavar="N")
-    build.add_argument("--workers", type=_positive, default=len(os.sched_getaffinity(0)), metavar="N")
-    build.add_argument("--chunk-tokens", type=_positive, default=defaults.chunk_tokens, metavar="N")
-    build.add_argument("--chunks-per-shard", type=_positive, default=defaults.chunks_per_shard, metavar="N")
+    for name, default, what in [
+        ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
+        ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
+        ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
+        ("--workers", os.cpu_count() or 1, "processes; they do not change the output"),
+    ]:
+        build.add_argument(name, type=_positive, default=default, metavar="N", help=f"{what} ({default})")
     build.set_defaults(run=_docstrings)
 
     check = commands.add_parser("verify", help="read every byte of a folder of shards")
@@ -69,9 +72,9 @@ def _parser() -> argparse.ArgumentParser:
 
     look = commands.add_parser("inspect", help="print documents and lengths of a shard")
     look.add_argument("directory", type=Path, metavar="DIR", help="folder with manifest.json")
-    look.add_argument("--shard", type=int, default=0, metavar="N")
-    look.add_argument("--chunk", type=int, default=0, metavar="N")
-    look.add_argument("--documents", type=int, default=5, metavar="N", help="how many to print (default 5)")
+    look.add_argument("--shard", type=int, default=0, metavar="N", help="which shard (0)")
+    look.add_argument("--chunk", type=int, default=0, metavar="N", help="which chunk of it (0)")
+    look.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
     look.set_defaults(run=_inspect)
 
     tokens = commands.add_parser("collection", help="tokenise a BEIR folder")

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,10 +86,17 @@ def find(root: Path, package: str | None = None) -> list[SourceFile]:
 
 
 def read_all(files: Sequence[SourceFile], workers: int) -> Iterator[tuple[list[Docstring], Counter[str]]]:
-    """What `read` returns for each file, in the order of `files` however many processes there are."""
-    # Syntax trees are large and free of cycles: without the garbage collector they parse a third faster.
-    with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
-        yield from track(pool.map(read, files, chunksize=32), "docstrings", "files", total=len(files))
+    """What `read` returns for each file, in the order of `files` however many processes there are.
+
+    Raises:
+        InputError: a process was killed.
+    """
+    try:
+        # Syntax trees are large and free of cycles: without the garbage collector they parse a third faster.
+        with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
+            yield from track(pool.map(read, files, chunksize=32), "docstrings", "files", total=len(files))
+    except BrokenProcessPool as error:
+        raise InputError("docstrings: a process was killed (out of memory?); use fewer --workers") from error
 
 
 def read(file: SourceFile) -> tuple[list[Docstring], Counter[str]]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Item = TypeVar("Item")
@@ -19,8 +20,6 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
 
 
 def _bar(items: Iterable[Item], what: str, unit: str, total: int | None) -> Iterator[Item]:
-    from rich.console import Console
-
     rate = TextColumn("{task.fields[rate]}")
     columns = (
         TextColumn(what),

@@ -43,6 +43,7 @@ _MARKUP = [
     (re.compile(r"`([^`<]+?)\s*<[^`]*>`_{1,2}"), r"\1"),  # `text <url>`_
     (re.compile(r"\[`~?([^`]+)`\]"), r"\1"),
     (re.compile(r"\[([^\]]+)\]\([^)\s]*\)"), r"\1"),  # [text](url)
+    (re.compile(r"\[![A-Z]+\]"), ""),  # [!WARNING]
     (re.compile(r"\s*\[[\w#*-]+\]_"), ""),  # footnote
     (re.compile(r"<?\bhttps?://[^\s>)]+>?"), ""),
     (re.compile(r"</?(?:a|b|br|code|div|em|h\d|hr|i|img|li|ol|p|pre|span|strong|sub|sup|tt|ul)\b[^<>]*>", re.I), ""),
@@ -85,6 +86,8 @@ class _Reader:
         self._end()
 
     def _line(self, text: str, indent: int, next_indent: int) -> None:
+        if text.startswith("> "):  # a Markdown quotation
+            text = text[2:].strip()
         if _FENCE.match(text) or self.fenced:
             self._end_before_code()
             self.fenced ^= bool(_FENCE.match(text)) and not (len(text) > 3 and text.endswith(text[:3]))
@@ -98,11 +101,15 @@ class _Reader:
         if self.skip is not None and indent > self.skip:
             return
         self.skip = None
-        if self.until_blank or self._structure(text, indent):
+        if self.until_blank:
             return
         if self.section and not self.underlined and indent <= self.level:
             self._end()
             self.section = ""
+        if self.base is None:
+            self.base = indent
+        if self._structure(text, indent):
+            return
         if self.section in FIELDS and self._entry(text, indent, next_indent):
             return
         self._text(text, indent)
@@ -138,8 +145,9 @@ class _Reader:
             self._begin(match[match.lastindex or 0] if match.lastindex else "", indent, item=True, field=True)
         elif match := _BULLET.match(text):
             self._end()
-            typed = _TYPED.match(match[1])
-            self._begin((typed[1] or "") if typed else match[1], indent, item=True, field=self.section in FIELDS)
+            field = self.section in FIELDS
+            named = (_ENTRY if field and indent == self.base else _TYPED).match(match[1])
+            self._begin((named[1] or "") if named else match[1], indent, item=True, field=field)
         else:
             return False
         return True
@@ -151,8 +159,6 @@ class _Reader:
 
     def _entry(self, text: str, indent: int, next_indent: int) -> bool:
         """Takes the first line of a field, of which only a description on that line is text."""
-        if self.base is None:
-            self.base = indent
         match = _ENTRY.match(text) or _DASHED.match(text)
         if indent != self.base or (self.lines and not self.underlined and not match):
             return False

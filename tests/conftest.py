@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import toy
+
+torch.set_num_threads(1)  # tiny models are slower on many threads, above all on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trainer.retrieval import best
 
-K1, B = 0.9, 0.4  # Anserini's, the usual ones for passages
+K1, B = 1.2, 0.75  # Lucene's own
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
 
 

@@ -21,13 +21,12 @@ from models.siamese import Siamese
 from trainer import bm25, recipe
 from trainer.extras import require
 from trainer.methods import vocabulary_of
-from trainer.metrics import DEPTH, Metrics, measure, paired_permutation_test
+from trainer.metrics import DEPTH, HEADINGS, Metrics, measure, paired_permutation_test
 from trainer.retrieval import TIE_RULE, encode_texts, search
 
 if TYPE_CHECKING:  # importing it imports DeepSpeed: seconds that a typing error need not wait for
     from trainer.trained import Trained
 
-HEADINGS = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "recall@100": "Recall@100"}
 TAKEN = ("bm25", "p_value", "queries", "corpus", "collection", "split", "checkpoints")  # keys of the results
 ROUNDS = 10_000
 
@@ -102,6 +101,26 @@ def siamese_of(trained: Trained, collection: Collection) -> tuple[Siamese, recip
     return model, method
 
 
+def compare(collection: Collection, split: str, models: Mapping[str, Trained], with_bm25: bool) -> dict[str, Any]:
+    """The results, as they go to the file: each system's means, the last two models' p-value, and what was ranked."""
+    systems = {"bm25": evaluate_bm25(collection, split)} if with_bm25 else {}
+    systems |= {name: evaluate_run(trained, collection, split) for name, trained in models.items()}
+    p_value = None
+    if len(models) > 1:
+        first, second = (systems[name].values["mrr@10"] for name in list(models)[-2:])
+        p_value = paired_permutation_test(second, first, ROUNDS)
+    task = Task.of(collection, split)
+    return {
+        **{name: metrics.means for name, metrics in systems.items()},
+        "p_value": p_value,
+        "queries": len(task.queries),
+        "corpus": len(task.pool),
+        "collection": str(collection.directory),
+        "split": split,
+        "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     arguments = _arguments(argv)
@@ -111,46 +130,27 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not runs and not arguments.bm25:
             raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, or both")
         collection = Collection.open(arguments.collection)
-        task = Task.of(collection, arguments.split)
+        Task.of(collection, arguments.split)  # a wrong split is said before any model is loaded
         make_directory(arguments.out.parent)
-        models = _load(runs, collection)
-        systems = {}
-        if arguments.bm25:
-            systems["bm25"] = evaluate_bm25(collection, arguments.split)
-        for name, trained in models.items():
-            systems[name] = evaluate_run(trained, collection, arguments.split)
-        last = list(models)[-2:]
-        p_value = None
-        if len(last) == 2:
-            first, second = (systems[name].values["mrr@10"] for name in last)
-            p_value = paired_permutation_test(second, first, ROUNDS)
-        results: dict[str, Any] = {name: metrics.means for name, metrics in systems.items()}
-        results |= {
-            "p_value": p_value,
-            "queries": len(task.queries),
-            "corpus": len(task.pool),
-            "collection": str(arguments.collection),
-            "split": arguments.split,
-            "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
-        }
-        print("\n".join(report(results, list(systems), last)))
+        results = compare(collection, arguments.split, _load(runs, collection), arguments.bm25)
+        print("\n".join(table(results, list(runs))))
         with whole_file(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
 
 
-def report(results: Mapping[str, Any], systems: Sequence[str], compared: Sequence[str]) -> Iterator[str]:
+def table(results: Mapping[str, Any], models: Sequence[str]) -> Iterator[str]:
     """The lines of the table, and what must be known to read it."""
-    labels = {name: "BM25" if name == "bm25" else name for name in systems}
+    labels = ({"bm25": "BM25"} if "bm25" in results else {}) | {name: name for name in models}
     width = max(map(len, labels.values()))
     yield " " * width + "".join(f"  {heading:>10}" for heading in HEADINGS.values())
     for name, label in labels.items():
         yield f"{label:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in HEADINGS)
     if results["p_value"] is not None:
-        first, second = compared
+        first, second = models[-2:]
         means = f"{second} {results[second]['mrr@10']:.4f} against {first} {results[first]['mrr@10']:.4f}"
         yield f"MRR@10: {means}, p = {results['p_value']:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
-    yield f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every query counts"
-    if "bm25" in systems:
+    yield f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
+    if "bm25" in results:
         yield bm25.DESCRIPTION
 
 

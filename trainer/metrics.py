@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NAMES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}  # ours, ir_measures'
+HEADINGS = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "recall@100": "Recall@100"}  # as keys, as people read them
+IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
 DEPTH = 100  # the documents of a ranking that the metrics look at
 
 
@@ -43,8 +44,8 @@ def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequenc
         for rank, document in enumerate(documents)
     ]
     place = {query: i for i, query in enumerate(qrels)}
-    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in NAMES.items()}
-    values = {name: np.zeros(len(qrels)) for name in NAMES}
+    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in IR_MEASURES.items()}
+    values = {name: np.zeros(len(qrels)) for name in HEADINGS}
     for found in ir_measures.iter_calc(list(measures), judgements, run):
         values[measures[found.measure]][place[found.query_id]] = found.value
     return Metrics(values)

@@ -14,6 +14,7 @@ import numpy as np
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory, read_bytes, whole_file
 from trainer.extras import require
+from trainer.metrics import HEADINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps int64 [n], values fp64 [n]
 
-METRICS = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "recall@100": "Recall@100"}
 LOSSES = {  # tag: what it is, in which unit
     "mlm": ("masked language model", "nats per masked token"),
     "decoder": ("weak decoder", "nats per token"),
@@ -97,7 +97,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """The systems in the results, each with its metrics."""
-    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() == METRICS.keys()}
+    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() == HEADINGS.keys()}
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
@@ -139,9 +139,9 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     systems = systems_of(results)
     labels = ["BM25" if name == "bm25" else name for name in systems]
     colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
-    figure, panels = _figure(len(METRICS), width=3.4, height=1.7 + 0.42 * len(systems))
+    figure, panels = _figure(len(HEADINGS), width=3.4, height=1.7 + 0.42 * len(systems))
     rows = np.arange(len(systems))[::-1]
-    for panel, (metric, title) in zip(panels, METRICS.items(), strict=True):
+    for panel, (metric, title) in zip(panels, HEADINGS.items(), strict=True):
         values = [system[metric] for system in systems.values()]
         bars = panel.barh(rows, values, height=0.68, color=colors)
         panel.bar_label(bars, [f"{value:.3f}" for value in values], padding=4)

@@ -16,6 +16,7 @@ from models.blocks import pad
 from models.task import Vocabulary
 
 TIE_RULE = "equal scores rank in corpus order"
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # what fits the caches of the one and fills the other
 QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 64 MiB in fp64
 
 
@@ -41,7 +42,7 @@ def encode_texts(
     max_tokens: int,
     *,
     what: str = "encode",
-    batch_tokens: int = 16384,
+    batch_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
     """The embedding of each text, fp32 [N, H], in the order given.
@@ -55,12 +56,14 @@ def encode_texts(
         vocabulary: gives [CLS], [SEP] and [PAD].
         max_tokens: the longest input, [CLS] and [SEP] included; longer texts lose their end.
         what: names the work in the progress line.
-        batch_tokens: the most tokens of a batch, padding included, unless one text is longer.
+        batch_tokens: the most tokens of a batch, padding included, unless one text is longer; by default what suits
+            the device.
         device: where the model is.
 
     Raises:
         InputError: the model gives numbers that are not finite.
     """
+    batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
     unique: dict[bytes, int] = {}
     row_of_text = [
         unique.setdefault(np.asarray(text[: max_tokens - 2], np.uint32).tobytes(), len(unique)) for text in texts

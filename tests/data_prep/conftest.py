@@ -1,11 +1,13 @@
-"""Small tokenizers for the tests of data_prep."""
+"""Small tokenizers and made-up packages for the tests of data_prep."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_prep import tokenizer
+from data_prep.docstrings import SourceFile, find
 from data_prep.tokenizer import Tokenizer
 
 TEXTS = [
@@ -13,6 +15,7 @@ TEXTS = [
     "A dog sleeps while the fox jumps; the dog does not see it.",
     "Returns the number of foxes that jumped over dogs, or 0 where there are none.",
 ]
+WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts river stone tree"
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +34,18 @@ def large(small: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tokeniz
     path: Path = tmp_path_factory.mktemp("large") / "tokenizer.json"
     path.write_text(json.dumps(record))
     return tokenizer.load(path)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[SourceFile]:
+    """Thirty packages of made-up docstrings; read only."""
+    root = tmp_path_factory.mktemp("packages")
+    rng = np.random.default_rng(0)
+    for package in range(30):
+        code = []
+        for number in range(3 + package % 7):
+            sentences = [" ".join(rng.choice(WORDS.split(), 9)).capitalize() + "." for _ in range(4)]
+            docstring = f'    """{sentences[0]}\n\n    {" ".join(sentences[1:])}\n    """'
+            code.append(f"def f{number}():\n{docstring}\n")
+        (root / f"package{package:02}.py").write_text("\n".join(code))
+    return find(root)

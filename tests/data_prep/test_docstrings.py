@@ -1,4 +1,5 @@
 import importlib.metadata
+import os
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ class Fox:
             """Jumps again over the dog that is the laziest of all."""
     else:
         def short(self):
-            """Jumps."""
+            """Jumps over the dog."""
 
 def code():
     """>>> x = 1"""
@@ -109,3 +110,13 @@ def test_the_installed_packages_are_found_with_their_versions() -> None:
     known = docstrings.versions(["numpy", "python", "no_such_package"])
     assert known["numpy"] == f"numpy {importlib.metadata.version('numpy')}"
     assert set(known) == {"numpy", "python"}
+
+
+def test_a_killed_worker_is_one_clear_line(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docstrings, "read", exit_at_once)
+    with pytest.raises(InputError, match="a process was killed .*use fewer --workers"):
+        list(docstrings.read_all(find(tree), 1))
+
+
+def exit_at_once(file: SourceFile) -> None:
+    os._exit(1)

@@ -24,7 +24,7 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
     path = tmp_path / "a"
     path.write_bytes(b"old")
     with pytest.raises(TypeError), files.whole_file(path) as file:
-        file.write("text")  # type: ignore[arg-type]
+        file.write("text")  # type: ignore[call-overload]
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]
 

@@ -151,6 +151,24 @@ def test_the_announcement_of_dropped_code_goes_with_it() -> None:
     ]
 
 
+def test_markdown_quotations_and_fields_in_a_list() -> None:
+    assert rest(
+        """
+        > [!WARNING]
+        > This is something to be
+        > warned of.
+
+        Args:
+            - x: the number of foxes to see
+            - y (int): the number of dogs to see
+        """
+    ) == [
+        "This is something to be warned of.",
+        "the number of foxes to see.",
+        "the number of dogs to see.",
+    ]
+
+
 def test_lists_notes_and_titles() -> None:
     assert rest(
         """
@@ -190,7 +208,7 @@ def test_lists_notes_and_titles() -> None:
         ("See the ``fox`` and `dog` of it [1]_.", "See the fox and dog of it."),
         ("See **all** of *the foxes* in it.", "See all of the foxes in it."),
         ("Pass it as \\*args to the <b>fox</b> and <EOS> tokens.", "Pass it as *args to the fox and <EOS> tokens."),
-        ("It is 2*x of the y*z.", "It is 2*x of the y*z."),
+        ("It is 2*x of the y*z that is given.", "It is 2*x of the y*z that is given."),
         ("See https://fox.org/a_b for all of it.", "See for all of it."),
     ],
 )

@@ -48,19 +48,32 @@ def test_gradcheck():
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
-def test_half_precision_is_summed_in_fp32_and_survives_a_loss_scale(dtype, tolerance):
-    inputs = problem(700, width=32, vocabulary=50, dtype=dtype)
-    exact = [x if x is None or not x.is_floating_point() else x.detach().double().requires_grad_() for x in inputs]
-    count = int((inputs[3] != IGNORED).sum())
-    ours, reference = linear_cross_entropy(*inputs, 64), full(*exact)
+def test_half_precision_is_summed_in_fp32(dtype, tolerance):
+    hidden, weight, bias, targets = problem(700, width=32, vocabulary=50, dtype=dtype)
+    exact = [x.detach().double().requires_grad_() for x in (hidden, weight, bias)]
+    ours, reference = linear_cross_entropy(hidden, weight, bias, targets, 64), full(*exact, targets)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours.double(), reference, rtol=1e-3, atol=0)
-    # 2**16 itself is not finite in fp16, and neither is any sum of gradients before it is divided by the count
-    scaled = gradients(ours * 2.0**16 / count, *inputs[:3])
-    for mine, theirs in zip(scaled, gradients(reference / count, *exact[:3]), strict=True):
+    rounded = F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORED, reduction="sum")
+    torch.testing.assert_close(ours, rounded, rtol=1e-5, atol=0)  # only the logits are rounded
+    count = int((targets != IGNORED).sum())
+    pairs = zip(gradients(ours / count, hidden, weight, bias), gradients(reference / count, *exact), strict=True)
+    for mine, theirs in pairs:
         assert mine.dtype == dtype
-        error = (mine.double() / 2.0**16 - theirs).norm() / theirs.norm()
-        assert error < tolerance
+        assert (mine.double() - theirs).norm() / theirs.norm() < tolerance
+
+
+def test_a_loss_scale_beyond_fp16_does_no_harm():
+    hidden, weight, bias, targets = problem(200, width=32, vocabulary=50)
+    exact = [x.detach() for x in (hidden, 0.01 * weight, bias)]
+    half = [x.half() for x in exact]
+    exact[0].requires_grad_()
+    half[0].requires_grad_()
+    scale = 2.0**17  # infinite in fp16; its product with these gradients is not
+    (ours,) = gradients(linear_cross_entropy(*half, targets) * scale, half[0])
+    (reference,) = gradients(full(*exact, targets), exact[0])
+    assert torch.isfinite(ours).all()
+    assert (ours.double() / scale - reference).norm() / reference.norm() < 3e-3
 
 
 def test_no_targets_at_all():

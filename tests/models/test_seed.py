@@ -22,6 +22,21 @@ def gradients(model):
 
 
 @VARIANTS
+def test_the_decoder_loss_is_equation_10(variant):
+    """-log P(x_t | the unmasked tokens before t, h_0 of the masked input), summed over every token but [CLS]."""
+    model, arrays = seed(variant=variant), tensors(seed_batch(EXAMPLES))
+    assert (arrays["input_ids"] != arrays["original_ids"]).any()
+    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
+    embedding = model.trunk.get_input_embeddings().weight
+    expected = 0.0
+    for h, ids in zip(h_0, EXAMPLES, strict=True):
+        states = model.decoder(h[None], torch.from_numpy(ids)[None], embedding)[0]
+        log_p = (states @ embedding.T).log_softmax(-1)
+        expected -= sum(log_p[t, ids[t + 1]] for t in range(len(ids) - 1))
+    torch.testing.assert_close(model(**arrays)["decoder"], expected, rtol=1e-10, atol=0)
+
+
+@VARIANTS
 def test_invariant_4_the_decoder_reaches_the_encoder_through_h_0_only(variant):
     model, seen = seed(variant=variant), []
 

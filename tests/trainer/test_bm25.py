@@ -52,7 +52,7 @@ def test_no_shared_word_is_no_hit() -> None:
     reason="no cranfield/ in $DEEPSIAM_DATA nor in ../shared/data beside the checkout",
 )
 def test_cranfield() -> None:
-    """With a stemmer the published numbers for these 150 queries are 0.493, 0.351 and 0.711; without, a little less."""
+    """bm25s with the Snowball stemmer gives 0.516, 0.367 and 0.720 on these 150 queries; without it a little less."""
     folder = DATA / "cranfield"
     corpus, queries = (
         [json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines()]
@@ -65,6 +65,6 @@ def test_cranfield() -> None:
     ranked = rank([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus], 100)
     found = measure(qrels, {q["_id"]: [corpus[i]["_id"] for i in row] for q, row in zip(queries, ranked, strict=True)})
     assert len(qrels) == 150
-    assert found.means["mrr@10"] == pytest.approx(0.463, abs=0.005)
-    assert found.means["ndcg@10"] == pytest.approx(0.322, abs=0.005)
-    assert found.means["recall@100"] == pytest.approx(0.676, abs=0.005)
+    assert found.means["mrr@10"] == pytest.approx(0.487, abs=0.005)
+    assert found.means["ndcg@10"] == pytest.approx(0.338, abs=0.005)
+    assert found.means["recall@100"] == pytest.approx(0.701, abs=0.005)

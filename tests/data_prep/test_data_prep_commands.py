@@ -1,0 +1,92 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_prep import docstrings
+from data_prep.__main__ import main
+from data_prep.docstrings import SourceFile
+from data_prep.shards import ShardWriter
+from data_prep.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def written(small: Tokenizer, tmp_path: Path) -> Path:
+    with ShardWriter(tmp_path / "shards", small, 3, 2) as writer:
+        for number in range(9):
+            writer.add(str(number), [[9, 10, 11]])
+    return tmp_path / "shards"
+
+
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines on stderr of a command that ends with exit code 2."""
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    return capsys.readouterr().err.splitlines()
+
+
+def test_verify_says_one_line_when_all_is_well(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(written)]) == 0
+    assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
+
+
+def test_verify_says_one_line_for_each_problem(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (written / "shard-000001.tar").unlink()
+    (written / "shard-000003.tar").write_bytes(b"")
+    lines = failure(["verify", str(written)], capsys)
+    assert len(lines) == 2
+    assert lines[0].startswith(f"data_prep: {written}/shard-000001.tar: missing")
+    assert lines[1].startswith(f"data_prep: {written}/shard-000003.tar: 0 bytes")
+
+
+def test_inspect_prints_documents(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(written), "--shard", "2", "--documents", "1"]) == 0
+    assert "\n4 (1 segments, 3 tokens)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert failure([command, str(written.parent)], capsys) == [
+        f"data_prep: {written.parent}/manifest.json: no such file; point at {written}"
+    ]
+    assert "no such file" in failure([command, str(written / "nowhere")], capsys)[0]
+
+
+def test_collection_tokenises_a_beir_folder(
+    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "The fox."}))
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "fox"}))
+    arguments = ["collection", str(tmp_path), "--tokenizer", str(small.path)]
+    assert "no SPLIT.tsv with relevance judgements" in failure(arguments, capsys)[0]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 1 documents, 1 queries (1 of test)\n"
+    assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
+
+
+def test_docstrings_builds_once(
+    files: list[SourceFile],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(docstrings, "installed", lambda: files)
+    arguments = ["docstrings", "--out", str(tmp_path / "out"), "--vocab-size", "400"]
+    assert main([*arguments, "--workers", "2"]) == 0
+    assert "to pre-train on:" in capsys.readouterr().out
+    assert main([*arguments, "--workers", "1"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}: complete already, nothing to do\n"
+    assert "choose another --out" in failure(arguments[:-2], capsys)[0]
+    shutil.rmtree(tmp_path / "out" / "collection" / "tokens")
+    assert "not tokenised" in failure(arguments, capsys)[0]
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "x", "1.5"])
+def test_numbers_must_be_positive(capsys: pytest.CaptureFixture[str], value: str) -> None:
+    assert "is not a whole number above 0" in failure(["docstrings", "--out", "x", f"--workers={value}"], capsys)[-1]
