@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.local_attention import local_attention
@@ -20,7 +20,6 @@ def naive(query, key, value, window):
     return torch.einsum("bhtj,bjhd->bthd", weights, value)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 3), st.integers(1, 14))
 def test_equals_the_masked_matrix(batch, length, heads, window):
     torch.manual_seed(length)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
@@ -37,7 +37,6 @@ def test_the_loss_is_that_of_hugging_face_bert():
     assert batch.counts["mlm"] > 0
 
 
-@settings(deadline=None)
 @given(SENTENCES)
 def test_targets_are_the_tokens_under_the_mask(lengths):
     examples = blocks(*lengths)

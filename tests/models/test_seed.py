@@ -109,7 +109,7 @@ def test_invariant_7_targets_are_the_next_tokens_even_with_repeated_separators()
     assert positions.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
 def test_invariant_7_holds_for_any_documents(lengths, packing, max_tokens):
     batcher = SeedBatcher(VOCABULARY, max_tokens, packing)
@@ -189,7 +189,7 @@ def test_invariant_11_the_exported_trunk_is_a_stock_encoder(variant, tmp_path):
     torch.testing.assert_close(exported[:, 0], encode(model.trunk, ids, mask)[:, 0], rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(SENTENCES, st.sampled_from([1, 2, 9, "all"]), st.sampled_from(["paper", "released"]))
 def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant):
     examples = blocks(*lengths)
