@@ -17,8 +17,8 @@ from data_prep.collection import Collection
 from trainer.evaluate import evaluate_run
 from trainer.trained import load
 
-RATES = (3e-4, 1e-3)
-SIMILARITIES = (("dot", 1.0), ("cosine", 0.1), ("cosine", 0.05))
+RATES = (3e-4, 1e-3, 3e-3)
+SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))
 RECIPES = {"random": "recipes/demo_siamese_random.yaml", "seed": "recipes/demo_siamese.yaml"}
 OUTPUT = Path(__file__).with_suffix(".json")
 
