@@ -31,10 +31,9 @@ setup: .venv/ready
 		|| { echo "deepsiam needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -d .venv || $(PYTHON) -m venv .venv \
 		|| { rm -rf .venv; echo "$(PYTHON) has no venv module: install it (Debian: apt install python3-venv)" >&2; exit 2; }
-	@echo "setting up .venv (some minutes, once)"
-	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet $(TORCH)
-	@$(BIN)/pip install --quiet --editable '.[dev]'
+	@echo "setting up .venv (some minutes, once; what pip says is in .venv/setup.log)"
+	@{ $(BIN)/pip install --upgrade pip && $(BIN)/pip install $(TORCH) && $(BIN)/pip install --editable '.[dev]'; } \
+		>.venv/setup.log 2>&1 || { tail -n 20 .venv/setup.log >&2; exit 2; }
 	@touch $@
 
 demo: setup
@@ -46,6 +45,9 @@ demo: setup
 		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed --out runs/demo/results.json
 	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
 	$(BIN)/python -m trainer.report runs/demo
+
+demo-long: demo
+	$(BIN)/python -m benchmarks.demo_long
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST)

@@ -9,15 +9,14 @@ recipes/demo_siamese*.yaml; a test compares them with the output committed here,
 
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from benchmarks.training import train
 from data_prep.collection import Collection
 from trainer.evaluate import evaluate_run
 from trainer.trained import load
 
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (1e-4, 3e-4, 1e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))
 RECIPES = {"random": "recipes/demo_siamese_random.yaml", "seed": "recipes/demo_siamese.yaml"}
 OUTPUT = Path(__file__).with_suffix(".json")
@@ -29,20 +28,15 @@ def main() -> None:
     for start, lr, (similarity, temperature) in itertools.product(RECIPES, RATES, SIMILARITIES):
         setting = {"optimizer.lr": lr, "method.similarity": similarity, "method.temperature": temperature}
         run = Path("runs/demo_grid") / f"{start}-{lr:g}-{similarity}-{temperature:g}"
-        finetune(RECIPES[start], run, setting)
+        train("trainer.finetune", RECIPES[start], run, setting)
         means = evaluate_run(load(run), collection, "dev").means
         rows.append({"start": start, **setting, **means})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-    chosen = {start: max((row for row in rows if row["start"] == start), key=lambda r: r["mrr@10"]) for start in RECIPES}
+    chosen = {
+        start: max((row for row in rows if row["start"] == start), key=lambda r: r["mrr@10"]) for start in RECIPES
+    }
     OUTPUT.write_text(json.dumps({"split": "dev", "chosen": chosen, "grid": rows}, indent=1) + "\n")
     print(f"wrote {OUTPUT}; put the chosen settings into the recipes")
-
-
-def finetune(recipe: str, run: Path, setting: dict[str, object]) -> None:
-    """One fine-tuning by the launcher, as the demo's; nothing to do where it is finished."""
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2", "--module"]
-    overrides = [f"{key}={value}" for key, value in {"run": run, **setting}.items()]
-    subprocess.run([*launcher, "trainer.finetune", recipe, "--resume", *overrides], check=True)
 
 
 if __name__ == "__main__":

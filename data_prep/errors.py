@@ -11,9 +11,12 @@ class InputError(Exception):
 
 @contextmanager
 def exit_on_input_error(prefix: str) -> Iterator[None]:
-    """Ends the process with exit code 2 and one line on stderr, `PREFIX: message`, on an InputError."""
+    """Ends the process with one line on stderr, `PREFIX: message`: code 2 on an InputError, 130 on Ctrl-C."""
     try:
         yield
     except InputError as error:
         print(f"{prefix}: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(f"{prefix}: interrupted; the same command goes on from what is finished", file=sys.stderr)
+        raise SystemExit(130) from None

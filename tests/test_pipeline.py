@@ -62,9 +62,7 @@ def test_fine_tuning_is_the_same_on_one_rank_and_on_two(
     assert losses[0][10] < losses[0][1]
 
 
-def test_random_weights_start_elsewhere_and_resume_knows_a_finished_run(
-    pretrained: Path, toy_collection: Path
-) -> None:
+def test_random_weights_start_elsewhere_and_resume_knows_a_finished_run(pretrained: Path, toy_collection: Path) -> None:
     tuned = finetune(pretrained, toy_collection, "tuned", 1)
     random = finetune(pretrained, toy_collection, "random", 1, "random_weights=true")
     assert toy.scalars(tuned, "loss/softmax")[1] != toy.scalars(random, "loss/softmax")[1]

@@ -231,11 +231,16 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, mappings merged key by key, all else replaced."""
+    """`over` on top of `base`: mappings merged key by key, save one of another `name`, which replaces; so all else."""
     merged = dict(base)
     for key, value in over.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
-            merged[key] = _merge(merged[key], value)
+        under = merged.get(key)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(under, dict)
+            and value.get("name", under.get("name")) == under.get("name")
+        ):
+            merged[key] = _merge(under, value)
         else:
             merged[key] = value
     return merged

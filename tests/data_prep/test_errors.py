@@ -15,3 +15,10 @@ def test_other_errors_and_success_pass_through() -> None:
         pass
     with pytest.raises(ZeroDivisionError), exit_on_input_error("tool"):
         _ = 1 / 0
+
+
+def test_ctrl_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
+        raise KeyboardInterrupt
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.startswith("tool: interrupted")

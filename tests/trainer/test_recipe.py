@@ -39,6 +39,12 @@ def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
     assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
 
 
+def test_another_method_replaces_the_one_extended_and_inherits_none_of_its_keys(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **{**SEED, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
+    assert load(PretrainRecipe, top).method.model_dump() == {"name": "mlm", "max_tokens": 512, "blocks": "complete"}
+
+
 def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:
     path = write_recipe(tmp_path / "r.yaml", **SEED)
     assert load(PretrainRecipe, path, ["trunk.layer_norm_eps=1e-5"]).trunk["layer_norm_eps"] == 1e-5

@@ -1,0 +1,146 @@
+"""How good a Siamese encoder is by its start, the number of labels, and the tokens seen in pre-training.
+
+    python -m benchmarks.demo_long          (make demo-long; after make demo; goes on where it was stopped)
+
+Pre-trains SEED and masked LM with the same trunk, data, batches and steps; fine-tunes random weights and both on
+growing numbers of labels (figure 7c of the SEED paper), and both from every kept checkpoint on 1,500 labels. The
+learning rate of each start is the best of RATES on the development split at 1,500 labels; every point of the curves is
+MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import matplotlib
+
+from benchmarks.training import train
+from data_prep.collection import Collection
+from trainer import pretrain
+from trainer.evaluate import evaluate_bm25, evaluate_run
+from trainer.lanes import START, stream
+from trainer.metrics import paired_permutation_test
+from trainer.recipe import PretrainRecipe
+from trainer.recipe import load as load_recipe
+from trainer.trained import load
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen before)
+
+OUT = Path("runs/demo_long")
+PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}
+STARTS = ("random", "mlm", "seed")
+LABELS = {500: 60, 1500: 120, 5000: 240, None: 480}  # number of labelled pairs (None: all): fine-tuning steps
+RATES = (1e-3, 3e-3)
+FEW = 1500
+NAMES = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}
+COLORS = {"random": "#6e6e6e", "mlm": "#0072B2", "seed": "#D55E00"}
+
+
+@dataclass
+class Bench:
+    """The collection, and every measurement so far, kept on disk as soon as it is made."""
+
+    collection: Collection
+    path: Path = OUT / "results.json"
+
+    def __post_init__(self) -> None:
+        self.done = json.loads(self.path.read_text()) if self.path.is_file() else {}
+
+    def tune(
+        self, start: str, labels: int | None, lr: float, split: str, checkpoint: Path | None = None
+    ) -> list[float]:
+        """MRR@10 of every query of a split after fine-tuning a start on so many labels."""
+        step = f"-{checkpoint.name}" if checkpoint else ""
+        name = f"{start}{step}-{labels or 'all'}-{lr:g}"
+        key = f"{name}-{split}"
+        if key not in self.done:
+            steps = LABELS[labels]
+            settings = {
+                "init_from": checkpoint or PRETRAINED.get(start, PRETRAINED["seed"]),
+                "random_weights": str(start == "random").lower(),
+                "data.pairs": labels or "null",
+                "steps": steps,
+                "optimizer.warmup_steps": steps // 10,
+                "optimizer.lr": lr,
+            }
+            run = OUT / "tuned" / name
+            train("trainer.finetune", "recipes/demo_siamese.yaml", run, settings)
+            self.done[key] = evaluate_run(load(run), self.collection, split).values["mrr@10"].tolist()
+            self.path.write_text(json.dumps(self.done))
+            print(f"{key}: MRR@10 {mean(self.done[key]):.4f}", flush=True)
+        return self.done[key]
+
+
+def main() -> None:
+    for start, run in PRETRAINED.items():
+        train("trainer.pretrain", f"recipes/demo_long_{start}.yaml", run, {})
+    bench = Bench(Collection.open(Path("data/demo/collection")))
+    rates = {s: max(RATES, key=lambda lr: mean(bench.tune(s, FEW, lr, "dev"))) for s in STARTS}
+    pairs = len(bench.collection.qrels("train"))
+    by_labels = {s: {n or pairs: bench.tune(s, n, rates[s], "test") for n in LABELS} for s in STARTS}
+    by_tokens = {
+        s: {tokens_seen(s, c): bench.tune(s, FEW, rates[s], "test", c) for c in checkpoints(PRETRAINED[s])}
+        for s in PRETRAINED
+    }
+    bm25 = mean(evaluate_bm25(bench.collection, "test").values["mrr@10"].tolist())
+    chosen = ", ".join(f"{start} {rate:g}" for start, rate in rates.items())
+    report = "\n\n".join(
+        [
+            table("labelled pairs", by_labels),
+            table(f"tokens seen in pre-training ({FEW:,} labelled pairs)", by_tokens),
+            f"BM25: {bm25:.4f}. Learning rates, chosen on the development split: {chosen}.",
+        ]
+    )
+    (OUT / "results.md").write_text(report + "\n")
+    plot(by_labels, "labelled pairs", bm25, OUT / "labels.png")
+    plot(by_tokens, f"tokens seen in pre-training ({FEW:,} labelled pairs)", bm25, OUT / "tokens.png")
+    print(report)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def tokens_seen(start: str, checkpoint: Path) -> int:
+    """Tokens trained on up to a checkpoint, from the mean over the first 200 micro-batches of the run's own order."""
+    recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
+    order = pretrain.build(recipe).order
+    sample = [batch.micro_batch.tokens for batch in islice(stream(order, [START] * order.lanes, 0, 1), 200)]
+    return round(sum(sample) / 200 * recipe.batch.micro_batches * int(checkpoint.name.removeprefix("step-")))
+
+
+Curves = Mapping[str, Mapping[int, list[float]]]  # start: {labels or tokens: MRR@10 of every query}
+
+
+def table(what: str, curves: Curves) -> str:
+    """Markdown: a row a point, MRR@10 of each start, and how likely chance explains SEED's lead over each other."""
+    others = [start for start in curves if start != "seed"]
+    head = [what, *(NAMES[start] for start in curves), *(f"p, SEED against {NAMES[start]}" for start in others)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for x in curves["seed"]:
+        cells = [f"{x:,}", *(f"{mean(curves[start][x]):.4f}" for start in curves)]
+        cells += [f"{paired_permutation_test(curves['seed'][x], curves[start][x], 10_000):.4f}" for start in others]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def plot(curves: Curves, what: str, bm25: float, path: Path) -> None:
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for start, points in curves.items():
+        axes.plot(list(points), [mean(v) for v in points.values()], "o-", color=COLORS[start], label=NAMES[start])
+    axes.axhline(bm25, color="black", linestyle=":", label="BM25")
+    axes.set(xlabel=what, ylabel="MRR@10, test packages", xscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

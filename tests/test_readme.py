@@ -1,0 +1,63 @@
+"""Every command of the README runs: in a fresh clone, as written, in order."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.toy import ROOT, environment
+
+# what a test cannot run as it stands, and what it runs in its place
+INSTEAD = {
+    "make test": None,  # this is it
+    # the paper's run, for two steps of a trunk of one layer on the demo's shards and vocabulary
+    "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
+        "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
+        "data.shards=data/demo/shards data.workers=0 trunk.vocab_size=8192 trunk.num_hidden_layers=1 batch.size=4 "
+        "batch.micro=1 method.max_tokens=64 deepspeed=cpu"
+    ),
+}
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [" ".join(line.split(" #")[0].split()) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def test_the_readme_has_commands_and_only_known_exceptions() -> None:
+    assert "make demo" in commands()
+    assert set(INSTEAD) <= set(commands())
+
+
+@pytest.mark.slow  # make demo among them: some ten minutes
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    if not (ROOT / ".venv" / "ready").exists():
+        pytest.skip("the README's commands need .venv: run this by make test")
+    clone = tmp_path / "deepsiam"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    (clone / ".venv").symlink_to(ROOT / ".venv")
+    (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that set-up is not repeated
+    (clone / "hostfile").write_text("localhost slots=2\n")
+    for command in commands():
+        if INSTEAD.get(command, command) is None:
+            continue
+        done = subprocess.run(
+            ["bash", "-c", f"set -e; source .venv/bin/activate; {INSTEAD.get(command, command)}"],
+            cwd=clone,
+            capture_output=True,
+            text=True,
+            env=environment(),
+        )
+        print(done.stdout)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    results = json.loads((clone / "runs" / "demo" / "results.json").read_text())
+    assert results["queries"] == 1000
+    assert results["corpus"] == 10_000
+    for name in ("bm25", "from_random", "from_seed"):
+        assert set(results[name]) == {"mrr@10", "ndcg@10", "recall@100"}
+    assert (clone / "runs" / "demo" / "export" / "model.safetensors").is_file()
+    shutil.rmtree(clone / "data")

@@ -1,0 +1,64 @@
+"""What a run says: events and progress lines on rank 0 alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.toy import scalars
+from trainer.monitor import Monitor, duration
+
+
+def monitor(run: Path, rank: int = 0, start: int = 0) -> Monitor:
+    return Monitor(run, rank=rank, ranks=2, start=start, steps=10)
+
+
+def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
+    monitor.count(tokens=100, waited=0.0, skipped=skipped)
+    monitor.log(step, {"mlm": loss}, lr=1e-4, grad_norm=0.5, loss_scale=1.0)
+
+
+def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    one_step(m, 2, 2.25, skipped=True)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 2.5, 2: 2.25}
+    assert scalars(tmp_path, "skipped_steps") == {1: 0, 2: 1}
+    assert scalars(tmp_path, "grad_norm")[1] == 0.5
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
+    assert "tokens/s" in line
+    assert "ETA" in line
+
+
+def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path, rank=1)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
+    first = monitor(tmp_path)
+    for step in (1, 2, 3):
+        one_step(first, step, float(step))
+    first.close()
+    second = monitor(tmp_path, start=2)  # step 3 was after the checkpoint
+    one_step(second, 3, 30.0)
+    second.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}
+
+
+def test_utilisation_where_the_peak_is_known(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    m.peak, m.flops_per_token = 1e12, 1e6
+    one_step(m, 1, 1.0)
+    m.close()
+    rate = scalars(tmp_path, "tokens_per_second")[1]
+    assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
