@@ -44,9 +44,9 @@ def main(
     """
     world = World.from_environment()
     with exit_on_input_error(name if world.rank == 0 else f"{name}: rank {world.rank}"), _quiet_for_another_rank():
-        arguments = _arguments(name, argv)
         if world.rank:
             join(world)
+        arguments = _arguments(name, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         ds_config.load(recipe.deepspeed)
         resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None

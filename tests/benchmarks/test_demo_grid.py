@@ -1,0 +1,32 @@
+"""The demo's comparison is fair: each start runs what the committed grid chose for it."""
+
+import json
+
+import pytest
+
+from benchmarks.demo_grid import OUTPUT, RATES, RECIPES, SIMILARITIES
+from tests.toy import ROOT
+from trainer.recipe import FinetuneRecipe, load
+
+
+@pytest.mark.parametrize("start", RECIPES)
+def test_the_demo_runs_the_settings_that_the_grid_chose(start: str) -> None:
+    rows = [row for row in json.loads(OUTPUT.read_text())["grid"] if row["start"] == start]
+    assert len(rows) == len(RATES) * len(SIMILARITIES)
+    best = max(rows, key=lambda row: row["mrr@10"])
+    recipe = load(FinetuneRecipe, ROOT / RECIPES[start])
+    assert recipe.optimizer.lr == best["optimizer.lr"]
+    assert recipe.method.similarity == best["method.similarity"]
+    assert recipe.method.temperature == best["method.temperature"]
+
+
+def test_both_starts_differ_in_nothing_but_weights_and_chosen_settings() -> None:
+    seed, random = (load(FinetuneRecipe, ROOT / RECIPES[start]).model_dump() for start in ("seed", "random"))
+    assert not seed.pop("random_weights")
+    assert random.pop("random_weights")
+    for recipe in (seed, random):
+        recipe.pop("run")
+        recipe["optimizer"].pop("lr")
+        recipe["method"].pop("similarity")
+        recipe["method"].pop("temperature")
+    assert seed == random
