@@ -13,9 +13,10 @@ from tests.toy import ROOT, environment
 # what a test cannot run as it stands, and what it runs in its place
 INSTEAD = {
     "make test": None,  # this is it
-    # the paper's run, for two steps of a trunk of one layer on the demo's shards and vocabulary
+    # the paper's run on a cluster of this one host, reached without ssh: two steps of a one-layer trunk on demo shards
     "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
-        "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
+        "deepspeed --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
+        "--module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
         "data.shards=data/demo/shards data.workers=0 trunk.vocab_size=8192 trunk.num_hidden_layers=1 batch.size=4 "
         "batch.micro=1 method.max_tokens=64 deepspeed=cpu"
     ),

@@ -1,6 +1,9 @@
 """Small tokenizers and made-up packages for the tests of data_prep."""
 
+import errno
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +52,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[SourceFile]:
             code.append(f"def f{number}():\n{docstring}\n")
         (root / f"package{package:02}.py").write_text("\n".join(code))
     return find(root)
+
+
+@pytest.fixture
+def disk_full_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A call with n makes every fsync from the n-th on report a full disk."""
+
+    def arrange(good_syncs: int) -> None:
+        done = 0
+
+        def fsync(descriptor: int) -> None:
+            nonlocal done
+            done += 1
+            if done > good_syncs:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return arrange

@@ -1,8 +1,8 @@
-import errno
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -103,21 +103,13 @@ def test_what_lies_in_the_way_is_not_removed(files: list[SourceFile], tmp_path: 
 @pytest.mark.parametrize("existing", [False, True])
 @pytest.mark.parametrize("good_syncs", [0, 3, 9, 30])
 def test_a_full_disk_leaves_nothing(
-    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good_syncs: int, existing: bool
+    files: list[SourceFile], tmp_path: Path, disk_full_after: Callable[[int], None], good_syncs: int, existing: bool
 ) -> None:
-    done = 0
-
-    def fsync(descriptor: int) -> None:
-        nonlocal done
-        done += 1
-        if done > good_syncs:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     out = tmp_path / "out"
     if existing:
         out.mkdir()
         (out / "mine").write_text("mine")
-    monkeypatch.setattr(os, "fsync", fsync)
+    disk_full_after(good_syncs)
     with pytest.raises(InputError, match="cannot write: No space left on device"):
         build(out, OPTIONS, files, 1)
     assert out.exists() == existing

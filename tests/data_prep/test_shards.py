@@ -1,5 +1,4 @@
 import dataclasses
-import errno
 import hashlib
 import io
 import json
@@ -151,17 +150,13 @@ def write_until_key_error(writer: ShardWriter) -> None:
 
 @pytest.mark.parametrize("good_syncs", range(10))
 def test_a_full_disk_at_any_time_leaves_an_empty_folder(
-    small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good_syncs: int
+    small: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    disk_full_after: Callable[[int], None],
+    good_syncs: int,
 ) -> None:
-    done = 0
-
-    def fsync(descriptor: int) -> None:
-        nonlocal done
-        done += 1
-        if done > good_syncs:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    disk_full_after(good_syncs)
     with pytest.raises(InputError, match="cannot write: No space left on device"):
         write_in_a_block(tmp_path, small)
     monkeypatch.undo()
