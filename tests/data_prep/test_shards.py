@@ -43,7 +43,7 @@ def read_back(manifest: Manifest) -> tuple[list[str], Texts]:
     return names, documents
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 75), max_size=6), max_size=4), min_size=1, max_size=12),
     st.integers(1, 30),

@@ -84,7 +84,7 @@ def test_a_step_holds_the_same_examples_on_any_cluster(world_size: int, workers:
     assert steps(world_size, workers) == steps(1, 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 60), st.integers(1, 5), st.integers(1, 5), st.integers(1, 7))
 def test_going_on_from_recorded_positions_equals_never_stopping(
     stop: int, lanes: int, window: int, micro_batch: int

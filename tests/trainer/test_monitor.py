@@ -1,5 +1,6 @@
 """What a run says: events and progress lines on rank 0 alone."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         one_step(first, step, float(step))
     first.close()
+    time.sleep(1.1)  # TensorBoard orders event files by the second they were begun in
     second = monitor(tmp_path, start=2)  # step 3 was after the checkpoint
     one_step(second, 3, 30.0)
     second.close()

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,7 @@ def test_what_is_not_there_yet_is_said(folder: Path, capsys: pytest.CaptureFixtu
 
 def test_curves_are_the_events_by_step(tmp_path: Path) -> None:
     log(tmp_path / "run", {"mlm": [7, 6, 5, 4]})
+    time.sleep(1.1)  # TensorBoard orders event files by the second they were begun in
     log(tmp_path / "run", {"mlm": [5.5, float("nan"), 3]}, start=20, purge=20)  # resumed at step 20
     assert find_runs(tmp_path) == {"run": tmp_path / "run"}
     losses = read_losses(tmp_path / "run")
