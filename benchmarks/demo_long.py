@@ -81,10 +81,13 @@ def main() -> None:
     rates = {s: max(RATES, key=lambda lr: mean(bench.tune(s, FEW, lr, "dev"))) for s in STARTS}
     pairs = len(bench.collection.qrels("train"))
     by_labels = {s: {n or pairs: bench.tune(s, n, rates[s], "test") for n in LABELS} for s in STARTS}
-    by_tokens = {
-        s: {tokens_seen(s, c): bench.tune(s, FEW, rates[s], "test", c) for c in checkpoints(PRETRAINED[s])}
-        for s in PRETRAINED
-    }
+    by_tokens: dict[str, dict[int, list[float]]] = {}
+    for start, run in PRETRAINED.items():
+        rate = tokens_a_step(start)
+        by_tokens[start] = {
+            round(rate * int(c.name.removeprefix("step-"))): bench.tune(start, FEW, rates[start], "test", c)
+            for c in checkpoints(run)
+        }
     bm25 = mean(evaluate_bm25(bench.collection, "test").values["mrr@10"].tolist())
     chosen = ", ".join(f"{start} {rate:g}" for start, rate in rates.items())
     report = "\n\n".join(
@@ -108,12 +111,12 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def tokens_seen(start: str, checkpoint: Path) -> int:
-    """Tokens trained on up to a checkpoint, from the mean over the first 200 micro-batches of the run's own order."""
+def tokens_a_step(start: str) -> float:
+    """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
     recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
     order = pretrain.build(recipe).order
     sample = [batch.micro_batch.tokens for batch in islice(stream(order, [START] * order.lanes, 0, 1), 200)]
-    return round(sum(sample) / 200 * recipe.batch.micro_batches * int(checkpoint.name.removeprefix("step-")))
+    return sum(sample) / 200 * recipe.batch.micro_batches
 
 
 Curves = Mapping[str, Mapping[int, list[float]]]  # start: {labels or tokens: MRR@10 of every query}
