@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,9 +23,7 @@ from trainer.extras import require
 from trainer.methods import vocabulary_of
 from trainer.metrics import DEPTH, HEADINGS, Metrics, measure, paired_permutation_test
 from trainer.retrieval import TIE_RULE, encode_texts, search
-
-if TYPE_CHECKING:  # importing it imports DeepSpeed: seconds that a typing error need not wait for
-    from trainer.trained import Trained
+from trainer.trained import Trained, load
 
 TAKEN = ("bm25", "p_value", "queries", "corpus", "collection", "split", "checkpoints")  # keys of the results
 ROUNDS = 10_000
@@ -171,8 +169,6 @@ def _load(runs: Mapping[str, Path], collection: Collection) -> dict[str, Trained
     """Every run's model, each checked before the first is evaluated."""
     if not runs:
         return {}
-    from trainer.trained import load
-
     models = {name: load(run) for name, run in runs.items()}
     for trained in models.values():
         siamese_of(trained, collection)
