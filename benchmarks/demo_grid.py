@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.training import train
 from data_prep.collection import Collection
+from data_prep.errors import exit_on_input_error
 from trainer.evaluate import evaluate_run
 from trainer.trained import load
 
@@ -40,4 +41,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_input_error("benchmarks.demo_grid"):
+        main()

@@ -3,9 +3,9 @@
     python -m benchmarks.demo_long          (make demo-long; after make demo; goes on where it was stopped)
 
 Pre-trains SEED and masked LM with the same trunk, data, batches and steps; fine-tunes random weights and both on
-growing numbers of labels (figure 7c of the SEED paper), and both from every kept checkpoint on 1,500 labels. The
-learning rate of each start is the best of RATES on the development split at 1,500 labels; every point of the curves is
-MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
+growing numbers of labels (figure 7c of the SEED paper), and both from ever later checkpoints on 1,500 labels. The
+learning rate of each start at each number of labels is the best of RATES on the development split; every point of the
+curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
 """
 
 import json
@@ -18,7 +18,9 @@ import matplotlib
 
 from benchmarks.training import train
 from data_prep.collection import Collection
-from trainer import pretrain
+from data_prep.errors import exit_on_input_error
+from data_prep.files import whole_file
+from trainer import checkpoint, pretrain
 from trainer.evaluate import evaluate_bm25, evaluate_run
 from trainer.lanes import START, stream
 from trainer.metrics import paired_permutation_test
@@ -33,7 +35,7 @@ OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}
 STARTS = ("random", "mlm", "seed")
 LABELS = {500: 60, 1500: 120, 5000: 240, None: 480}  # number of labelled pairs (None: all): fine-tuning steps
-RATES = (1e-3, 3e-3)
+RATES = (3e-4, 1e-3)
 FEW = 1500
 NAMES = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}
 COLORS = {"random": "#6e6e6e", "mlm": "#0072B2", "seed": "#D55E00"}
@@ -49,17 +51,15 @@ class Bench:
     def __post_init__(self) -> None:
         self.done = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
-    def tune(
-        self, start: str, labels: int | None, lr: float, split: str, checkpoint: Path | None = None
-    ) -> list[float]:
-        """MRR@10 of every query of a split after fine-tuning a start on so many labels."""
-        step = f"-{checkpoint.name}" if checkpoint else ""
+    def tune(self, start: str, labels: int | None, lr: float, split: str, early: Path | None = None) -> list[float]:
+        """MRR@10 of every query of a split after fine-tuning a start, at its last checkpoint or an early one."""
+        step = f"-{early.name}" if early else ""
         name = f"{start}{step}-{labels or 'all'}-{lr:g}"
         key = f"{name}-{split}"
         if key not in self.done:
             steps = LABELS[labels]
             settings = {
-                "init_from": checkpoint or PRETRAINED.get(start, PRETRAINED["seed"]),
+                "init_from": early or PRETRAINED.get(start, PRETRAINED["seed"]),
                 "random_weights": str(start == "random").lower(),
                 "data.pairs": labels or "null",
                 "steps": steps,
@@ -69,54 +69,63 @@ class Bench:
             run = OUT / "tuned" / name
             train("trainer.finetune", "recipes/demo_siamese.yaml", run, settings)
             self.done[key] = evaluate_run(load(run), self.collection, split).values["mrr@10"].tolist()
-            self.path.write_text(json.dumps(self.done))
+            with whole_file(self.path) as file:
+                file.write(json.dumps(self.done).encode())
             print(f"{key}: MRR@10 {mean(self.done[key]):.4f}", flush=True)
         return self.done[key]
+
+    def best_rate(self, start: str, labels: int | None) -> float:
+        """The learning rate that is best on the development split."""
+        return max(RATES, key=lambda lr: mean(self.tune(start, labels, lr, "dev")))
 
 
 def main() -> None:
     for start, run in PRETRAINED.items():
         train("trainer.pretrain", f"recipes/demo_long_{start}.yaml", run, {})
     bench = Bench(Collection.open(Path("data/demo/collection")))
-    rates = {s: max(RATES, key=lambda lr: mean(bench.tune(s, FEW, lr, "dev"))) for s in STARTS}
+    rates = {(s, n): bench.best_rate(s, n) for n in LABELS for s in STARTS}
     pairs = len(bench.collection.qrels("train"))
-    by_labels = {s: {n or pairs: bench.tune(s, n, rates[s], "test") for n in LABELS} for s in STARTS}
-    by_tokens: dict[str, dict[int, list[float]]] = {}
-    for start, run in PRETRAINED.items():
-        rate = tokens_a_step(start)
-        by_tokens[start] = {
-            round(rate * int(c.name.removeprefix("step-"))): bench.tune(start, FEW, rates[start], "test", c)
-            for c in checkpoints(run)
-        }
+    by_labels = {s: {n or pairs: bench.tune(s, n, rates[s, n], "test") for n in LABELS} for s in STARTS}
+    by_tokens = {s: tune_checkpoints(bench, s, rates[s, FEW]) for s in PRETRAINED}
     bm25 = mean(evaluate_bm25(bench.collection, "test").values["mrr@10"].tolist())
-    chosen = ", ".join(f"{start} {rate:g}" for start, rate in rates.items())
+    chosen = "; ".join(
+        f"{NAMES[s]}: " + ", ".join(f"{rates[s, n]:g} with {n or pairs:,} pairs" for n in LABELS) for s in STARTS
+    )
     report = "\n\n".join(
         [
             table("labelled pairs", by_labels),
             table(f"tokens seen in pre-training ({FEW:,} labelled pairs)", by_tokens),
-            f"BM25: {bm25:.4f}. Learning rates, chosen on the development split: {chosen}.",
+            f"BM25: {bm25:.4f}. Learning rates, chosen on the development split. {chosen}.",
         ]
     )
-    (OUT / "results.md").write_text(report + "\n")
+    with whole_file(OUT / "results.md") as file:
+        file.write(f"{report}\n".encode())
     plot(by_labels, "labelled pairs", bm25, OUT / "labels.png")
     plot(by_tokens, f"tokens seen in pre-training ({FEW:,} labelled pairs)", bm25, OUT / "tokens.png")
     print(report)
 
 
-def checkpoints(run: Path) -> list[Path]:
-    return sorted((run / "checkpoints").glob("step-*"))
+def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[float]]:
+    """MRR@10 on FEW labels by tokens of pre-training: after an eighth, a quarter, half and all of its steps."""
+    recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
+    tokens = tokens_a_step(recipe)
+    points = {}
+    for part in (8, 4, 2, 1):
+        step = recipe.steps // part
+        early = checkpoint.folder(recipe.run, step) if part > 1 else None
+        points[round(tokens * step)] = bench.tune(start, FEW, lr, "test", early)
+    return points
+
+
+def tokens_a_step(recipe: PretrainRecipe) -> float:
+    """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
+    order = pretrain.build(recipe).order
+    sample = [batch.micro_batch.tokens for batch in islice(stream(order, [START] * order.lanes, 0, 1), 200)]
+    return sum(sample) / 200 * recipe.batch.micro_batches
 
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def tokens_a_step(start: str) -> float:
-    """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
-    recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
-    order = pretrain.build(recipe).order
-    sample = [batch.micro_batch.tokens for batch in islice(stream(order, [START] * order.lanes, 0, 1), 200)]
-    return sum(sample) / 200 * recipe.batch.micro_batches
 
 
 Curves = Mapping[str, Mapping[int, list[float]]]  # start: {labels or tokens: MRR@10 of every query}
@@ -146,4 +155,5 @@ def plot(curves: Curves, what: str, bm25: float, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_input_error("benchmarks.demo_long"):
+        main()
