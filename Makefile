@@ -19,7 +19,7 @@ DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(POR
 help:
 	@echo "make setup      .venv with everything the project needs"
 	@echo "make demo       pre-train, fine-tune, evaluate and export a small SEED encoder (10 minutes on two cores)"
-	@echo "make demo-long  the learning curves of docs/results.md (up to two hours); goes on where it was stopped"
+	@echo "make demo-long  the learning curves of docs/results.md (about two hours); goes on where it was stopped"
 	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the instant ones"
 	@echo "make check      lint, format, types, direction of imports"
 	@echo "make clean      remove what the demo and the tests made; .venv stays"

@@ -35,7 +35,7 @@ OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}
 STARTS = ("random", "mlm", "seed")
 LABELS = {500: 60, 1500: 120, 5000: 240, None: 480}  # number of labelled pairs (None: all): fine-tuning steps
-RATES = (3e-4, 1e-3)
+RATES = (3e-4, 1e-3, 3e-3)
 FEW = 1500
 NAMES = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}
 COLORS = {"random": "#6e6e6e", "mlm": "#0072B2", "seed": "#D55E00"}
@@ -148,9 +148,12 @@ def plot(curves: Curves, what: str, bm25: float, path: Path) -> None:
     for start, points in curves.items():
         axes.plot(list(points), [mean(v) for v in points.values()], "o-", color=COLORS[start], label=NAMES[start])
     axes.axhline(bm25, color="black", linestyle=":", label="BM25")
-    axes.set(xlabel=what, ylabel="MRR@10, test packages", xscale="log")
+    points = list(curves["seed"])
+    axes.set(xlabel=what, ylabel="MRR@10, test packages", xscale="log", ylim=(0, None))
+    axes.set_xticks(points, [f"{x:,}" for x in points])
+    axes.set_xticks([], minor=True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
     figure.savefig(path, dpi=150)
 
 
