@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from data_prep import collection, docstring_dataset, docstrings, inspection, shards, tokenizer
-from data_prep.errors import InputError, exit_on_input_error
+from data_prep.errors import InputError, exit_on_input_error, printable
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def _docstrings(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     problems = shards.verify(options.directory)
     for _, problem in problems:
-        print(f"data_prep: {problem}", file=sys.stderr)
+        print(f"data_prep: {printable(problem)}", file=sys.stderr)
     if problems:
         return 2
     manifest = shards.Manifest.load(options.directory)

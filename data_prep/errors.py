@@ -8,6 +8,15 @@ from contextlib import contextmanager
 class InputError(Exception):
     """Bad input. The message is one line: what is wrong, where (file, line or key), what to do."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """`text` as one line that cannot steer a terminal: runs of white space are a space, controls are escaped."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
 
 @contextmanager
 def exit_on_input_error(prefix: str) -> Iterator[None]:
@@ -15,7 +24,7 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        print(f"{prefix}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{prefix}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted; the same command goes on from what is finished", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from data_prep.errors import InputError
 
 PARTIAL = ".partial"  # the ending of every temporary name
+LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokenizer.json (a million tokens)
 
 
 @contextmanager
@@ -57,10 +58,15 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The whole file; InputError where it cannot be read."""
-    with os_errors_as_input_errors(path, "read"):
-        return path.read_bytes()
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The whole file; InputError where it cannot be read, or has more than `most` bytes (-1: any number)."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a plain file; remove it")
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        content = file.read(most + 1 if most >= 0 else -1)
+    if 0 <= most < len(content):
+        raise InputError(f"{path}: more than the {most:,} bytes that are read of such a file")
+    return content
 
 
 def sha256_of(path: Path) -> str:

@@ -1,8 +1,13 @@
-"""`manifest.json`: what a folder of shards holds, and the one thing that vouches for it."""
+"""`manifest.json`: what a folder of shards holds, and the one thing that vouches for it.
+
+Anyone may have written it. The file and tokenizer.json are read up to LARGEST_JSON bytes, which the parsers make at
+most 2 GiB of, and it may list no more chunks than those who read them can keep in mind.
+"""
 
 import hashlib
 import json
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,11 +17,13 @@ import numpy as np
 
 from data_prep import tokenizer
 from data_prep.errors import InputError
-from data_prep.files import read_bytes, whole_file
+from data_prep.files import LARGEST_JSON, read_bytes, whole_file
 
 FORMAT = 1
 NAME = "manifest.json"
 REBUILD = "build or copy the shards again"
+MOST_CHUNKS = 1 << 24  # of all shards: 500 billion tokens in chunks of the usual size
+MOST_CHUNKS_OF_A_SHARD = 1 << 16
 TOKENIZER_FIELDS = ("fingerprint", "vocab_size", *tokenizer.SPECIAL_TOKENS)
 
 
@@ -69,11 +76,11 @@ class Manifest:
         content = _read(path)
         try:
             record = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not JSON ({error}); {REBUILD}") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             found = record.get("format") if isinstance(record, dict) else None
-            raise InputError(f"{path}: format version {found!r}, this code reads {FORMAT}; {REBUILD}")
+            raise InputError(f"{path}: format version {reprlib.repr(found)}, this code reads {FORMAT}; {REBUILD}")
         description, source, shards = (record.get(key) for key in ("tokenizer", "source", "shards"))
         if not isinstance(description, dict) or not isinstance(source, dict) or not isinstance(shards, list):
             raise InputError(f"{path}: lacks tokenizer, source or shards; {REBUILD}")
@@ -81,13 +88,15 @@ class Manifest:
         if description != describe(beside):
             raise InputError(
                 f"{beside.path}: not the tokenizer the shards were written with (fingerprint "
-                f"{beside.fingerprint[:12]}, the manifest says {str(description.get('fingerprint'))[:12]})"
+                f"{beside.fingerprint[:12]}, the manifest says {reprlib.repr(description.get('fingerprint'))})"
             )
         entries = tuple(_entry(path, shard, beside.dtype.itemsize) for shard in shards)
         if len({entry.name for entry in entries}) != len(entries):
             raise InputError(f"{path}: lists a shard twice; {REBUILD}")
         if not sum(entry.documents for entry in entries):
             raise InputError(f"{path}: holds no documents; {REBUILD}")
+        if sum(entry.chunks for entry in entries) > MOST_CHUNKS:
+            raise InputError(f"{path}: lists more than {MOST_CHUNKS:,} chunks; build the shards of larger ones")
         return cls(path.parent, FORMAT, description, source, entries, hashlib.sha256(content).hexdigest())
 
 
@@ -113,20 +122,22 @@ def _read(path: Path) -> bytes:
         below = path.parent / "shards" / NAME
         hint = f"; point at {below.parent}" if below.exists() else "; is this a finished folder of shards?"
         raise InputError(f"{path}: no such file{hint}")
-    return read_bytes(path)
+    return read_bytes(path, LARGEST_JSON)
 
 
 def _entry(path: Path, record: Any, id_bytes: int) -> ShardEntry:
     """Checks one shard's record: complete, a plain file name, and no more inside than its bytes can hold."""
     types = {field.name: field.type for field in fields(ShardEntry)}
     if not isinstance(record, dict) or set(record) != set(types):
-        raise InputError(f"{path}: a shard's record lacks or adds a key ({record!r:.80}); {REBUILD}")
+        raise InputError(f"{path}: a shard's record lacks or adds a key ({reprlib.repr(record)}); {REBUILD}")
     entry = ShardEntry(**record)
     counts = [entry.chunks, entry.documents, entry.segments, entry.tokens, entry.bytes]
-    if not isinstance(entry.name, str) or not re.fullmatch(r"shard-\d{6}\.tar", entry.name):
-        raise InputError(f"{path}: {entry.name!r:.80} is not the name of a shard; {REBUILD}")
-    if not all(type(count) is int and count >= 0 for count in counts):
+    if not isinstance(entry.name, str) or not re.fullmatch(r"shard-[0-9]{6}\.tar", entry.name):
+        raise InputError(f"{path}: {reprlib.repr(entry.name)} is not the name of a shard; {REBUILD}")
+    if not all(type(count) is int and 0 <= count < 1 << 63 for count in counts):
         raise InputError(f"{path}: {entry.name} has a count that is not a whole number; {REBUILD}")
+    if entry.chunks > MOST_CHUNKS_OF_A_SHARD:
+        raise InputError(f"{path}: {entry.name} has more than {MOST_CHUNKS_OF_A_SHARD:,} chunks; build smaller shards")
     if not isinstance(entry.sha256, str) or not re.fullmatch("[0-9a-f]{64}", entry.sha256):
         raise InputError(f"{path}: {entry.name} has a sha256 that is none; {REBUILD}")
     if entry.bytes < id_bytes * entry.tokens + 4 * (entry.segments + entry.documents) + 1024 * entry.chunks:

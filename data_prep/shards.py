@@ -3,6 +3,9 @@
 A shard holds chunks of consecutive documents. Chunk c of shard s is the sample `sssssscccccc`: an .npz (see
 chunk.py) and a .json with the ids of its documents. Tars have no timestamps, owners or extended headers, so
 the same documents give the same bytes.
+
+Anyone may have written a shard, and the manifest that vouches for it. Reading takes at most 2 GiB whatever they hold
+(the parts: chunk.py, manifest.py), runs none of their code, writes no file, and opens none but those of the folder.
 """
 
 import hashlib
@@ -13,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from data_prep import chunk, manifest
 from data_prep.chunk import TokenDocument
 from data_prep.errors import InputError
 from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_file
-from data_prep.manifest import REBUILD, Manifest, ShardEntry
+from data_prep.manifest import MOST_CHUNKS_OF_A_SHARD, REBUILD, Manifest, ShardEntry
 from data_prep.progress import track
 from data_prep.tokenizer import Tokenizer
 
@@ -34,6 +37,7 @@ class Shard:
 
     manifest: Manifest
     entry: ShardEntry
+    path: Path  # the tar
     members: tuple[dict[str, tuple[int, int]], ...]  # of each chunk: extension -> (offset, size) in the tar
 
     @classmethod
@@ -47,22 +51,22 @@ class Shard:
         path = manifest.directory / entry.name
         if not path.is_file():
             raise InputError(f"{path}: missing; {REBUILD}")
-        if path.stat().st_size != entry.bytes:
-            raise InputError(f"{path}: {path.stat().st_size} bytes, the manifest says {entry.bytes}; {REBUILD}")
+        _check_size(path, entry)
         if sha256_of(path) != entry.sha256:
             raise InputError(f"{path}: its SHA-256 is not the one in the manifest (damaged); {REBUILD}")
+        return cls.of_file(manifest, entry, path)
+
+    @classmethod
+    def of_file(cls, manifest: Manifest, entry: ShardEntry, path: Path) -> "Shard":
+        """Indexes the tar headers of a file, wherever it lies, whose SHA-256 has been checked; InputError as `open`."""
+        _check_size(path, entry)
         try:
-            members = _index(path)
+            members = _index(path, entry.chunks)
         except (tarfile.TarError, ValueError) as error:
             raise InputError(f"{path}: not a tar of chunks ({error}); {REBUILD}") from error
         if len(members) != entry.chunks:
             raise InputError(f"{path}: {len(members)} chunks, the manifest says {entry.chunks}; {REBUILD}")
-        return cls(manifest, entry, members)
-
-    @property
-    def path(self) -> Path:
-        """The tar."""
-        return self.manifest.directory / self.entry.name
+        return cls(manifest, entry, path, members)
 
     def __len__(self) -> int:
         """The number of chunks."""
@@ -84,7 +88,7 @@ class Shard:
         """Where one chunk's documents come from: {"documents": [id, ...]}; InputError where unreadable."""
         try:
             record = json.loads(self._member(number, "json"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{self.path}: chunk {number}: provenance is not JSON; {REBUILD}") from error
         names = record.get("documents") if isinstance(record, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -101,23 +105,44 @@ class Shard:
         return content
 
 
-def _index(path: Path) -> tuple[dict[str, tuple[int, int]], ...]:
-    """Where the members of each chunk lie, from the tar headers alone; ValueError for a foreign member."""
+def _check_size(path: Path, entry: ShardEntry) -> None:
+    if path.stat().st_size != entry.bytes:
+        raise InputError(f"{path}: {path.stat().st_size} bytes, the manifest says {entry.bytes}; {REBUILD}")
+
+
+def _index(path: Path, chunks: int) -> tuple[dict[str, tuple[int, int]], ...]:
+    """Where the members of at most `chunks` chunks lie, from the tar headers alone; ValueError for a foreign member.
+
+    The headers are walked here, not by TarFile: that reads extended headers of any size and follows them in recursion.
+    """
     samples: dict[str, dict[str, tuple[int, int]]] = {}
-    total = path.stat().st_size
-    with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in tar:
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        total = file.seek(0, io.SEEK_END)
+        offset = 0
+        while (header := _block(file, offset)).strip(b"\0"):
+            member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+            offset += tarfile.BLOCKSIZE
             key, _, extension = member.name.partition(".")
             sample = samples.setdefault(key, {})
             if member.type != tarfile.REGTYPE or extension not in ("npz", "json") or extension in sample:
                 raise ValueError(f"unexpected member {member.name!r:.80}")
-            if not 0 <= member.size <= total - member.offset_data:
+            if not 0 <= member.size <= total - offset:
                 raise ValueError(f"{member.name} is cut short")
-            sample[extension] = (member.offset_data, member.size)
+            if member.size > chunk.LARGEST:
+                raise ValueError(f"{member.name} has over {chunk.LARGEST:,} bytes")
+            if len(samples) > chunks:
+                raise ValueError(f"more chunks than the {chunks} of the manifest")
+            sample[extension] = (offset, member.size)
+            offset += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
     for key, sample in samples.items():
         if len(sample) != 2:
             raise ValueError(f"sample {key!r:.80} lacks its npz or json")
     return tuple(samples.values())
+
+
+def _block(file: BinaryIO, offset: int) -> bytes:
+    file.seek(offset)
+    return file.read(tarfile.BLOCKSIZE)
 
 
 class ShardWriter:
@@ -136,11 +161,11 @@ class ShardWriter:
         chunks_per_shard: int = 1024,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises InputError where `directory` holds shards already or cannot be created."""
+        """Raises InputError where `directory` holds shards or cannot be created, or shards are too large to read."""
         self.directory = Path(directory)
         self.tokenizer = tokenizer
         self.chunk_tokens = chunk_tokens
-        self.chunks_per_shard = chunks_per_shard
+        self.chunks_per_shard = min(chunks_per_shard, manifest.MOST_CHUNKS)
         self.source = source if source is not None else {}
         self._documents: list[TokenDocument] = []  # of the open chunk
         self._names: list[str] = []
@@ -148,6 +173,8 @@ class ShardWriter:
         self._chunks: list[tuple[bytes, bytes]] = []  # of the open shard: npz, json
         self._counts = dict.fromkeys(("documents", "segments", "tokens"), 0)
         self._entries: list[ShardEntry] = []
+        if chunks_per_shard > MOST_CHUNKS_OF_A_SHARD:
+            raise InputError(f"{directory}: a shard has at most {MOST_CHUNKS_OF_A_SHARD:,} chunks; ask for fewer")
         make_directory(self.directory)
         if any(self.directory.glob("shard-*.tar")) or (self.directory / manifest.NAME).exists():
             raise InputError(f"{self.directory}: already holds shards; remove them or write elsewhere")
@@ -198,7 +225,13 @@ class ShardWriter:
     def _end_chunk(self) -> None:
         if self._documents:
             content = chunk.encode(self._documents, self.tokenizer.dtype)
-            self._chunks.append((content, json.dumps({"documents": self._names}).encode()))
+            names = json.dumps({"documents": self._names}).encode()
+            if max(len(content), len(names)) > chunk.LARGEST:
+                raise InputError(
+                    f"{self.directory}: the chunk with document {self._names[0]:.80} has over {chunk.LARGEST:,} bytes: "
+                    "make chunks of fewer tokens, or split its longest document"
+                )
+            self._chunks.append((content, names))
             self._counts["documents"] += len(self._documents)
             self._counts["segments"] += sum(map(len, self._documents))
             self._counts["tokens"] += self._tokens

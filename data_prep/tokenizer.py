@@ -12,9 +12,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from data_prep import wordpiece
 from data_prep.errors import InputError
-from data_prep.files import read_bytes, whole_file
+from data_prep.files import LARGEST_JSON, read_bytes, whole_file
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+LONGEST_TOKEN = 1000  # characters
 MAX_ALPHABET = 256  # rarer characters than the 256 commonest of English text become [UNK]
 
 
@@ -57,15 +58,17 @@ def load(path: Path) -> Tokenizer:
     """Loads a tokenizer.json.
 
     Raises:
-        InputError: the file is missing or damaged, or lacks one of the five special tokens.
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks one of the five special tokens, or
+            has ids or tokens of a size that no vocabulary needs.
     """
     path = Path(path)
-    content = read_bytes(path)
+    content = read_bytes(path, LARGEST_JSON)
     try:
         backend = tokenizers.Tokenizer.from_str(content.decode())
-    except Exception as error:  # tokenizers raises plain Exception
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not a usable tokenizer.json ({reason}); train or copy it again") from error
+    except BaseException as error:  # tokenizers raises plain Exception; a panic of its Rust code is not even one
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise InputError(f"{path}: not a usable tokenizer.json ({error!s:.200}); train or copy it again") from error
     backend.no_padding()
     backend.no_truncation()
     vocabulary = backend.get_vocab(with_added_tokens=True)
@@ -74,6 +77,10 @@ def load(path: Path) -> Tokenizer:
         raise InputError(f"{path}: the vocabulary lacks {' '.join(missing)}; use a BERT-style tokenizer.json")
     ids = {name: vocabulary[token] for name, token in SPECIAL_TOKENS.items()}
     vocab_size = max(vocabulary.values()) + 1
+    if vocab_size > 2 * len(vocabulary):
+        raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
+    if max(map(len, vocabulary)) > LONGEST_TOKEN:
+        raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
     return Tokenizer(path, hashlib.sha256(content).hexdigest(), vocab_size, **ids, _backend=backend)
 
 

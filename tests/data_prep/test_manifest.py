@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from data_prep.files import sha256_of
 from data_prep.manifest import NAME, Manifest
 from data_prep.shards import ShardWriter
 from data_prep.tokenizer import Tokenizer
+from tests.data_prep.forge import edit
 
 
 @pytest.fixture
@@ -36,12 +36,6 @@ def test_a_manifest_knows_its_shards_and_its_own_hash(written: Path, small: Toke
     assert (manifest.total("documents"), manifest.total("tokens"), manifest.total("chunks")) == (9, 27, 5)
 
 
-def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    record = json.loads((directory / NAME).read_text())
-    change(record)
-    (directory / NAME).write_text(json.dumps(record))
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -54,6 +48,7 @@ def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda r: r["shards"][0].update(name=7), "is not the name of a shard"),
         (lambda r: r["shards"][0].update(tokens=-1), "a count that is not a whole number"),
         (lambda r: r["shards"][0].update(tokens=True), "a count that is not a whole number"),
+        (lambda r: r["shards"][0].update(chunks=1 << 17), "has more than 65,536 chunks"),
         (lambda r: r["shards"][0].update(sha256="x"), "a sha256 that is none"),
         (lambda r: r["shards"][0].update(tokens=10**12), "claims more than its .* bytes can hold"),
         (lambda r: r["shards"][0].update(segments=10**12), "claims more than its .* bytes can hold"),
@@ -82,9 +77,10 @@ def test_a_damaged_or_missing_manifest_is_refused(written: Path) -> None:
     (written / NAME).write_text("[]")
     with pytest.raises(InputError, match="format version None"):
         Manifest.load(written)
-    (written / NAME).write_bytes(b"\xff{")
-    with pytest.raises(InputError, match="not JSON"):
-        Manifest.load(written)
+    for content in (b"\xff{", b"[" * 100_000):
+        (written / NAME).write_bytes(content)
+        with pytest.raises(InputError, match="not JSON"):
+            Manifest.load(written)
     (written / NAME).unlink()
     with pytest.raises(InputError, match=r"manifest.json: no such file; is this a finished folder of shards\?"):
         Manifest.load(written)

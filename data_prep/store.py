@@ -1,0 +1,218 @@
+"""A folder of downloaded shards whose sizes never add up to more than a bound, shared by processes.
+
+A file's name holds the SHA-256 of its content, so whatever URL or manifest asks for it gets the same file, and a
+changed shard is another file. Nothing but flock arranges who does what, and locks die with their process:
+
+- `.lock`, exclusive: held for the instants in which files are looked for, removed, or given their name;
+- `NAME.partial`, exclusive: being downloaded. It has its full size from the beginning, and so is counted;
+- `NAME`, shared: in use. Only a file that nobody uses is removed, the least recently used first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from data_prep.errors import InputError
+from data_prep.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync_directory
+from data_prep.manifest import ShardEntry
+
+OURS = re.compile(rf".+-[0-9a-f]{{64}}\.tar({re.escape(PARTIAL)})?")  # no other file is counted or removed
+POLL = 0.1  # seconds between two looks for room
+PATIENCE = 50  # looks without any download under way: another process may be about to let a shard go
+
+
+class Store:
+    """The shards in `directory`: at most `limit` bytes, those being downloaded counted in full."""
+
+    def __init__(self, directory: Path, limit: int, sleep: Callable[[float], None] = time.sleep):
+        self.directory, self.limit, self.sleep = Path(directory), limit, sleep
+        self._verified: dict[Path, tuple[int, int]] = {}  # inode and time of the content whose hash was right
+        make_directory(self.directory)
+
+    def path(self, entry: ShardEntry) -> Path:
+        """Where a shard lies, or would."""
+        return self.directory / f"{Path(entry.name).stem}-{entry.sha256}.tar"
+
+    def hold(self, entry: ShardEntry, fill: Callable[[BinaryIO], None], wait: bool = True) -> BinaryIO | None:
+        """A shard's file, verified and in use until `let_go`; where it is missing or damaged, `fill` writes it.
+
+        `fill` owes exactly the content that `entry` describes, or an exception. Without `wait`, None where
+        another process or thread is at it or there is no room for now.
+
+        Raises:
+            InputError: the bound is too small for all that is in use at once, or the disk refused.
+        """
+        path = self.path(entry)
+        with os_errors_as_input_errors(path, "keep in the cache"):
+            while True:
+                file = self._find(path)
+                if file is None:
+                    file = self._make(path, entry.bytes, fill, wait)
+                elif not self._is_good(path, file, entry.sha256):
+                    self._discard(path, file)
+                    continue
+                if file is not None or not wait:
+                    return file
+
+    def let_go(self, file: BinaryIO) -> None:
+        """Ends the use of a file that `hold` returned."""
+        _stamp(file)
+        unlock(file)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps every other process and thread from adding and removing files; for instants only."""
+        with open(self.directory / ".lock", "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                unlock(file)
+
+    def _find(self, path: Path) -> BinaryIO | None:
+        with self.locked():
+            if not path.exists():
+                return None
+            file = _open(path)
+            fcntl.flock(file, fcntl.LOCK_SH)  # at once: exclusive locks on finished files live under `locked` only
+            _stamp(file)
+            return file
+
+    def _is_good(self, path: Path, file: BinaryIO, sha256: str) -> bool:
+        if self._verified.get(path) != _identity(file):
+            if sha256_of(path) != sha256:
+                return False
+            self._verified[path] = _identity(file)
+        return True
+
+    def _discard(self, path: Path, file: BinaryIO) -> None:
+        with self.locked():
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                path.unlink()
+        unlock(file)
+
+    def _make(self, path: Path, size: int, fill: Callable[[BinaryIO], None], wait: bool) -> BinaryIO | None:
+        """The file, filled; None where another has been at it, or, without `wait`, is at it or has the room."""
+        partial = path.with_name(path.name + PARTIAL)
+        file = self._reserve(path, partial, size, wait)
+        if file is None:
+            return None
+        try:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+            with self.locked():
+                os.replace(partial, path)
+                sync_directory(self.directory)
+                _stamp(file)
+                self._verified[path] = _identity(file)
+                fcntl.flock(file, fcntl.LOCK_SH)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            unlock(file)
+            raise
+        return file
+
+    def _reserve(self, path: Path, partial: Path, size: int, wait: bool) -> BinaryIO | None:
+        """`partial`, locked and of its full size, once there is room for it; None as for `_make`."""
+        looks = 0
+        while True:
+            with self.locked():
+                if path.exists():
+                    return None
+                file = _open(partial, os.O_CREAT)
+                mine = _lock_unless_held(file)
+                if mine:
+                    file.truncate(0)
+                    missing, downloading = self._make_room(size, partial)
+                    if missing <= 0:
+                        file.truncate(size)
+                        return file
+                    partial.unlink()
+                    unlock(file)
+            if not wait:
+                file.close()
+                return None
+            if not mine:
+                fcntl.flock(file, fcntl.LOCK_SH)  # until who downloads it has ended, well or not
+                unlock(file)
+                return None
+            looks = 0 if downloading else looks + 1
+            if looks > PATIENCE:
+                raise InputError(
+                    f"data.cache_bytes: {self.limit} bytes cannot hold the shards that are open at once; "
+                    f"set at least {self.limit + missing}"
+                )
+            self.sleep(POLL)
+
+    def _make_room(self, size: int, mine: Path) -> tuple[int, bool]:
+        """Removes idle shards until `size` more bytes fit; none where all of them would not be enough.
+
+        What a dead process was downloading is removed first. Returns the bytes that are still missing, and
+        whether other downloads are under way.
+        """
+        used, downloading, finished = 0, False, []
+        for item in list(os.scandir(self.directory)):
+            path = Path(item.path)
+            if not OURS.fullmatch(item.name) or path == mine:
+                continue
+            if item.name.endswith(PARTIAL):
+                with _open(path) as file:
+                    if _lock_unless_held(file):
+                        path.unlink()
+                        continue
+                downloading = True
+            else:
+                finished.append((item.stat().st_atime_ns, path, item.stat().st_size))
+            used += item.stat().st_size
+        missing = used + size - self.limit
+        victims = []
+        for _, path, freed in sorted(finished):
+            if missing <= 0:
+                break
+            file = _open(path)
+            if _lock_unless_held(file):
+                victims.append((path, file))
+                missing -= freed
+            else:
+                file.close()
+        for path, file in victims:
+            if missing <= 0:
+                path.unlink()
+            unlock(file)
+        return missing, downloading
+
+
+def unlock(file: BinaryIO) -> None:
+    """Unlocks and closes; closing alone would leave the lock with a process that was forked meanwhile."""
+    fcntl.flock(file, fcntl.LOCK_UN)
+    file.close()
+
+
+def _open(path: Path, flags: int = 0) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDWR | flags, 0o644), "r+b")
+
+
+def _lock_unless_held(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _stamp(file: BinaryIO) -> None:
+    """The time of access says when a shard was used last; a file system may not keep it by itself."""
+    os.utime(file.fileno(), ns=(time.time_ns(), os.fstat(file.fileno()).st_mtime_ns))
+
+
+def _identity(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_mtime_ns
