@@ -29,43 +29,29 @@ def pack(documents: Iterable[Document], max_tokens: int, packing: Packing, vocab
     Returns:
         One int64 array of ids a block.
     """
-    streams: Iterable[Iterable[np.ndarray]] = documents
+    streams: Iterable[Document] = documents
     if packing == "complete":
-        streams = [(sentence for document in documents for sentence in document)]
-    return [
-        _block(sentences, vocabulary)
-        for stream in streams
-        for sentences in _fill(_pieces(stream, max_tokens - 2), max_tokens - 1)
-    ]
+        streams = [[sentence for document in documents for sentence in document]]
+    return [block for sentences in streams for block in _blocks(sentences, max_tokens, vocabulary)]
 
 
-def _pieces(sentences: Iterable[np.ndarray], longest: int) -> Iterator[np.ndarray]:
-    """The sentences, those over `longest` tokens cut up; nothing for an empty one."""
-    for sentence in sentences:
-        for start in range(0, len(sentence), longest):
-            yield sentence[start : start + longest]
-
-
-def _fill(sentences: Iterable[np.ndarray], room: int) -> Iterator[list[np.ndarray]]:
-    """Greedy groups of consecutive sentences whose tokens and [SEP]s fit `room`."""
-    group: list[np.ndarray] = []
-    used = 0
-    for sentence in sentences:
-        if group and used + len(sentence) + 1 > room:
-            yield group
-            group, used = [], 0
-        group.append(sentence)
-        used += len(sentence) + 1
-    if group:
-        yield group
-
-
-def _block(sentences: list[np.ndarray], vocabulary: Vocabulary) -> np.ndarray:
-    sep = np.array([vocabulary.sep])
-    parts = [np.array([vocabulary.cls])]
-    for sentence in sentences:
-        parts += [sentence, sep]
-    return np.concatenate(parts, dtype=np.int64)
+def _blocks(sentences: Document, max_tokens: int, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
+    """Greedy blocks of consecutive sentences; a loop over blocks, since one over sentences takes most of the time."""
+    longest = max_tokens - 2
+    lengths = [len(sentence) for sentence in sentences if len(sentence)]
+    if not lengths:
+        return
+    if max(lengths) > longest:
+        lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
+    ends = np.cumsum(lengths)
+    ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, vocabulary.sep)
+    ends += np.arange(1, len(ends) + 1)  # of the sentences with their [SEP]
+    cls = np.array([vocabulary.cls])
+    start = 0
+    while start < len(ids):
+        end = int(ends[ends.searchsorted(start + max_tokens - 1, side="right") - 1])
+        yield np.concatenate([cls, ids[start:end]])
+        start = end
 
 
 def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,5 +74,6 @@ def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndar
 
 def pad_flat(parts: Sequence[np.ndarray], size: int, fill: int) -> np.ndarray:
     """The parts one after another, int64, filled up to [size]."""
-    flat = np.concatenate(parts)
-    return np.pad(flat, (0, size - len(flat)), constant_values=fill)
+    flat = np.full(size, fill, dtype=np.int64)
+    np.concatenate(parts, out=flat[: sum(map(len, parts))])
+    return flat

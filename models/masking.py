@@ -34,11 +34,11 @@ class Masking:
         """
         maskable = np.flatnonzero(self._is_ordinary[ids])
         count = int(self.rate * len(maskable) + rng.random())
-        positions = np.sort(rng.choice(maskable, count, replace=False, shuffle=False))
+        positions = np.sort(maskable[rng.choice(len(maskable), count, replace=False, shuffle=False)])
         fate = rng.random(count)
         replacement = np.where(fate < 0.8, self._mask, ids[positions])
         random_word = fate >= 0.9
-        replacement[random_word] = rng.choice(self._ordinary, int(random_word.sum()))
+        replacement[random_word] = self._ordinary[rng.integers(len(self._ordinary), size=random_word.sum())]
         masked = ids.copy()
         masked[positions] = replacement
         return masked, positions

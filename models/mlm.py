@@ -38,6 +38,12 @@ class MlmBatcher:
         """Blocks of ids, int64, unmasked."""
         return pack(documents, self.max_tokens, self.packing, self.vocabulary)
 
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """For each block the numbers of its documents: found by packing these numbers in the place of the ids."""
+        size = self.vocabulary.vocab_size  # above it, for the blocks hold special ids too
+        numbered = [[np.full(len(s), size + i) for s in document] for i, document in enumerate(documents)]
+        return [[int(n) - size for n in np.unique(block) if n >= size] for block in self.examples(numbered)]
+
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Sequence[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad."""
         masked, positions = zip(*map(self.masking, examples, rngs), strict=True)

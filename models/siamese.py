@@ -77,6 +77,10 @@ class SiameseBatcher:
         """The pairs as they are."""
         return list(documents)
 
+    def origins(self, documents: Sequence[Pair]) -> list[list[int]]:
+        """Each example is one pair."""
+        return [[i] for i in range(len(documents))]
+
     def micro_batch(self, examples: Sequence[Pair], rngs: Sequence[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng, frame and pad the texts, mark allowed documents."""
         queries, n = len(examples), self.negatives_per_query

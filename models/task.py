@@ -61,6 +61,10 @@ class Batcher(Protocol):
         """Cut one shuffled window of documents into examples; a pure function of the documents."""
         ...
 
+    def origins(self, documents: Sequence[Any]) -> list[list[int]]:
+        """For each of `examples(documents)`, the numbers of the documents that it was cut from."""
+        ...
+
     def micro_batch(self, examples: Sequence[Any], rngs: Sequence[np.random.Generator]) -> MicroBatch:
         """Make the arrays of one forward pass; a pure function of the examples and their rngs, one each."""
         ...
