@@ -20,9 +20,9 @@ from benchmarks.training import train
 from data_prep.collection import Collection
 from data_prep.errors import exit_on_input_error
 from data_prep.files import whole_file
-from trainer import checkpoint, pretrain
+from trainer import checkpoint
+from trainer.data import shard_data
 from trainer.evaluate import evaluate_bm25, evaluate_run
-from trainer.lanes import START, stream
 from trainer.metrics import paired_permutation_test
 from trainer.recipe import PretrainRecipe
 from trainer.recipe import load as load_recipe
@@ -119,8 +119,8 @@ def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[floa
 
 def tokens_a_step(recipe: PretrainRecipe) -> float:
     """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
-    order = pretrain.build(recipe).order
-    sample = [batch.micro_batch.tokens for batch in islice(stream(order, [START] * order.lanes, 0, 1), 200)]
+    order = shard_data(recipe).order
+    sample = [batch.micro_batch.tokens for batch in islice(order.stream(order.start(), 0, 1), 200)]
     return sum(sample) / 200 * recipe.batch.micro_batches
 
 

@@ -47,6 +47,15 @@ def write_shards(folder: Path, count: int = 600, seed: int = 0) -> Path:
     return folder / "shards"
 
 
+def write_shards_with(folder: Path, other: Path, count: int, seed: int = 9) -> Path:
+    """Shards of other documents, with the tokenizer of the shards at `other`."""
+    vocabulary = tokenizer.load(other / "tokenizer.json")
+    with ShardWriter(folder / "held_out", vocabulary, chunk_tokens=500, chunks_per_shard=2) as writer:
+        for number, text in enumerate(documents(count, seed)):
+            writer.add(f"h{number}", vocabulary.encode(text))
+    return folder / "held_out"
+
+
 def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed: int = 1) -> Path:
     """A collection whose query i is the first sentence of document i; the last 20 queries are the test split."""
     import json

@@ -15,25 +15,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from data_prep.errors import InputError
-from data_prep.files import make_directory, os_errors_as_input_errors, sha256_of, sync_directory, whole_file
-from trainer.lanes import Position
+from data_prep.files import make_directory, sha256_of, sync_directory, whole_file
+from trainer.cursor import Cursor
+from trainer.faults import SharedError
+from trainer.recipe import Checkpoint
 
 if TYPE_CHECKING:  # importing it imports DeepSpeed, which whoever only reads a checkpoint can do without
     from trainer.engine import Engine
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
+FORMAT = 2
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+
+
+class SaveError(SharedError):
+    """A checkpoint could not be written; nothing partial is left and those before it stand."""
 
 
 @dataclass(frozen=True)
@@ -41,41 +48,33 @@ class State:
     """Where a run stands after `step` optimizer steps, and what its order of data hangs on."""
 
     step: int
-    positions: list[Position]
+    cursor: Cursor
     world_size: int
     fixed: dict[str, Any]  # seed, lanes, batch, data: a run that goes on must agree in these
 
 
-def save(run: Path, engine: Engine, state: State, about: Mapping[str, bytes], keep: int) -> Path:
+def save(run: Path, engine: Engine, state: State, about: Mapping[str, bytes], policy: Checkpoint) -> Path:
     """Save a checkpoint with the small files `about` it; all ranks call.
 
-    Older ones than the newest `keep` are removed once this one is whole. Raises InputError where the folder cannot be
-    written (disk full): nothing partial is left and the checkpoints before this one stand.
+    Older ones are removed, as the policy says, once this one is whole. Raises SaveError, on every rank, where one of
+    them cannot write (disk full).
     """
     final = folder(run, state.step)
     partial = final.with_name(f"{final.name}.partial")
-    if engine.world.rank == 0:
-        for stale in final.parent.glob("*.partial"):
-            shutil.rmtree(stale)
-        make_directory(partial)
-    dist.barrier()
+    on_rank_0 = engine.world.rank == 0
     try:
-        with _write_errors_as_input_errors(partial):
-            _write(partial, engine, state, about)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        _together(engine, partial, lambda: _prepare(partial) if on_rank_0 else None)
+        weights = engine.full_weights()
+        _together(engine, partial, lambda: engine.save(partial, ENGINE))
+        _together(engine, partial, lambda: _finish(partial, final, weights, state, about) if on_rank_0 else None)
+    except SaveError:
+        if on_rank_0:
+            shutil.rmtree(partial, ignore_errors=True)
         raise
-    dist.barrier()
-    if engine.world.rank == 0:
-        with os_errors_as_input_errors(final, "save a checkpoint"):
-            shutil.rmtree(final, ignore_errors=True)  # a damaged one that the run passed over when it resumed
-            os.replace(partial, final)
-            sync_directory(final.parent)
-        with whole_file(final.parent / "latest") as latest:
-            latest.write(final.name.encode())
-        for old in _all(run)[keep:]:
-            shutil.rmtree(old)
-    dist.barrier()
+    if on_rank_0:
+        for old in newest_first(run)[policy.keep :]:
+            if not policy.keep_every or step_of(old) % policy.keep_every:
+                shutil.rmtree(old, ignore_errors=True)  # what stays of it is tried again at the next save
     return final
 
 
@@ -84,10 +83,12 @@ def newest(run: Path) -> Path | None:
 
     Raises InputError where there are checkpoints and every one is damaged, naming what is wrong with the newest.
     """
-    problems = []
-    for checkpoint in _all(run):
+    problems: list[str] = []
+    for checkpoint in newest_first(run):
         problem = verify(checkpoint)
         if problem is None:
+            if problems:
+                print(f"{problems[0]}: passing over it to {checkpoint.name}", file=sys.stderr, flush=True)
             return checkpoint
         problems.append(problem)
     if problems:
@@ -98,9 +99,12 @@ def newest(run: Path) -> Path | None:
 def verify(checkpoint: Path) -> str | None:
     """What is wrong with a checkpoint, in one line, by its manifest; None if nothing is."""
     try:
-        files = json.loads((checkpoint / MANIFEST).read_text())["files"]
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        files, version = manifest["files"], manifest["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return f"{checkpoint}: its {MANIFEST} is missing or damaged"
+    if version != FORMAT:
+        return f"{checkpoint}: its format is version {version}, this code reads {FORMAT}"
     for name, expected in files.items():
         file = checkpoint / name
         if not file.is_file():
@@ -113,22 +117,32 @@ def verify(checkpoint: Path) -> str | None:
 def read_state(checkpoint: Path) -> State:
     """The state of a verified checkpoint."""
     values = json.loads((checkpoint / STATE).read_text())
-    return State(**{**values, "positions": [Position(*position) for position in values["positions"]]})
+    return State(values["step"], Cursor.from_json(values["cursor"]), values["world_size"], values["fixed"])
 
 
-def resume(engine: Engine, checkpoint: Path) -> None:
-    """Bring the engine to where a verified checkpoint left it; all ranks call."""
-    engine.load(checkpoint, ENGINE)
+def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
+    """Bring the engine to where a verified checkpoint, saved by so many ranks, left it; all ranks call.
+
+    Where there are other ranks now, rank 0 first converts DeepSpeed's files to a universal checkpoint, aside.
+    """
+    if saved_by == engine.world.size:
+        engine.load(checkpoint, ENGINE)
+        return
+    universal = checkpoint.parent.parent / "universal" / checkpoint.name
+    on_rank_0 = engine.world.rank == 0
+    if on_rank_0:
+        print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
+    _together(engine, universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
+    engine.load(universal.parent, universal.name, universal=True)
+    _together(engine, universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
 
 
-def check_continues(checkpoint: Path, fixed: Mapping[str, Any], world_size: int) -> None:
-    """Refuse to continue a run whose order of data, or number of ranks, would not be the saved one's."""
+def check_continues(checkpoint: Path, fixed: Mapping[str, Any]) -> None:
+    """Refuse to continue a run whose order of data would not be the saved one's."""
     state = read_state(checkpoint)
     for key, value in fixed.items():
         if state.fixed.get(key) != value:
             raise InputError(f"{checkpoint}: saved with {key}={state.fixed.get(key)}, the recipe now says {value}")
-    if state.world_size != world_size:
-        raise InputError(f"{checkpoint}: saved by {state.world_size} ranks, started with {world_size}: use as many")
 
 
 def folder(run: Path, step: int) -> Path:
@@ -136,39 +150,80 @@ def folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:08d}"
 
 
-def _all(run: Path) -> list[Path]:
+def step_of(checkpoint: Path) -> int:
+    """The step a checkpoint folder is of."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def newest_first(run: Path) -> list[Path]:
     """Every finished checkpoint folder, newest first."""
     found = (run / "checkpoints").glob("step-*")
     return sorted((path for path in found if path.suffix != ".partial"), reverse=True)
 
 
-@contextmanager
-def _write_errors_as_input_errors(path: Path) -> Iterator[None]:
-    """One line for what the disk refuses; torch and safetensors have errors of their own for it."""
+def _together(engine: Engine, path: Path, part: Callable[[], object]) -> None:
+    """Do this rank's part of writing `path`; raises SaveError on every rank where one of them could not."""
+    problem = None
     try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot save a checkpoint: {error}") from error
-    except RuntimeError as error:
+        part()
+    except (OSError, SafetensorError, RuntimeError, InputError) as error:
+        problem = _in_words(path, error)
+    problems = [said for said in engine.gather(problem) if said]
+    if problems:
+        raise SaveError(problems[0])
+
+
+def _in_words(path: Path, error: Exception) -> str:
+    """What the disk refused, in one line; torch and safetensors have errors of their own for it."""
+    if isinstance(error, RuntimeError):
         if "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
-            raise
-        free = shutil.disk_usage(path.parent).free
-        raise InputError(f"{path}: cannot save a checkpoint: writing failed, {free:,} bytes are free") from error
+            raise error
+        free = next(shutil.disk_usage(parent).free for parent in path.parents if parent.exists())
+        return f"{path}: cannot save a checkpoint: writing failed, {free:,} bytes are free"
+    return f"{path}: cannot save a checkpoint: {error}"
 
 
-def _write(partial: Path, engine: Engine, state: State, about: Mapping[str, bytes]) -> None:
-    engine.save(partial, ENGINE)
-    weights = engine.full_weights()
-    dist.barrier()  # every rank's files are there before they are hashed
-    if engine.world.rank:
-        return
-    save_file(weights, partial / WEIGHTS)
+def _prepare(partial: Path) -> None:
+    for stale in partial.parent.glob("*.partial"):
+        shutil.rmtree(stale)
+    make_directory(partial / ENGINE)
+
+
+def _finish(partial: Path, final: Path, weights: Mapping[str, Any], state: State, about: Mapping[str, bytes]) -> None:
+    """Rank 0's part, when every rank's files are there: the common files, the manifest, the name, `latest`."""
+    save_file(dict(weights), partial / WEIGHTS)
     for name, content in about.items():
         (partial / name).write_bytes(content)
-    (partial / STATE).write_text(json.dumps(asdict(state), indent=1))
+    values = {
+        "step": state.step,
+        "world_size": state.world_size,
+        "fixed": state.fixed,
+        "cursor": state.cursor.to_json(),
+    }
+    (partial / STATE).write_text(json.dumps(values, indent=1))
     files = {str(file.relative_to(partial)): _vouch(file) for file in _files(partial)}
     with whole_file(partial / MANIFEST) as manifest:
-        manifest.write(json.dumps({"format": 1, "files": files}, indent=1).encode())
+        manifest.write(json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+    shutil.rmtree(final, ignore_errors=True)  # a damaged one that the run passed over when it resumed
+    os.replace(partial, final)
+    sync_directory(final.parent)
+    with whole_file(final.parent / "latest") as latest:
+        latest.write(final.name.encode())
+
+
+def _convert(source: Path, universal: Path) -> None:
+    """DeepSpeed's files of one number of ranks, as one that any number can load, at `universal`; atomic."""
+    partial = universal.with_name(f"{universal.name}.partial")
+    shutil.rmtree(universal.parent, ignore_errors=True)
+    make_directory(partial)
+    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
+    options = ["--input_folder", str(source), "--output_folder", str(partial), "--num_extract_workers", "1"]
+    done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(universal.parent, ignore_errors=True)
+        last = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
+        raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
+    os.replace(partial, universal)
 
 
 def _files(directory: Path) -> Iterator[Path]:

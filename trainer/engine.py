@@ -13,6 +13,7 @@ from typing import Any
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
 
@@ -68,11 +69,15 @@ def join(world: World) -> None:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an optimizer step leaves: gradient norm before clipping, loss scale, whether fp16 overflow skipped it."""
+    """What an optimizer step leaves: gradient norm before clipping, loss scale, whether DeepSpeed skipped it.
+
+    `losses` are this rank's sums, fp32 [micro-batches, terms] on the device.
+    """
 
     grad_norm: float
     loss_scale: float
     skipped: bool
+    losses: torch.Tensor
 
 
 class Engine:
@@ -89,28 +94,29 @@ class Engine:
         self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=ds_config.complete(config, recipe, world.size)
         )
+        self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
+        self.deepspeed._copy_recovery_script = _nothing  # a script in every checkpoint, and one more write to fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
         self.device: torch.device = self.deepspeed.device
-        self.losses: dict[str, torch.Tensor] = {}
+        self.fp16: bool = self.deepspeed.fp16_enabled()
 
-    def step(self, micro_batches: Sequence[MicroBatch], seeds: Iterable[int], lr: float) -> StepResult:
+    def step(
+        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int], lr: float
+    ) -> StepResult:
         """One optimizer step on this rank's micro-batches of it; `seeds` key each one's dropout.
 
-        `self.losses` then holds this rank's share of every term's mean loss, as fp32 scalars on the device: summed
-        over the ranks they are the global token means.
+        `targets` are the targets of every loss term in the whole step, over all ranks.
         """
-        targets = self._global_counts(micro_batches)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.losses = {term: torch.zeros((), device=self.device) for term in self.weights}
+        losses = []
         skipped_before = self.deepspeed.skipped_steps
         for micro_batch, seed in zip(micro_batches, seeds, strict=True):
             torch.manual_seed(seed)
-            total: Any = 0.0
-            for term, loss_sum in self.deepspeed(**self._tensors(micro_batch)).items():
-                mean_share = loss_sum / targets[term]
-                self.losses[term] += mean_share.detach()
-                total = total + self.weights[term] * mean_share
+            sums = self.deepspeed(**self._tensors(micro_batch))
+            losses.append(torch.stack([sums[term].detach() for term in self.weights]))
+            # at least 1, where a step has no target of a term
+            total: Any = sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
             # DeepSpeed averages over the ranks and the accumulated micro-batches; the shares are to be added
             self.deepspeed.backward(total * (self.world.size * self.accumulation))
             self.deepspeed.step()
@@ -118,7 +124,16 @@ class Engine:
             grad_norm=float(self.deepspeed.get_global_grad_norm() or 0.0),
             loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
             skipped=self.deepspeed.skipped_steps > skipped_before,
+            losses=torch.stack(losses),
         )
+
+    def evaluate(self, micro_batch: MicroBatch) -> torch.Tensor:
+        """The summed losses of a micro-batch, fp32 [terms] on the device, without dropout; under ZeRO-3 all call."""
+        self.deepspeed.eval()
+        with torch.no_grad():
+            sums = self.deepspeed(**self._tensors(micro_batch))
+        self.deepspeed.train()
+        return torch.stack([sums[term] for term in self.weights])
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Every parameter in fp32 on the CPU, whatever the ZeRO stage; all ranks call, tied ones stand once."""
@@ -135,12 +150,32 @@ class Engine:
         dist.all_reduce(values)
         return values
 
-    def save(self, folder: Path, tag: str) -> None:
-        """DeepSpeed's own files, for an exact continuation; all ranks call."""
-        self.deepspeed.save_checkpoint(str(folder), tag=tag, save_latest=False)
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank; all ranks call. Slow: for what is rare."""
+        values = [None] * self.world.size
+        dist.all_gather_object(values, value)
+        return values
 
-    def load(self, folder: Path, tag: str) -> None:
-        """Take up what `save` wrote; all ranks call. Only for verified folders: DeepSpeed unpickles its files."""
+    def save(self, folder: Path, tag: str) -> None:
+        """DeepSpeed's own files, for an exact continuation; all ranks call.
+
+        Raises the first error that a file met with, and only when all ranks have done their part: one that left
+        earlier would leave the others waiting.
+        """
+        self.files.error = None
+        # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
+        self.deepspeed.save_checkpoint(
+            str(folder), tag=tag, save_latest=False, client_state={"universal_checkpoint_info": {}}
+        )
+        if self.files.error is not None:
+            raise self.files.error
+
+    def load(self, folder: Path, tag: str, *, universal: bool = False) -> None:
+        """Take up what `save` wrote, or what was made `universal` of it; all ranks call.
+
+        Only for verified folders: DeepSpeed unpickles its files.
+        """
+        self.deepspeed._config.load_universal_checkpoint = universal
         loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
         if loaded is None:
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own in there")
@@ -148,11 +183,25 @@ class Engine:
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
         return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}
 
-    def _global_counts(self, micro_batches: Sequence[MicroBatch]) -> dict[str, float]:
-        """Targets of every term over all ranks and micro-batches; at least 1, where a step has none of a term."""
-        counts = [sum(batch.counts[term] for batch in micro_batches) for term in self.weights]
-        total = self.sum_over_ranks(torch.tensor(counts, dtype=torch.int64))
-        return {term: float(max(1, n)) for term, n in zip(self.weights, total.tolist(), strict=True)}
+
+def _nothing(*arguments: object) -> None:
+    """In the place of what need not be done."""
+
+
+class CheckpointFiles(TorchCheckpointEngine):
+    """Writes DeepSpeed's files; keeps an error to itself until the collective save is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """One file; after the first error none."""
+        if self.error is None:
+            try:
+                torch.save(state_dict, path)
+            except (OSError, RuntimeError) as error:
+                self.error = error
 
 
 def _parameter_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -1,23 +1,20 @@
-"""The deterministic order of data: V logical lanes, whose order no cluster can change (DESIGN section 5).
+"""The lanes of one source of data: V logical readers, whose order no cluster can change (DESIGN section 5).
 
 A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards in turn, for
-ever, epoch after epoch; the documents of every `window` consecutive chunks are shuffled together. Global micro-batch
-`a` comes wholly from lane `a mod V`, and ranks and loader workers share out whole lanes, so the examples of an
-optimizer step are the same for any number of either. A lane's position is three integers: resuming re-reads a window.
+ever, epoch after epoch; the documents of every `window` consecutive chunks are shuffled together. A lane's position is
+three integers: resuming re-reads a window. trainer/order.py makes the order of a run from the lanes of its sources.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from data_prep.errors import InputError
 from models.task import Batcher, MicroBatch
+from trainer.keyed import keyed_rng
 
 
 class Source(Protocol):
@@ -28,7 +25,19 @@ class Source(Protocol):
         """The number of chunks of every shard."""
 
     def read(self, shard: int, chunk: int) -> list[Any]:
-        """The items of one chunk, in their stored order."""
+        """The items of one chunk, in their stored order; InputError where it cannot be read."""
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Get shards ready that will be read soon."""
+
+    def release(self, shard: int) -> None:
+        """A shard is done with, for now."""
+
+    def check_room(self, lanes: int) -> None:
+        """Raises InputError where so many lanes of a host could not each have a shard open."""
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """Where an item lies and what it is called, for people."""
 
 
 class Position(NamedTuple):
@@ -40,36 +49,47 @@ class Position(NamedTuple):
 
 
 START = Position(0, 0, 0)
+BARREN = 10  # epochs in which a lane finds no example, before it gives up
 
 
-@dataclass(frozen=True)
-class LaneBatch:
-    """A micro-batch with the place it came from; `after` is recorded when the batch has been trained on."""
+class Skip(NamedTuple):
+    """A shard that could not be read in an epoch of a source, from one of its chunks on."""
+
+    source: int
+    epoch: int
+    shard: int
+    chunk: int
+    reason: str
+
+
+class LaneStep(NamedTuple):
+    """A micro-batch of a lane, the positions before and after it, and the shards skipped on the way to it."""
 
     micro_batch: MicroBatch
-    index: int  # the global micro-batch number
-    lane: int
+    before: Position
     after: Position
+    skips: tuple[Skip, ...]
 
 
-def keyed_rng(purpose: str, *key: int) -> np.random.Generator:
-    """A counter-based generator that depends on nothing but its purpose and integer key."""
-    digest = hashlib.blake2b(purpose.encode() + struct.pack(f"<{len(key)}q", *key), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, dtype=np.uint64)))
-
-
-def dropout_seed(seed: int, micro_batch: int) -> int:
-    """What seeds torch before a global micro-batch: its dropout, too, is the same on any cluster."""
-    return int(keyed_rng("dropout", seed, micro_batch).integers(2**63))
-
-
-class LaneOrder:
+class Lanes:
     """Every lane of a source, readable from any position.
 
-    Raises InputError where the source has fewer shards than lanes: a lane would have nothing to read.
+    `number` is the source's among those of the run. With `skip_bad`, shards that turn out to be unreadable are passed
+    over. Raises InputError where the source has fewer shards than lanes: a lane would have nothing to read.
     """
 
-    def __init__(self, source: Source, batcher: Batcher, *, seed: int, lanes: int, window: int, micro_batch: int):
+    def __init__(
+        self,
+        source: Source,
+        batcher: Batcher,
+        *,
+        seed: int,
+        lanes: int,
+        window: int,
+        micro_batch: int,
+        number: int = 0,
+        skip_bad: bool = False,
+    ):
         if len(source.chunks) < lanes:
             raise InputError(
                 f"data.lanes: {lanes} lanes need at least {lanes} shards, the data has {len(source.chunks)}: "
@@ -77,32 +97,72 @@ class LaneOrder:
             )
         self.source, self.batcher = source, batcher
         self.seed, self.lanes, self.window, self.size = seed, lanes, window, micro_batch
+        self.number, self.skip_bad = number, skip_bad
+        self.bad_from: dict[tuple[int, int], int] = {}  # (epoch, shard): the chunk from which on it is passed over
 
-    def micro_batches(self, lane: int, position: Position) -> Iterator[tuple[MicroBatch, Position]]:
-        """The lane's micro-batches from `position` on, for ever, each with the position after it."""
+    def skip(self, skips: Iterable[Skip]) -> None:
+        """Pass over what a run before this one had to pass over."""
+        self.bad_from |= {(skip.epoch, skip.shard): skip.chunk for skip in skips if skip.source == self.number}
+
+    def micro_batches(self, lane: int, position: Position) -> Iterator[LaneStep]:
+        """The lane's micro-batches from `position` on, for ever."""
         examples: list[Any] = []
         rngs: list[np.random.Generator] = []
-        for example, rng, after in self._examples(lane, position):
+        skips: list[Skip] = []
+        for example, rng, after in self._examples(lane, position, skips):
             examples.append(example)
             rngs.append(rng)
             if len(examples) == self.size:
-                yield self.batcher.micro_batch(examples, rngs), after
+                yield LaneStep(self.batcher.micro_batch(examples, rngs), position, after, tuple(skips))
+                position = after
                 examples, rngs = [], []
+                skips.clear()
 
-    def _examples(self, lane: int, position: Position) -> Iterator[tuple[Any, np.random.Generator, Position]]:
-        epoch, from_window, first = position
+    def origins(self, lane: int, position: Position, count: int) -> list[list[str]]:
+        """The names of the items that each of the `count` examples from `position` on was cut from."""
+        named: list[list[str]] = []
+        first = position.example
+        for _, _, items in self._windows(lane, position, []):
+            cut = self.batcher.origins([item for _, item in items])
+            for numbers in cut[first : first + count - len(named)]:
+                named.append([self.source.name(*items[i][0]) for i in numbers])
+            if len(named) == count:
+                break
+            first = 0
+        return named
+
+    def _examples(
+        self, lane: int, position: Position, skips: list[Skip]
+    ) -> Iterator[tuple[Any, np.random.Generator, Position]]:
+        first, fruitful = position.example, position.epoch
+        for epoch, window, items in self._windows(lane, position, skips):
+            if epoch - fruitful > BARREN:
+                raise InputError(
+                    f"lane {lane}, epochs {fruitful} to {epoch - 1}: its shards hold nothing to make an example of"
+                )
+            examples = self.batcher.examples([item for _, item in items])
+            for index in range(first, len(examples)):
+                rng = keyed_rng("example", self.seed, epoch, lane, window, index)
+                yield examples[index], rng, Position(epoch, window, index + 1)
+                fruitful = epoch
+            first = 0
+
+    def _windows(
+        self, lane: int, position: Position, skips: list[Skip]
+    ) -> Iterator[tuple[int, int, list[tuple[tuple[int, int, int], Any]]]]:
+        """(epoch, window, shuffled items, each with its (shard, chunk, number)); what is found bad joins `skips`."""
+        epoch, from_window, _ = position
         while True:
             chunks = self._chunks(lane, epoch)
-            read_any = from_window > 0 or first > 0
-            for window in range(from_window, -(-len(chunks) // self.window)):
-                examples = self._window(lane, epoch, window, chunks)
-                for index in range(first, len(examples)):
-                    rng = keyed_rng("example", self.seed, epoch, lane, window, index)
-                    yield examples[index], rng, Position(epoch, window, index + 1)
-                    read_any = True
-                first = 0
-            if not read_any:
-                raise InputError(f"lane {lane}, epoch {epoch}: its shards hold no text to make an example of")
+            for window in range(from_window, max(1, -(-len(chunks) // self.window))):
+                in_window, next_window = (chunks[w * self.window : (w + 1) * self.window] for w in (window, window + 1))
+                shards, later = (list(dict.fromkeys(shard for shard, _ in some)) for some in (in_window, next_window))
+                self.source.fetch_ahead(later)
+                items = [item for place in in_window for item in self._read(epoch, *place, skips)]
+                for shard in set(shards) - set(later):
+                    self.source.release(shard)
+                order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
+                yield epoch, window, [items[i] for i in order]
             epoch, from_window = epoch + 1, 0
 
     def _chunks(self, lane: int, epoch: int) -> list[tuple[int, int]]:
@@ -110,25 +170,18 @@ class LaneOrder:
         deal = keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
         return [(int(s), chunk) for s in deal[lane :: self.lanes] for chunk in range(self.source.chunks[s])]
 
-    def _window(self, lane: int, epoch: int, window: int, chunks: Sequence[tuple[int, int]]) -> list[Any]:
-        """The examples of one shuffled window."""
-        in_window = chunks[window * self.window : (window + 1) * self.window]
-        items = [item for shard, chunk in in_window for item in self.source.read(shard, chunk)]
-        order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
-        return self.batcher.examples([items[i] for i in order])
-
-
-def stream(order: LaneOrder, positions: Sequence[Position], first: int, stride: int) -> Iterator[LaneBatch]:
-    """Global micro-batches `first`, `first + stride`, ...: what one rank, or one loader worker of it, trains on.
-
-    `positions` holds every lane's position before the micro-batch that this stream takes from it first.
-    """
-    readers: dict[int, Iterator[tuple[MicroBatch, Position]]] = {}
-    index = first
-    while True:
-        lane = index % order.lanes
-        if lane not in readers:
-            readers[lane] = order.micro_batches(lane, positions[lane])
-        micro_batch, after = next(readers[lane])
-        yield LaneBatch(micro_batch, index, lane, after)
-        index += stride
+    def _read(
+        self, epoch: int, shard: int, chunk: int, skips: list[Skip]
+    ) -> Iterator[tuple[tuple[int, int, int], Any]]:
+        if chunk >= self.bad_from.get((epoch, shard), chunk + 1):
+            return
+        try:
+            items = self.source.read(shard, chunk)
+        except InputError as error:
+            if not self.skip_bad:
+                raise
+            self.bad_from[epoch, shard] = chunk
+            skips.append(Skip(self.number, epoch, shard, chunk, str(error)))
+            return
+        for number, item in enumerate(items):
+            yield (shard, chunk, number), item

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib.metadata
 import json
 import platform
@@ -11,17 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import torch.distributed as dist
 import yaml
 
 from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, read_bytes, whole_file
-from data_prep.tokenizer import Tokenizer
-from models.task import Batcher
+from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, whole_file
 from trainer import checkpoint, ds_config
+from trainer.data import Data, fixed
 from trainer.engine import World, join
-from trainer.lanes import LaneOrder, Source
+from trainer.faults import RESUME, SharedError
 from trainer.loader import check_layout
 from trainer.loop import Job, Run
 from trainer.methods import Model, trunk_settings
@@ -43,7 +44,8 @@ def main(
     others wait at, so that what is wrong for all is said once; the launcher ends the others.
     """
     world = World.from_environment()
-    with exit_on_input_error(name if world.rank == 0 else f"{name}: rank {world.rank}"), _quiet_for_another_rank():
+    prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
+    with exit_on_input_error(prefix), _quiet_for_another_rank(world):
         if world.rank:
             join(world)
         arguments = _arguments(name, argv)
@@ -52,57 +54,54 @@ def main(
         resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None
         job = build(recipe)
         check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, job.workers)
+        for lanes in job.order.sources.values():
+            lanes.source.check_room(job.order.lanes * world.local_size // world.size)
         if world.rank == 0:
             if resume_from is not None:
-                checkpoint.check_continues(resume_from, job.fixed, world.size)
-            _record(job, world)
+                checkpoint.check_continues(resume_from, job.fixed)
+            lock = _record(job, world)
             join(world)
         resume_from = _from_rank_0(resume_from)
+        finished = True
         if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
-            Run(job, world, resume_from).train()
+            finished = Run(job, world, resume_from).train()
         elif world.rank == 0:
             print(f"{recipe.run} is trained to its last step already ({resume_from.name})", flush=True)
         dist.destroy_process_group()
+        if world.rank == 0:
+            lock.close()
+    if not finished:
+        raise SystemExit(RESUME)
 
 
-def make_job(
-    recipe: PretrainRecipe | FinetuneRecipe,
-    model: Model,
-    source: Source,
-    batcher: Batcher,
-    tokenizer: Tokenizer,
-    data_sha256: str,
-) -> Job:
+def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: Model, data: Data) -> Job:
     """What every kind of training puts together in the same way."""
-    data = recipe.data
-    order = LaneOrder(
-        source,
-        batcher,
-        seed=recipe.seed,
-        lanes=data.lanes,
-        window=data.window,
-        micro_batch=recipe.batch.micro,
-    )
     about = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
-        checkpoint.TOKENIZER: read_bytes(tokenizer.path),
+        checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
         checkpoint.TRUNK: json.dumps(trunk_settings(model.trunk), indent=1).encode(),
     }
-    fixed = {
-        "seed": recipe.seed,
-        "data": data.model_dump(mode="json", exclude={"workers"}),
-        "batch.size": recipe.batch.size,
-        "batch.micro": recipe.batch.micro,
-        "data sha256": data_sha256,
-    }
-    return Job(recipe, model, order, data.workers, recipe.method.weights, about, fixed)
+    return Job(
+        recipe,
+        model,
+        data.order,
+        data.validation,
+        recipe.data.workers,
+        recipe.method.weights,
+        about,
+        fixed(recipe, data),
+    )
 
 
 @contextmanager
-def _quiet_for_another_rank() -> Iterator[None]:
-    """A rank that loses a peer leaves the word to it, and waits for the launcher, which ends all when one ends."""
+def _quiet_for_another_rank(world: World) -> Iterator[None]:
+    """A rank leaves the word to rank 0, or to a lost peer, and waits for the launcher, which ends all when one ends."""
     try:
         yield
+    except SharedError:
+        if world.rank:
+            raise SystemExit(2) from None
+        raise
     except RuntimeError as error:
         if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
             raise
@@ -139,10 +138,20 @@ def _from_rank_0(path: Path | None) -> Path | None:
     return Path(chosen[0]) if chosen[0] else None
 
 
-def _record(job: Job, world: World) -> None:
-    """Leave in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
+def _record(job: Job, world: World) -> BinaryIO:
+    """Leave in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit.
+
+    Returns the folder's lock, which lasts until it is closed or the process ends. Raises InputError where another
+    process has it: ranks whose launcher was killed live on until their next step.
+    """
     run = job.recipe.run
     make_directory(run)
+    with os_errors_as_input_errors(run / "lock", "write"):
+        lock = open(run / "lock", "ab")  # noqa: SIM115 (it is handed on)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: loader workers would inherit it
+    except OSError:
+        raise InputError(f"{run}: is being trained by another process: let it end, or end it, first") from None
     environment = {
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
@@ -157,6 +166,7 @@ def _record(job: Job, world: World) -> None:
     }.items():
         with whole_file(run / name) as file:
             file.write(content)
+    return lock
 
 
 def _git_commit() -> str:

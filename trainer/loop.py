@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +10,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from data_prep.errors import InputError
 from trainer import checkpoint
-from trainer.checkpoint import State
+from trainer.checkpoint import SaveError, State
+from trainer.cursor import Cursor
 from trainer.engine import Engine, StepResult, World
-from trainer.lanes import START, LaneBatch, LaneOrder, Position, dropout_seed
+from trainer.faults import SharedError, Stop, Watchdog
+from trainer.keyed import dropout_seed
 from trainer.loader import rank_micro_batches
 from trainer.monitor import Monitor
+from trainer.order import LaneBatch, Order
 from trainer.recipe import Recipe
 from trainer.schedule import learning_rate
+from trainer.sentinel import Sentinel
+from trainer.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Job:
 
     recipe: Recipe
     model: nn.Module
-    order: LaneOrder
+    order: Order
+    validation: Validation | None
     workers: int
     weights: dict[str, float]  # of each loss term
     about: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
@@ -38,88 +41,105 @@ class Job:
 
 
 class Run:
-    """A job under way: finished optimizer steps, and every lane's position after them."""
+    """A job under way: finished optimizer steps, and where it stands in its data."""
 
     def __init__(self, job: Job, world: World, resume_from: Path | None):
         self.job, self.recipe, self.world = job, job.recipe, world
+        state = checkpoint.read_state(resume_from) if resume_from else None
         self.engine = Engine(job.model, job.recipe, job.weights, world)
-        self.step, self.positions = 0, [START] * job.order.lanes
-        if resume_from is not None:
-            state = checkpoint.read_state(resume_from)
-            checkpoint.resume(self.engine, resume_from)
-            self.step, self.positions = state.step, list(state.positions)
-        self.losses = torch.zeros(len(job.weights), device=self.engine.device)  # this rank's shares of the means,
-        self.trained = 0  # summed over so many steps since the last line (fp16 overflow trains nothing)
-        self.monitor = Monitor(
-            self.recipe.run, rank=world.rank, ranks=world.size, start=self.step, steps=self.recipe.steps
-        )
+        self.step, self.cursor, self.saved = 0, Cursor(job.order.start()), resume_from
+        if state is not None and resume_from is not None:
+            checkpoint.resume(self.engine, resume_from, state.world_size)
+            self.step, self.cursor = state.step, state.cursor
+            job.order.skip(state.cursor.skips)
+        self.sentinel = Sentinel(self.recipe, self.engine, job.order)
+        self.monitor = Monitor(self.recipe, self.engine, job.order.names, self.step)
 
-    def train(self) -> None:
-        """Train to the recipe's last step."""
-        stream = self._stream()
-        while self.step < self.recipe.steps:
-            began = time.monotonic()
-            batches = [next(stream) for _ in range(self.engine.accumulation)]
-            waited = time.monotonic() - began
-            result = self._optimize(batches)
-            for batch in batches:  # a position moves only when what lies before it has been trained on
-                self.positions[batch.lane] = batch.after
-            self.step += 1
-            tokens = sum(batch.micro_batch.tokens for batch in batches)
-            self.monitor.count(tokens=tokens, waited=waited, skipped=result.skipped)
-            save = self.step % self.recipe.checkpoint.every == 0 or self.step == self.recipe.steps
-            if save or self.step % self.recipe.log_every == 0:
-                self._log(result)  # before a save, so that a loss that is not finite is never saved
-            if save:
-                self._save()
+    def train(self) -> bool:
+        """Train to the recipe's last step; False where the run was told to stop before that, and has saved."""
+        with Stop() as stop, Watchdog(self.recipe.faults.hang_seconds, self.world.rank) as self.watchdog:
+            stream = self._stream()
+            while self.step < self.recipe.steps:
+                began = time.monotonic()
+                batches = [next(stream) for _ in range(self.engine.accumulation)]
+                waited = time.monotonic() - began
+                targets, stopping = self._agree(batches, stop)
+                if stopping:
+                    self._save(must=True)
+                    self.monitor.say(f"told to stop after step {self.step}: the same command with --resume goes on")
+                    break
+                result = self._optimize(batches, targets)
+                self.cursor.advance(batches, self.recipe.batch.micro_batches)
+                if not self.sentinel.sound(self.step + 1, batches, result):
+                    self._roll_back()
+                    stream = self._stream()
+                    continue
+                self.step += 1
+                self.monitor.count(batches, result, waited)
+                self._report_and_save(result)
+                self.watchdog.beat()
         self.monitor.close()
+        return self.step == self.recipe.steps
 
     def _stream(self) -> Iterator[LaneBatch]:
-        first = self.step * self.recipe.batch.micro_batches
-        order, world = self.job.order, self.world
-        return rank_micro_batches(order, self.positions, first, world.rank, world.size, self.job.workers)
+        order, cursor, world = self.job.order, self.cursor, self.world
+        return rank_micro_batches(
+            order, cursor.positions, cursor.micro_batches, world.rank, world.size, self.job.workers
+        )
 
-    def _optimize(self, batches: Sequence[LaneBatch]) -> StepResult:
+    def _agree(self, batches: Sequence[LaneBatch], stop: Stop) -> tuple[dict[str, int], bool]:
+        """What the ranks tell one another before a step: the targets of every loss term, and whether to stop."""
+        counts = [sum(batch.micro_batch.counts[term] for batch in batches) for term in self.job.weights]
+        skips = [skip for batch in batches for skip in batch.skips]
+        said = torch.tensor([*counts, stop.asked, len(skips)], dtype=torch.int64)
+        *targets, stopping, skipped = self.engine.sum_over_ranks(said).tolist()
+        if skipped:
+            self.cursor.skips.update(skip for some in self.engine.gather(skips) for skip in some)
+            self.sentinel.bad_shards(self.cursor)
+        return dict(zip(self.job.weights, targets, strict=True)), bool(stopping)
+
+    def _optimize(self, batches: Sequence[LaneBatch], targets: dict[str, int]) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
-        lr = self._lr(self.step)
-        if self.monitor.peak and self.monitor.flops_per_token is None:
-            with FlopCounterMode(display=False) as counter:
-                result = self.engine.step(micro_batches, seeds, lr)
-            self.monitor.flops_per_token = counter.get_total_flops() / sum(m.tokens for m in micro_batches)
-        else:
-            result = self.engine.step(micro_batches, seeds, lr)
-        if not result.skipped:
-            self.losses += torch.stack([self.engine.losses[term] for term in self.job.weights])
-            self.trained += 1
-        return result
+        with self.monitor.counting_flops(micro_batches):
+            return self.engine.step(micro_batches, targets, seeds, self._lr(self.step))
 
     def _lr(self, step: int) -> float:
         optimizer, steps = self.recipe.optimizer, self.recipe.steps
         return learning_rate(step, peak=optimizer.lr, warmup_steps=optimizer.warmup_steps, steps=steps)
 
-    def _log(self, result: StepResult) -> None:
-        """Means over the steps since the last line, the same on every rank."""
-        means = (self.engine.sum_over_ranks(self.losses) / max(1, self.trained)).tolist()
-        losses = dict(zip(self.job.weights, means, strict=True)) if self.trained else {}
-        self.losses, self.trained = torch.zeros_like(self.losses), 0
-        self.monitor.log(self.step, losses, self._lr(self.step - 1), result.grad_norm, result.loss_scale)
-        for term, loss in losses.items():
-            if not math.isfinite(loss):
-                raise InputError(
-                    f"step {self.step}: the {term} loss is {loss}: lower optimizer.lr or raise optimizer.warmup_steps; "
-                    f"the checkpoints in {self.recipe.run} are from before and can be gone on from with --resume"
-                )
+    def _report_and_save(self, result: StepResult) -> None:
+        save, validation = self._due(self.recipe.checkpoint.every), self.job.validation
+        if save or self.step % self.recipe.log_every == 0:
+            self.monitor.log(self.step, self._lr(self.step - 1), result)
+        if validation is not None and self._due(validation.every):
+            self.monitor.validated(self.step, validation.losses(self.engine, self.watchdog.beat))
+        if save:
+            self._save(must=self.step == self.recipe.steps)
 
-    def _save(self) -> None:
-        state = State(self.step, self._all_positions(), self.world.size, self.job.fixed)
-        keep = self.recipe.checkpoint.keep
-        path = checkpoint.save(self.recipe.run, self.engine, state, self.job.about, keep)
-        if self.world.rank == 0:
-            print(f"saved {path}", flush=True)
+    def _due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.recipe.steps
 
-    def _all_positions(self) -> list[Position]:
-        """Every lane's position: lane v is served by rank v mod the number of ranks."""
-        world = self.world
-        own = [p if lane % world.size == world.rank else (0, 0, 0) for lane, p in enumerate(self.positions)]
-        return [Position(*position) for position in self.engine.sum_over_ranks(torch.tensor(own)).tolist()]
+    def _save(self, *, must: bool) -> None:
+        """Save; where that cannot be done, say so and go on, unless it `must` be."""
+        cursor = Cursor.merged(self.engine.gather(self.cursor))
+        state = State(self.step, cursor, self.world.size, self.job.fixed)
+        try:
+            self.saved = checkpoint.save(self.recipe.run, self.engine, state, self.job.about, self.recipe.checkpoint)
+        except SaveError as error:
+            if must:
+                raise
+            self.monitor.warn(f"step {self.step}: {error}; going on, to try again at the next save")
+            return
+        self.sentinel.rollbacks = 0
+        self.monitor.say(f"saved {self.saved}")
+
+    def _roll_back(self) -> None:
+        """Back to the last checkpoint, and on with the data after the step that went wrong."""
+        if self.saved is None:
+            raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start it anew with another seed")
+        state = checkpoint.read_state(self.saved)
+        checkpoint.resume(self.engine, self.saved, state.world_size)
+        self.monitor.warn(f"going back to {self.saved.name}, and on after the data of the steps since")
+        self.step = state.step
+        self.monitor.restart(self.step)

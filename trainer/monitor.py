@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.tensorboard import SummaryWriter
+
+from models.task import MicroBatch
+from trainer.engine import Engine, StepResult
+from trainer.order import LaneBatch
+from trainer.recipe import Recipe
 
 # dense half-precision peak, FLOP/s, by a part of the device's name (NVIDIA's data sheets)
 PEAK = {
@@ -22,67 +28,127 @@ PEAK = {
 }
 
 
-@dataclass
 class Interval:
-    """What has been counted since the last line."""
+    """What has been counted on this rank since the last line."""
 
-    steps: int = 0
-    tokens: int = 0
-    skipped: int = 0
-    waited: float = 0.0  # seconds the step waited for data
+    def __init__(self, sources: int, terms: int, device: torch.device):
+        self.tokens, self.skipped = 0, 0
+        self.waited = 0.0  # seconds the steps waited for data
+        self.losses = torch.zeros(sources, terms, dtype=torch.float64, device=device)  # sums
+        self.counts = torch.zeros(sources, terms, dtype=torch.float64)  # of targets
 
 
 class Monitor:
-    """Rank 0's voice; on other ranks every call does nothing.
+    """Counts on every rank, speaks on rank 0.
 
-    `flops_per_token`, once known, turns tokens/s into model FLOP utilisation where the device's peak is known.
+    Where the device's peak is known, tokens/s become model FLOP utilisation.
     """
 
-    def __init__(self, run: Path, *, rank: int, ranks: int, start: int, steps: int):
-        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=start + 1) if rank == 0 else None
-        self.ranks, self.start, self.steps = ranks, start, steps
-        self.interval = Interval()
+    def __init__(self, recipe: Recipe, engine: Engine, sources: Sequence[str], start: int):
+        self.recipe, self.engine, self.sources = recipe, engine, sources
+        self.terms = list(engine.weights)
         self.skipped = 0
-        self.began = self.since = time.monotonic()
         name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
         self.peak = next((peak for part, peak in PEAK.items() if part in name), None)
         self.flops_per_token: float | None = None
+        self.writer: SummaryWriter | None = None
+        self.restart(start)
 
-    def count(self, *, tokens: int, waited: float, skipped: bool) -> None:
-        """Note one optimizer step; tokens are this rank's."""
-        self.interval.steps += 1
-        self.interval.tokens += tokens
-        self.interval.waited += waited
-        self.interval.skipped += skipped
+    def restart(self, start: int) -> None:
+        """Count on from a step, whatever has been written of later ones."""
+        self.close()
+        if self.engine.world.rank == 0:
+            self.writer = SummaryWriter(str(self.recipe.run / "tensorboard"), purge_step=start + 1)
+        self.start = start
+        self.began = self.since = time.monotonic()
+        self.interval = self._new_interval()
 
-    def log(self, step: int, losses: Mapping[str, float], lr: float, grad_norm: float, loss_scale: float) -> None:
-        """Write the events of a step and print the progress line; `step` counts finished steps."""
-        now, interval = time.monotonic(), self.interval
+    def count(self, batches: Sequence[LaneBatch], result: StepResult, waited: float) -> None:
+        """Note one optimizer step of this rank."""
+        interval = self.interval
+        interval.waited += waited
+        interval.skipped += result.skipped
+        for batch, losses in zip(batches, result.losses, strict=True):
+            interval.tokens += batch.micro_batch.tokens
+            interval.losses[batch.source] += losses
+            interval.counts[batch.source] += torch.tensor([batch.micro_batch.counts[term] for term in self.terms])
+
+    def log(self, step: int, lr: float, result: StepResult) -> None:
+        """Write the events of a step and print the progress line; `step` counts finished steps; all ranks call."""
+        now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
         seconds = now - self.since
+        losses = self._means()
         self.skipped += interval.skipped
-        self.interval, self.since = Interval(), now
+        self.interval, self.since = self._new_interval(), now
         if self.writer is None:
             return
-        rate = interval.tokens * self.ranks / seconds
+        rate = interval.tokens * ranks / seconds
         scalars = {f"loss/{term}": value for term, value in losses.items()}
-        scalars |= {"lr": lr, "grad_norm": grad_norm, "loss_scale": loss_scale, "skipped_steps": self.skipped}
-        scalars |= {"tokens_per_second": rate, "data_wait_share": interval.waited / seconds}
+        scalars |= {"lr": lr, "grad_norm": result.grad_norm, "loss_scale": result.loss_scale}
+        scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
+        scalars |= {"data_wait_share": interval.waited / seconds}
         if self.peak and self.flops_per_token:
-            scalars["mfu"] = self.flops_per_token * rate / (self.peak * self.ranks)
-        for tag, value in scalars.items():
-            self.writer.add_scalar(tag, value, step)
-        eta = (now - self.began) / (step - self.start) * (self.steps - step)
-        shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items())
-        print(
-            f"step {step}/{self.steps}  {shown}  lr {lr:.2e}  grad {grad_norm:.2f}  "
-            f"{rate / 1000:.1f}k tokens/s  data wait {scalars['data_wait_share']:.0%}  ETA {duration(eta)}",
-            flush=True,
+            scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
+        self._write(step, scalars)
+        eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
+        shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
+        self.say(
+            f"step {step}/{self.recipe.steps}  {shown}  lr {lr:.2e}  grad {result.grad_norm:.2f}  "
+            f"{rate / 1000:.1f}k tokens/s  data wait {scalars['data_wait_share']:.0%}  ETA {duration(eta)}"
         )
+
+    def validated(self, step: int, losses: Mapping[str, float]) -> None:
+        """Write the losses on held-out data."""
+        self._write(step, {f"validation/{term}": value for term, value in losses.items()})
+        self.say(f"step {step}  validation  " + "  ".join(f"{term} {value:.4f}" for term, value in losses.items()))
+
+    @contextmanager
+    def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
+        """Counts the operations of the first step, where that makes utilisation known."""
+        if not self.peak or self.flops_per_token is not None:
+            yield
+            return
+        with FlopCounterMode(display=False) as counter:
+            yield
+        self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
+
+    def say(self, line: str) -> None:
+        """A line on stdout, from rank 0."""
+        if self.engine.world.rank == 0:
+            print(line, flush=True)
+
+    def warn(self, line: str) -> None:
+        """A line on stderr, from rank 0."""
+        if self.engine.world.rank == 0:
+            print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Flush what is written."""
         if self.writer is not None:
             self.writer.close()
+
+    def _new_interval(self) -> Interval:
+        return Interval(len(self.sources), len(self.terms), self.engine.device)
+
+    def _means(self) -> dict[str, float]:
+        """The mean of each loss term since the last line, over all ranks; `term/source` where there are several."""
+        both = self.engine.sum_over_ranks(
+            torch.stack([self.interval.losses, self.interval.counts.to(self.engine.device)])
+        )
+        losses, counts = both.tolist()
+        rows = list(zip(self.sources, losses, counts, strict=True)) if len(self.sources) > 1 else []
+        rows.insert(0, ("", both[0].sum(0).tolist(), both[1].sum(0).tolist()))
+        return {
+            f"{term}/{name}" if name else term: loss / count
+            for name, sums, numbers in rows
+            for term, loss, count in zip(self.terms, sums, numbers, strict=True)
+            if count
+        }
+
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if self.writer is not None:
+            for tag, value in scalars.items():
+                self.writer.add_scalar(tag, value, step)
 
 
 def duration(seconds: float) -> str:

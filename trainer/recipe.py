@@ -60,10 +60,20 @@ class Optimizer(Section):
 
 
 class Checkpoint(Section):
-    """When to save, and how many of the newest checkpoints to keep."""
+    """When to save, and what to keep: the newest ones, and for good those of every so many steps."""
 
     every: PositiveInt = 1000
     keep: int = Field(2, ge=2)  # one could be the damaged one
+    keep_every: PositiveInt | None = None
+
+
+class Faults(Section):
+    """What to do when something goes wrong under way; see docs/operations.md."""
+
+    on_bad_shard: Literal["stop", "skip"] = "stop"
+    most_bad_shards: int = Field(10, ge=0)  # more than so many stop a run that skips them
+    on_nan: Literal["stop", "skip"] = "stop"  # skip: back to the last checkpoint, and on after the data of the steps
+    hang_seconds: PositiveFloat = 1800.0  # without a step, a save or a validation batch
 
 
 class Lanes(Section):
@@ -74,10 +84,36 @@ class Lanes(Section):
     workers: int = Field(0, ge=0)  # loader processes a rank; may change at any time
 
 
-class ShardData(Lanes):
-    """Shards of token documents, as data_prep writes them."""
+class MixedShards(Section):
+    """One source of a mix: its shards, and its weight against the other sources'."""
 
-    shards: Path
+    shards: str
+    weight: PositiveFloat
+
+
+class ShardData(Lanes):
+    """Shards of token documents, as data_prep writes them: of one source, or of several by name and weight.
+
+    They lie in a folder, or at an http(s), s3 or file URL; what is remote is read through a cache on every host.
+    """
+
+    shards: str | None = None
+    mix: dict[str, MixedShards] | None = None
+    cache: Path = Path("~/.cache/deepsiam/shards")
+    cache_bytes: PositiveInt = 100_000_000_000
+
+    @model_validator(mode="after")
+    def _one_or_a_mix(self) -> ShardData:
+        if (self.shards is None) == (not self.mix):
+            raise ValueError("data: name either data.shards or, for several sources, data.mix")
+        return self
+
+    @property
+    def sources(self) -> dict[str, MixedShards]:
+        """Every source by name; the one of `shards` has none."""
+        if self.shards is not None:
+            return {"": MixedShards(shards=self.shards, weight=1.0)}
+        return self.mix or {}
 
 
 class PairData(Lanes):
@@ -86,6 +122,21 @@ class PairData(Lanes):
     collection: Path
     split: str = "train"
     pairs: PositiveInt | None = None  # the first so many of an order that hangs on the seed alone; null takes all
+
+
+class ShardValidation(Section):
+    """Held-out shards, and after how many steps the losses on all of them are taken."""
+
+    shards: str
+    every: PositiveInt
+
+
+class PairValidation(Section):
+    """Held-out pairs of the collection, and after how many steps the loss on all of them is taken."""
+
+    split: str
+    pairs: PositiveInt | None = None
+    every: PositiveInt
 
 
 class MaskedBlocks(Section):
@@ -162,6 +213,7 @@ class Recipe(Section):
     optimizer: Optimizer
     deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
     checkpoint: Checkpoint = Checkpoint()
+    faults: Faults = Faults()
     log_every: PositiveInt = 20
 
 
@@ -169,6 +221,7 @@ class PretrainRecipe(Recipe):
     """A pre-training run."""
 
     data: ShardData
+    validation: ShardValidation | None = None
     trunk: dict[str, Any]  # keys of the Hugging Face configuration named by trunk.model_type
     method: Annotated[Seed | Mlm, Field(discriminator="name")]
 
@@ -177,6 +230,7 @@ class FinetuneRecipe(Recipe):
     """A fine-tuning run; the trunk comes from a pre-training run."""
 
     data: PairData
+    validation: PairValidation | None = None
     init_from: Path  # a run folder (its newest checkpoint) or one checkpoint folder
     random_weights: bool = False  # the same trunk with weights drawn anew: what pre-training is judged against
     method: Siamese
@@ -198,10 +252,15 @@ _Loader.add_implicit_resolver(
 
 def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
     """Read a recipe file, what it extends, and `key=value` overrides; raises InputError naming the key."""
+    return build(kind, read(path, overrides), str(path))
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The plain values of a recipe file, of what it extends, and of overrides; InputError where it cannot be read."""
     values = _read(path, ())
     for override in overrides:
         _override(values, override)
-    return build(kind, values, str(path))
+    return values
 
 
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
@@ -265,7 +324,7 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 def _explain(kind: type[BaseModel], problem: Any) -> str:
     """One pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
-    known = _paths(kind)
+    known = [_named(path, problem["loc"]) for path in _paths(kind)]
     unknown_key = problem["type"] == "extra_forbidden"
     path = ""
     for depth, part in enumerate(problem["loc"], start=1):
@@ -284,19 +343,28 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
 
 
+def _named(path: str, loc: Sequence[int | str]) -> str:
+    """A path whose `*` is what the user has there."""
+    parts = path.split(".")
+    return ".".join(str(loc[i]) if part == "*" and i < len(loc) else part for i, part in enumerate(parts))
+
+
 def _paths(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted key that a recipe of this kind may have."""
+    """Every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses."""
     found = []
     for name, field in kind.model_fields.items():
         found.append(prefix + name)
         for section in _sections(field.annotation):
             found += _paths(section, f"{prefix}{name}.")
+        for section in _sections(field.annotation, named=True):
+            found += [f"{prefix}{name}.*", *_paths(section, f"{prefix}{name}.*.")]
     return found
 
 
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:
+    """The sections that an annotation allows; with `named`, those under names that the user chooses."""
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
-        return [section for part in get_args(annotation) for section in _sections(part)]
-    return []
+        return [section for part in get_args(annotation) for section in _sections(part, named=named)]
+    if named:
+        return _sections(get_args(annotation)[1]) if get_origin(annotation) is dict else []
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from data_prep.cache import Cache
 from data_prep.collection import Collection
 from data_prep.errors import InputError
 from data_prep.files import read_bytes
 from data_prep.shards import Manifest, Shard, TokenDocument
 from models.siamese import Pair
-from trainer.lanes import keyed_rng
+from trainer.keyed import keyed_rng
+
+RETRIES = (1.0, 5.0)  # seconds before a shard is read again: a file system's hiccup is no damage
 
 
 class ShardSource:
-    """Token documents of the shards of a manifest; every shard is checked against it before its first chunk is read."""
+    """Token documents of the shards of a folder, or of a remote one through a cache.
 
-    def __init__(self, manifest: Manifest):
-        self.manifest = manifest
-        self.chunks: Sequence[int] = [entry.chunks for entry in manifest.shards]
+    Every shard is checked against the manifest before its first chunk is read.
+    """
+
+    def __init__(self, folder: Manifest | Cache):
+        self.cache = folder if isinstance(folder, Cache) else None
+        self.manifest = folder.manifest if isinstance(folder, Cache) else folder
+        self.chunks: Sequence[int] = [entry.chunks for entry in self.manifest.shards]
         self._open: dict[int, Shard] = {}
 
     def read(self, shard: int, chunk: int) -> list[TokenDocument]:
         """The documents of one chunk; raises InputError naming a shard that the manifest does not vouch for."""
+        for delay in () if self.cache else RETRIES:  # the cache tries again by itself
+            try:
+                return self._shard(shard).read(chunk)
+            except InputError as error:
+                print(f"{error}; trying again in {delay:.0f} s", file=sys.stderr, flush=True)
+                self._open.pop(shard, None)
+                time.sleep(delay)
+        return self._shard(shard).read(chunk)
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Download shards that will be read soon, in the background."""
+        if self.cache:
+            self.cache.fetch_ahead(shards)
+
+    def release(self, shard: int) -> None:
+        """A shard is read to its end."""
+        if self._open.pop(shard, None) and self.cache:
+            self.cache.release(shard)
+
+    def check_room(self, lanes: int) -> None:
+        """Raises InputError where the cache cannot hold a shard for each of so many lanes."""
+        if self.cache:
+            self.cache.check_room(lanes)
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """The shard's file, the chunk, and the document's own id."""
+        opened = self._shard(shard)
+        return f"{opened.path.name} chunk {chunk} document {item} ({opened.provenance(chunk)['documents'][item]})"
+
+    def _shard(self, shard: int) -> Shard:
         if shard not in self._open:
-            self._open[shard] = Shard.open(self.manifest, shard)
-        return self._open[shard].read(chunk)
+            self._open[shard] = self.cache.open(shard) if self.cache else Shard.open(self.manifest, shard)
+        return self._open[shard]
 
 
 class PairSource:
@@ -39,11 +78,12 @@ class PairSource:
 
     def __init__(self, collection: Collection, split: str, limit: int | None, seed: int):
         queries, corpus = collection.queries, collection.corpus
-        pairs = []
+        pairs, names = [], []
         for query, judged in collection.qrels(split).items():
             relevant = frozenset(corpus.index[document] for document, grade in judged.items() if grade > 0)
             tokens = queries.tokens(queries.index[query])
             pairs += [Pair(tokens, document, relevant) for document in sorted(relevant)]
+            names += [f"query {query}, document {corpus.ids[document]}" for document in sorted(relevant)]
         if len(pairs) < (limit or 1):
             raise InputError(
                 f"{collection.directory}: split {split} has {len(pairs)} relevant pairs, {limit or 1} wanted: "
@@ -52,7 +92,7 @@ class PairSource:
         # negatives come from the split's own documents, so that no document of a held-out split is trained on
         self.candidates = np.array(sorted({pair.positive for pair in pairs}), dtype=np.int64)
         kept = keyed_rng("labels", seed).permutation(len(pairs))[:limit]
-        self.pairs = [pairs[i] for i in kept]
+        self.pairs, self.names = [pairs[i] for i in kept], [names[i] for i in kept]
         self.chunks: Sequence[int] = [1] * len(self.pairs)
         digest = hashlib.sha256(read_bytes(collection.directory / "tokens" / "tokens.json"))
         digest.update(read_bytes(collection.directory / "qrels" / f"{split}.tsv"))
@@ -61,3 +101,16 @@ class PairSource:
     def read(self, shard: int, chunk: int) -> list[Pair]:
         """The one pair of a shard."""
         return [self.pairs[shard]]
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Nothing to do: collections are memory-mapped."""
+
+    def release(self, shard: int) -> None:
+        """Nothing to do."""
+
+    def check_room(self, lanes: int) -> None:
+        """Nothing to check."""
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """The ids of the pair's query and document."""
+        return self.names[shard]

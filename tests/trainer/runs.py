@@ -1,7 +1,6 @@
 """Run folders as training leaves them, made without training: random weights in a whole checkpoint."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from data_prep import tokenizer as tokenizers
 from data_prep.files import sha256_of
 from tests import toy
 from trainer import checkpoint
+from trainer.cursor import Cursor
 from trainer.methods import model_of, new_trunk, trunk_settings
 from trainer.recipe import FinetuneRecipe, PretrainRecipe, build
 
@@ -46,8 +46,8 @@ def write_run(
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values))
     (folder / checkpoint.TOKENIZER).write_bytes(tokenizer_json.read_bytes())
     (folder / checkpoint.TRUNK).write_text(json.dumps(trunk_settings(model.trunk)))
-    state = checkpoint.State(STEP, [], 1, {})
-    (folder / checkpoint.STATE).write_text(json.dumps(asdict(state)))
+    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": Cursor([]).to_json()}
+    (folder / checkpoint.STATE).write_text(json.dumps(state))
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in folder.iterdir()}
-    (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": 1, "files": files}))
+    (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": checkpoint.FORMAT, "files": files}))
     return run

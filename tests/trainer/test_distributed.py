@@ -13,19 +13,18 @@ from data_prep.shards import Manifest
 from models.seed import Seed
 from tests import toy
 from trainer import checkpoint, ds_config
-from trainer.lanes import START, LaneOrder, stream
-from trainer.methods import new_trunk, pretrain_batcher
+from trainer.data import shard_data
+from trainer.methods import new_trunk
 from trainer.recipe import PretrainRecipe
 from trainer.recipe import load as load_recipe
 from trainer.schedule import learning_rate
-from trainer.sources import ShardSource
 
 pytestmark = pytest.mark.slow  # every test starts real processes, some ten seconds each
 
 
 def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
     """What a straight PyTorch loop on one process sees: the whole step in one graph, no DeepSpeed."""
-    manifest = Manifest.load(recipe.data.shards)
+    manifest = Manifest.load(Path(recipe.data.shards))
     tokenizer = tokenizers.load(manifest.directory / "tokenizer.json")
     torch.manual_seed(recipe.seed)
     model = Seed(new_trunk(recipe.trunk, tokenizer), recipe.method.decoder_layers, recipe.method.window)
@@ -36,15 +35,8 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
         betas=recipe.optimizer.betas,
         eps=recipe.optimizer.eps,
     )
-    order = LaneOrder(
-        ShardSource(manifest),
-        pretrain_batcher(recipe.method, tokenizer),
-        seed=recipe.seed,
-        lanes=recipe.data.lanes,
-        window=recipe.data.window,
-        micro_batch=recipe.batch.micro,
-    )
-    batches = stream(order, [START] * recipe.data.lanes, 0, 1)
+    order = shard_data(recipe).order
+    batches = order.stream(order.start(), 0, 1)
     history = []
     for step in range(steps):
         sums, counts = {"mlm": 0.0, "decoder": 0.0}, {"mlm": 0, "decoder": 0}
@@ -184,6 +176,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, 
         recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, run=str(disk / "run"), checkpoint={"every": 1})
         done = toy.launch(2, "trainer.pretrain", recipe)
         one_line(done, "cannot save a checkpoint")
+        assert "step 7: " in done.stderr  # it went on to the last step, the eighth, where saving is a must
+        assert "going on, to try again at the next save" in done.stderr
         assert not list((disk / "run" / "checkpoints").glob("*.partial"))
         newest = checkpoint.newest(disk / "run")
         assert (newest is not None) == (size == "2m")

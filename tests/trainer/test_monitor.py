@@ -1,21 +1,62 @@
 """What a run says: events and progress lines on rank 0 alone."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
+from models.task import MicroBatch
 from tests.toy import scalars
+from trainer.engine import StepResult, World
+from trainer.lanes import START
 from trainer.monitor import Monitor, duration
+from trainer.order import LaneBatch
 
 
-def monitor(run: Path, rank: int = 0, start: int = 0) -> Monitor:
-    return Monitor(run, rank=rank, ranks=2, start=start, steps=10)
+@dataclass
+class TwinEngine:
+    """One of two ranks that see the same."""
+
+    world: World
+    weights: dict[str, float]
+    device = torch.device("cpu")
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values * 2
+
+
+def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
+    engine = TwinEngine(World(rank, 2, rank, 2), {"mlm": 1.0})
+    return Monitor(SimpleNamespace(run=run, steps=10), engine, sources, start)  # type: ignore[arg-type]
+
+
+def batch(source: int = 0, targets: int = 4) -> LaneBatch:
+    micro_batch = MicroBatch({"attention_mask": np.ones((10, 10), dtype=bool)}, {"mlm": targets})
+    return LaneBatch(micro_batch, 0, source, 0, START, START, ())
 
 
 def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
-    monitor.count(tokens=100, waited=0.0, skipped=skipped)
-    monitor.log(step, {"mlm": loss}, lr=1e-4, grad_norm=0.5, loss_scale=1.0)
+    result = StepResult(0.5, 1.0, skipped, torch.tensor([[loss * 4]]))
+    monitor.count([batch()], result, waited=0.0)
+    monitor.log(step, 1e-4, result)
+
+
+def test_the_mean_is_over_targets_and_each_source_has_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = monitor(tmp_path, sources=("wiki", "books"))
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
+    m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result, waited=0.0)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: pytest.approx(40 / 15)}
+    assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
+    assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
+    assert "wiki" not in capsys.readouterr().out
 
 
 def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,241 @@
+"""How fast SEED micro-batches are made, and how long a resume in the middle of an epoch takes, beside webdataset.
+
+    python -m benchmarks.loader [--tokens N] [--rounds N] [--out PATH]          (two minutes on two cores)
+
+Three rivals read the same tars of made-up documents, each in this process and in one worker process:
+
+    deepsiam   windows of chunks shuffled, micro-batches of 32 blocks of 512 tokens, masks and decoder targets included
+    read       webdataset alone: reads the tars, np.load, slices into documents; shuffles, packs and masks nothing
+    shuffled   that, then webdataset's shuffle with a buffer of a window's documents, and the same batcher
+
+A rival's rate is the tokens of text (no special tokens, no padding) it yields in a second after its first item.
+"""
+
+import argparse
+import io
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import webdataset
+from torch.utils.data import DataLoader
+
+from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from data_prep import tokenizer
+from data_prep.errors import exit_on_input_error
+from data_prep.manifest import write as write_manifest
+from data_prep.shards import Manifest, ShardWriter, TokenDocument
+from models.seed import SeedBatcher
+from models.task import MicroBatch, Vocabulary
+from trainer.lanes import Lanes, Position
+from trainer.loader import rank_micro_batches
+from trainer.mixing import Mix
+from trainer.order import Order
+from trainer.sources import ShardSource
+
+VOCABULARY = 30522
+MAX_TOKENS, MICRO_BATCH = 512, 32
+LANES, WINDOW, CHUNKS_PER_SHARD = 8, 16, 8
+LONGER = 16  # the epoch in which resuming is timed is so many times as long
+GPU = 700_000  # tokens/s that one GPU trains on
+
+Maker = Callable[[int], Iterator[Any]]  # number of workers -> items
+
+
+def write_shards(folder: Path, tokens: int, seed: int = 0) -> Manifest:
+    """Shards of documents of a median of 10 sentences, of 24 tokens on average."""
+    special = list(tokenizer.SPECIAL_TOKENS.values())
+    pieces = special + [f"piece{number}" for number in range(len(special), VOCABULARY)]
+    model = tokenizers.models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+    tokenizers.Tokenizer(model).save(str(folder / "vocabulary.json"))
+    made = tokenizer.load(folder / "vocabulary.json")
+    rng = np.random.default_rng(seed)
+    written = document = 0
+    with ShardWriter(folder / "shards", made, chunks_per_shard=CHUNKS_PER_SHARD) as writer:
+        while written < tokens:
+            lengths = 1 + rng.gamma(4, 6, 1 + int(rng.lognormal(2.3, 1))).astype(int)
+            ids = rng.integers(len(special), VOCABULARY, lengths.sum())
+            writer.add(str(document), np.split(ids, np.cumsum(lengths)[:-1]))
+            written, document = written + len(ids), document + 1
+    return Manifest.load(folder / "shards")
+
+
+def lengthen(manifest: Manifest, folder: Path, times: int) -> Manifest:
+    """A folder that lists every shard so many times, under as many names of the same files."""
+    folder.mkdir()
+    entries = []
+    for number, entry in enumerate(manifest.shards * times):
+        entries.append(replace(entry, name=f"shard-{number:06d}.tar"))
+        os.link(manifest.directory / entry.name, folder / entries[-1].name)
+    os.link(manifest.directory / "tokenizer.json", folder / "tokenizer.json")
+    write_manifest(folder, tokenizer.load(folder / "tokenizer.json"), manifest.source, entries)
+    return Manifest.load(folder)
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """The ways to read one folder of shards; each yields items whose tokens `text_tokens` counts."""
+
+    manifest: Manifest
+
+    @property
+    def batcher(self) -> SeedBatcher:
+        vocabulary = {name: value for name, value in self.manifest.tokenizer.items() if name != "fingerprint"}
+        return SeedBatcher(Vocabulary(**vocabulary), MAX_TOKENS)
+
+    @property
+    def buffer(self) -> int:
+        """The documents of a window."""
+        return WINDOW * self.manifest.total("documents") // self.manifest.total("chunks")
+
+    def order(self) -> Order:
+        source = ShardSource(self.manifest)
+        lanes = Lanes(source, self.batcher, seed=1, lanes=LANES, window=WINDOW, micro_batch=MICRO_BATCH)
+        return Order({"": lanes}, Mix([1], 1))
+
+    def deepsiam(self, workers: int) -> Iterator[MicroBatch]:
+        order = self.order()
+        batches = rank_micro_batches(order, order.start(), 0, 0, 1, workers)
+        return (batch.micro_batch for batch in batches)
+
+    def read(self, workers: int) -> Iterator[list[TokenDocument]]:
+        return loaded(self._tars(shuffled=False), workers)
+
+    def shuffled(self, workers: int) -> Iterator[MicroBatch]:
+        pipeline = webdataset.DataPipeline(self.documents(), self._micro_batches)
+        return loaded(pipeline, workers)
+
+    def documents(self) -> webdataset.DataPipeline:
+        """Shuffled documents of one epoch."""
+        shuffle = webdataset.shuffle(self.buffer, initial=self.buffer, seed=1)
+        return webdataset.DataPipeline(self._tars(shuffled=True), chain.from_iterable, shuffle)
+
+    def _tars(self, shuffled: bool) -> webdataset.DataPipeline:
+        urls = [str(self.manifest.directory / entry.name) for entry in self.manifest.shards]
+        shards = webdataset.SimpleShardList(urls, seed=1 if shuffled else None)
+        return webdataset.DataPipeline(shards, webdataset.tarfile_to_samples(), webdataset.map(to_documents))
+
+    def _micro_batches(self, documents: Iterable[TokenDocument]) -> Iterator[MicroBatch]:
+        batcher, rng = self.batcher, np.random.default_rng(1)
+        documents, blocks = iter(documents), []
+        while some := list(islice(documents, self.buffer)):
+            blocks += batcher.examples(some)
+            while len(blocks) >= MICRO_BATCH:
+                yield batcher.micro_batch(blocks[:MICRO_BATCH], [rng] * MICRO_BATCH)
+                del blocks[:MICRO_BATCH]
+
+
+def to_documents(sample: dict[str, bytes]) -> list[TokenDocument]:
+    """What one writes for our format: the segments of each document, as views of the ids."""
+    arrays = np.load(io.BytesIO(sample["npz"]))
+    ids, ends, documents = arrays["ids"], arrays["segments"].tolist(), arrays["documents"].tolist()
+    segments = [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return [segments[start:end] for start, end in zip([0, *documents], documents, strict=False)]
+
+
+def loaded(dataset: webdataset.DataPipeline, workers: int) -> Iterator[Any]:
+    """The dataset itself, or a DataLoader of it, set as ours is."""
+    if not workers:
+        return iter(dataset)
+    return iter(DataLoader(dataset, None, num_workers=workers, collate_fn=_unchanged, prefetch_factor=4))
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+def text_tokens(item: MicroBatch | list[TokenDocument]) -> int:
+    if isinstance(item, MicroBatch):
+        return int((item.arrays["original_ids"] >= len(tokenizer.SPECIAL_TOKENS)).sum())
+    return sum(len(segment) for document in item for segment in document)
+
+
+def rate(make: Maker, workers: int, wanted: int) -> float:
+    """Tokens a second after the first item, until `wanted` have come."""
+    items = make(workers)
+    next(items)
+    tokens, start = 0, time.perf_counter()
+    while tokens < wanted:
+        tokens += text_tokens(next(items))
+    return tokens / (time.perf_counter() - start)
+
+
+def resume(rivals: Rivals, micro_batches: int) -> float:
+    """Seconds from nothing to `micro_batches` micro-batches in the middle of an epoch, every shard checked again."""
+    start = time.perf_counter()
+    middle = Position(0, rivals.manifest.total("chunks") // LANES // WINDOW // 2, 0)
+    for _ in islice(rivals.order().stream([[middle] * LANES], 0, 1), micro_batches):
+        pass
+    return time.perf_counter() - start
+
+
+def re_read(rivals: Rivals) -> float:
+    """Seconds until webdataset, from the start, is where the first half of the documents has passed its shuffle."""
+    start = time.perf_counter()
+    for _ in islice(rivals.documents(), rivals.manifest.total("documents") // 2):
+        pass
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tokens", type=int, default=12_000_000, help="of an epoch (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each rival runs (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/loader.json"), help="(%(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = write_shards(Path(folder), options.tokens)
+        results = {"tokens": manifest.total("tokens")} | throughput(Rivals(manifest), options.rounds)
+        longer = lengthen(manifest, Path(folder) / "longer", LONGER)
+        results["resume"] = {"tokens": longer.total("tokens")} | resuming(Rivals(longer), options.rounds)
+    write(options.out, results)
+
+
+def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
+    """Rates and their ratios, by the number of workers; prints them."""
+    wanted = rivals.manifest.total("tokens") * 9 // 10
+    makers: dict[str, Maker] = {"deepsiam": rivals.deepsiam, "read": rivals.read, "shuffled": rivals.shuffled}
+    results: dict[str, Any] = {}
+    for where, workers in {"1 worker": 1, "this process": 0}.items():
+        found = alternate({name: partial(rate, make, workers, wanted) for name, make in makers.items()}, rounds)
+        for name, values in found.items():
+            print(in_words(f"{where}: {name}", spread(values), "tokens/s"))
+        compared = {f"deepsiam / {name}": ratios(found["deepsiam"], found[name]) for name in ("read", "shuffled")}
+        for name, numbers in compared.items():
+            print(in_words(f"{where}: {name}", numbers))
+        results[where] = {"tokens/s": found, **compared}
+    one, cores = spread(results["1 worker"]["tokens/s"]["deepsiam"])["median"], os.cpu_count() or 1
+    print(f"GPUs fed at {GPU:,} tokens/s each: {one / GPU:.1f} by one worker, {cores * one / GPU:.1f} by {cores} cores")
+    return results | {"GPUs a worker feeds": one / GPU, "cores": cores}
+
+
+def resuming(rivals: Rivals, rounds: int) -> dict[str, Any]:
+    """Seconds to go on in the middle of the epoch, beside re-reading; prints them."""
+    seconds = alternate(
+        {
+            "one micro-batch": lambda: resume(rivals, 1),
+            "one of every lane": lambda: resume(rivals, LANES),
+            "webdataset from the start": lambda: re_read(rivals),
+        },
+        rounds,
+    )
+    for name, values in seconds.items():
+        print(in_words(f"resume: {name}", spread(values), "s"))
+    again = seconds.pop("webdataset from the start")
+    compared = {f"webdataset / deepsiam, {name}": ratios(again, values) for name, values in seconds.items()}
+    for name, numbers in compared.items():
+        print(in_words(f"resume: {name}", numbers))
+    return {"seconds": {**seconds, "webdataset from the start": again}, **compared}
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("benchmarks.loader"):
+        main()

@@ -1,0 +1,57 @@
+"""trainer.pretrain with something wrong in it, for the tests of faults: `--module tests.trainer.tampered RECIPE`.
+
+TAMPER=poison    the loss of a micro-batch that holds the token id POISON is NaN
+TAMPER=hang      rank 1 hangs before its 6th step
+TAMPER=witness   every rank appends `step digest` of what it trains on to WITNESS.<rank>
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from models.seed import Seed
+from trainer import pretrain
+from trainer.engine import Engine
+from trainer.launch import main
+from trainer.recipe import PretrainRecipe
+from trainer.trace import digest
+
+
+def poison(forward: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:
+    def poisoned(self: Seed, **arrays: torch.Tensor) -> dict[str, torch.Tensor]:
+        losses = forward(self, **arrays)
+        bad = (arrays["original_ids"] == int(os.environ["POISON"])).any()
+        return {**losses, "mlm": losses["mlm"] * (float("nan") if bad else 1.0)}
+
+    return poisoned
+
+
+def hang(step: Callable[..., Any]) -> Callable[..., Any]:
+    steps = iter(range(1000))
+
+    def hanging(self: Engine, *arguments: Any) -> Any:
+        if next(steps) == 5 and self.world.rank == 1:
+            time.sleep(600)
+        return step(self, *arguments)
+
+    return hanging
+
+
+def witness(step: Callable[..., Any]) -> Callable[..., Any]:
+    def witnessed(self: Engine, micro_batches: Any, *arguments: Any) -> Any:
+        with open(f"{os.environ['WITNESS']}.{self.world.rank}", "a") as file:
+            file.write(" ".join(digest([micro_batch]) for micro_batch in micro_batches) + "\n")
+        return step(self, micro_batches, *arguments)
+
+    return witnessed
+
+
+if __name__ == "__main__":
+    if os.environ["TAMPER"] == "poison":
+        Seed.forward = poison(Seed.forward)  # type: ignore[method-assign]
+    else:
+        Engine.step = {"hang": hang, "witness": witness}[os.environ["TAMPER"]](Engine.step)  # type: ignore[method-assign]
+    main("trainer.pretrain", PretrainRecipe, pretrain.build)

@@ -1,0 +1,284 @@
+"""Faults while a run is under way, with real processes: signals, other ranks, NaN, hangs, bad data."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import toy
+from trainer import checkpoint, faults
+from trainer.data import shard_data
+from trainer.recipe import PretrainRecipe, load
+from trainer.trace import digest, trace
+
+pytestmark = pytest.mark.slow  # every test starts real processes, some ten seconds each
+
+DROPOUT = {"trunk": toy.TRUNK}
+
+
+def start(recipe: Path, *arguments: object, ranks: int = 2) -> subprocess.Popen[str]:
+    command = toy.launch_command(ranks, "trainer.pretrain", recipe, *arguments)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=toy.ROOT, env=toy.environment(), start_new_session=True, **pipes)
+
+
+def read_to(process: subprocess.Popen[str], beginning: str) -> None:
+    said = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith(beginning):
+            return
+    pytest.fail(f"it ended before {beginning!r}:\n{''.join(said)}")
+
+
+def ranks_of(recipe: Path) -> list[psutil.Process]:
+    """The processes of a run's ranks, by rank: the children of the launcher that DeepSpeed starts on every host."""
+    found = [p for p in psutil.process_iter(["cmdline"]) if str(recipe) in (p.info["cmdline"] or [])]
+    parents = {p.pid: p.parent() for p in found}
+    ranks = [p for p in found if (above := parents[p.pid]) and "deepspeed.launcher.launch" in above.cmdline()]
+    return sorted(ranks, key=lambda p: p.environ()["RANK"])
+
+
+def tampered(kind: str, recipe: Path, *arguments: object, **variables: object) -> subprocess.CompletedProcess[str]:
+    command = toy.launch_command(2, "tests.trainer.tampered", recipe, *arguments)
+    environment = {**toy.environment(), "TAMPER": kind, **{k: str(v) for k, v in variables.items()}}
+    return subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def final_weights(run: Path, step: int) -> bytes:
+    return (checkpoint.folder(run, step) / checkpoint.WEIGHTS).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 30 steps on 2 ranks, dropout and 2 loader workers a rank."""
+    recipe = toy.seed_recipe(
+        tmp_path_factory.mktemp("undisturbed") / "run.yaml", shards, steps=30, checkpoint={"every": 10}, **DROPOUT
+    )
+    done = toy.launch(2, "trainer.pretrain", recipe)
+    assert done.returncode == 0, done.stderr
+    return recipe.with_suffix("")
+
+
+@pytest.mark.parametrize("whom", ["the ranks, SIGUSR1", "one rank, SIGTERM", "the launcher, SIGTERM"])
+def test_told_to_stop_it_saves_and_goes_on_as_if_never_stopped(
+    shards: Path, tmp_path: Path, undisturbed: Path, whom: str
+) -> None:
+    data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=30, checkpoint={"every": 10}, data=data, **DROPOUT)
+    process = start(recipe)
+    read_to(process, "step 13/")
+    ranks = ranks_of(recipe)
+    assert len(ranks) == 2
+    if whom == "the launcher, SIGTERM":
+        launcher = ranks[0].parent()
+        assert launcher is not None
+        launcher.send_signal(signal.SIGTERM)
+    else:
+        for rank in ranks if "ranks" in whom else ranks[1:]:
+            rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == (1 if "launcher" in whom else faults.RESUME), (
+        said
+    )  # the launcher has a code of its own
+    assert "told to stop after step" in said
+    stopped = checkpoint.newest(tmp_path / "run")
+    assert stopped is not None
+    assert 13 <= checkpoint.step_of(stopped) < 30
+    resumed = toy.launch(2, "trainer.pretrain", recipe, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
+
+
+KILLS = int(os.environ.get("KILLS", "5"))
+
+
+def test_killed_again_and_again_anywhere_it_ends_where_the_undisturbed_run_does(
+    shards: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    """SIGKILL for one rank, all, or the launcher, at random moments; with a save a step, every other is in a save."""
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=30, checkpoint={"every": 1}, **DROPOUT)
+    chance = random.Random()
+    for number in range(KILLS):
+        process = start(recipe, "--resume")
+        step = 1 + step_reached(tmp_path / "run")
+        if step >= 30:
+            process.kill()
+            break
+        read_to(process, f"step {step}/")
+        time.sleep(chance.uniform(0, 0.5))
+        ranks = ranks_of(recipe)
+        launcher = ranks[0].parent() if ranks else None
+        whom = [*ranks, launcher] if number % 3 == 0 else [launcher] if number % 3 == 1 else [chance.choice(ranks)]
+        for victim in whom:
+            if victim is not None:
+                with suppress(psutil.NoSuchProcess):
+                    victim.kill()
+        process.communicate(timeout=120)  # ranks without a launcher save and end by themselves
+        psutil.wait_procs(ranks, timeout=60)
+    last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
+    assert last.returncode == 0, last.stderr
+    assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
+    assert not list((tmp_path / "run" / "checkpoints").glob("*.partial"))
+
+
+def step_reached(run: Path) -> int:
+    newest = checkpoint.newest(run)
+    return checkpoint.step_of(newest) if newest else 0
+
+
+def test_two_cannot_train_one_run(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=2000)
+    first = start(recipe)
+    read_to(first, "step 2/")
+    second = toy.launch(2, "trainer.pretrain", recipe, "--resume")
+    assert second.returncode == 2
+    assert "is being trained by another process" in second.stderr
+    for rank in ranks_of(recipe):
+        rank.kill()
+    first.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("config", ["cpu", "zero2_bf16", "zero3_bf16"])
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_run_goes_on_with_another_number_of_ranks(shards: Path, tmp_path: Path, config: str, ranks: int) -> None:
+    changes = {"steps": 28, "deepspeed": config, "checkpoint": {"every": 8}, "batch": {"size": 16, "micro": 4}}
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
+    two = toy.launch(2, "trainer.pretrain", recipe)
+    assert two.returncode == 0, two.stderr
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint.folder(tmp_path / "run", 24).parent, other / "checkpoints")
+    for later in checkpoint.newest_first(other)[:1]:
+        shutil.rmtree(later)
+    done = toy.launch(ranks, "trainer.pretrain", recipe, "--resume", f"run={other}")
+    assert done.returncode == 0, done.stderr
+    assert f"was saved by 2 ranks: converting it for {ranks}" in done.stdout
+    for term in ("mlm", "decoder"):
+        expected = toy.scalars(tmp_path / "run", f"loss/{term}")
+        seen = toy.scalars(other, f"loss/{term}")
+        assert list(seen) == list(range(25, 29))
+        for step, loss in seen.items():
+            assert loss == pytest.approx(expected[step], rel=1e-4 if config == "cpu" else 1e-2)
+    assert not (other / "universal").exists()
+
+
+def test_nan_is_named_and_nothing_of_it_is_saved(shards: Path, tmp_path: Path) -> None:
+    recipe, token, step = poisoned_recipe(shards, tmp_path)
+    done = tampered("poison", recipe, POISON=token)
+    assert done.returncode == 2, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("trainer."))
+    assert re.search(
+        rf"step {step}: the mlm loss is nan: micro-batch \d+, lane \d, documents shard-\d+.tar chunk", line
+    )
+    assert f"--show {step}" in line
+    assert "Traceback" not in done.stderr
+    newest = checkpoint.newest(tmp_path / "run")
+    assert newest is None or checkpoint.step_of(newest) < step
+
+
+def test_nan_is_stepped_over_where_the_recipe_says_so(shards: Path, tmp_path: Path) -> None:
+    recipe, token, step = poisoned_recipe(shards, tmp_path)
+    done = tampered("poison", recipe, "faults.on_nan=skip", POISON=token)
+    assert done.returncode == 0, done.stderr
+    assert f"going back to step-{(step - 1) // 2 * 2:08d}" in done.stderr
+    state = checkpoint.read_state(checkpoint.folder(tmp_path / "run", 12))
+    assert state.cursor.micro_batches > 12 * 2
+    assert len(toy.scalars(tmp_path / "run", "loss/mlm")) == 12
+
+
+def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
+    """A recipe, a token id that steps 3 to 8 see in one step alone, and that step."""
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=12, checkpoint={"every": 2})
+    described = load(PretrainRecipe, recipe)
+
+    seen = {}
+    for step, batches in trace(described, shard_data(described), 1, 1, 0):
+        seen[step] = {int(i) for b in batches for i in b.micro_batch.arrays["original_ids"].ravel()}
+        if step == 30:
+            break
+    for step in range(3, 9):
+        others = set().union(*(ids for other, ids in seen.items() if other != step))
+        if alone := seen[step] - others:
+            return recipe, min(alone), step
+    pytest.fail("no step has a token of its own")
+
+
+def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    done = tampered("hang", recipe, "faults.hang_seconds=8")
+    assert done.returncode == faults.HUNG, done.stderr
+    for rank in (0, 1):
+        assert f"rank {rank}: no step for 8 s" in done.stderr
+    assert "in hanging" in done.stderr  # where rank 1 sleeps
+    assert "all_reduce" in done.stderr  # where rank 0 waits for it
+
+
+def test_what_real_ranks_train_on_is_what_trace_says(shards: Path, tmp_path: Path) -> None:
+    data = {"mix": {"a": {"shards": str(shards), "weight": 0.7}, "b": {"shards": str(shards), "weight": 0.3}}}
+    recipe = toy.seed_recipe(
+        tmp_path / "run.yaml", shards, steps=12, data={**data, "lanes": 4, "window": 2, "workers": 1}
+    )
+    done = tampered("witness", recipe, WITNESS=tmp_path / "seen")
+    assert done.returncode == 0, done.stderr
+    ranks = [(tmp_path / f"seen.{rank}").read_text().splitlines() for rank in (0, 1)]
+    consumed = [sorted(" ".join(lines).split()) for lines in zip(*ranks, strict=True)]
+
+    described = load(PretrainRecipe, recipe)
+    steps = trace(described, shard_data(described), 1, 1, 0)
+    for expected, (_, batches) in zip(consumed, steps, strict=False):
+        assert sorted(digest([batch.micro_batch]) for batch in batches) == expected
+    for name in ("a", "b"):
+        assert toy.scalars(tmp_path / "run", f"loss/mlm/{name}")
+
+
+def test_bad_shards_are_passed_over_up_to_a_number(shards: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(shards, tmp_path / "shards"))
+    tars = sorted(copy.glob("*.tar"))
+    tars[0].write_bytes(tars[0].read_bytes()[:-1000])
+    tars[1].unlink()
+    flipped = bytearray(tars[2].read_bytes())
+    flipped[2000] ^= 1
+    tars[2].write_bytes(flipped)
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", copy, steps=120, faults={"on_bad_shard": "skip"})
+    done = toy.launch(2, "trainer.pretrain", recipe)
+    assert done.returncode == 0, done.stderr
+    newest = checkpoint.newest(tmp_path / "run")
+    assert newest is not None
+    assert {skip.shard for skip in checkpoint.read_state(newest).cursor.skips} == {0, 1, 2}
+    assert "bad shard 3 of at most 10, passed over" in done.stderr
+    assert done.stderr.count("trying again in") >= 6  # damage may be a hiccup: twice a shard
+    stopped = toy.launch(2, "trainer.pretrain", recipe, f"run={tmp_path}/few", "faults.most_bad_shards=2")
+    assert stopped.returncode == 2
+    lines = [line for line in stopped.stderr.splitlines() if line.startswith("trainer.")]
+    assert len(lines) == 1, stopped.stderr
+    assert "3 bad shards, faults.most_bad_shards is 2" in lines[0]
+
+
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+def test_validation_is_the_same_for_any_number_of_ranks(shards: Path, tmp_path: Path, config: str) -> None:
+    held_out = toy.write_shards_with(tmp_path, shards, count=70)
+    losses = []
+    for ranks in (1, 2):
+        recipe = toy.seed_recipe(
+            tmp_path / f"{ranks}.yaml",
+            shards,
+            steps=4,
+            deepspeed=config,
+            validation={"shards": str(held_out), "every": 2},
+        )
+        done = toy.launch(ranks, "trainer.pretrain", recipe)
+        assert done.returncode == 0, done.stderr
+        losses.append(toy.scalars(tmp_path / str(ranks), "validation/mlm"))
+        assert "step 2  validation  mlm " in done.stdout
+    assert list(losses[0]) == [2, 4]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4 if config == "cpu" else 1e-2)

@@ -1,0 +1,114 @@
+"""trainer.trace: what a run sees, the same for any cluster, from the nearest checkpoint, and in words."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import toy
+from trainer.trace import digest, main
+
+
+@pytest.fixture
+def recipe(shards: Path, tmp_path: Path) -> Path:
+    data = {"mix": {"a": {"shards": str(shards), "weight": 3}, "b": {"shards": str(shards), "weight": 1}}}
+    return toy.seed_recipe(
+        tmp_path / "run.yaml", shards, data={**data, "lanes": 8, "window": 2}, batch={"size": 32, "micro": 4}
+    )
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    main([str(argument) for argument in arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_step_has_the_same_digest_on_any_cluster(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = printed(capsys, recipe, "--steps", "1:6")
+    assert [line.split()[0] for line in alone] == ["1", "2", "3", "4", "5", "6"]
+    assert all(re.fullmatch(r"\d [0-9a-f]{32}", line) for line in alone)
+    assert len({line.split()[1] for line in alone}) == 6
+    for world_size, workers in ((2, 0), (8, 0), (2, 2), (4, 1)):
+        assert alone == printed(capsys, recipe, "--steps", "1:6", "--world-size", world_size, "--workers", workers), (
+            world_size,
+            workers,
+        )
+
+
+def test_a_later_range_and_another_seed(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = printed(capsys, recipe, "--steps", "1:6")
+    assert printed(capsys, recipe, "--steps", "4:5") == alone[3:5]
+    assert not set(printed(capsys, recipe, "--steps", "1:6", "seed=2")) & set(alone)
+
+
+def test_a_step_in_words(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (fifth,) = printed(capsys, recipe, "--steps", "5:5")
+    lines = printed(capsys, recipe, "--show", "5")
+    assert lines[0].split()[2] == fifth.split()[1]
+    heads = [line for line in lines if line.startswith("micro-batch")]
+    assert [int(re.findall(r"\d+", head)[0]) for head in heads] == list(range(32, 40))
+    assert {head.split()[2] for head in heads} == {"a", "b"}
+    text = "\n".join(lines)
+    assert re.search(r"example 0: shard-\d{6}.tar chunk \d document \d+ \(d\d+\)", text)
+    assert "[MASK]" in text
+    assert text.count("[CLS]") == 2 * 32  # every example, masked and as it was
+    assert "[PAD]" not in text
+
+
+def test_the_words_are_those_of_the_documents_named(
+    recipe: Path, shards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = printed(capsys, recipe, "--show", "1")
+    originals = lines[lines.index("  original_ids") + 1]
+    first = next(line for line in lines if line.startswith("  example 0"))
+    documents = toy.documents(600)
+    words = {word for number in re.findall(r"\(d(\d+)\)", first) for s in documents[int(number)] for word in s.split()}
+    shown = re.sub(r"\[\w+\]| ##", lambda m: "" if m[0] == " ##" else " ", originals.partition(": ")[2]).split()
+    assert {word.strip() for word in shown} <= words | {piece for word in words for piece in (word,)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--world-size", "3"], "data.lanes: 8 lanes cannot be shared by 3 ranks"),
+        (["data.mix.a.weigth=1"], "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),
+        (["data.mix.a.weight=0.33333"], "fewer digits"),
+    ],
+)
+def test_bad_input_is_one_line(
+    recipe: Path, capsys: pytest.CaptureFixture[str], arguments: list[Any], said: str
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        printed(capsys, recipe, *arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_the_digest_sees_values_and_shapes_but_not_the_order() -> None:
+    import numpy as np
+
+    from models.task import MicroBatch
+
+    one, two = (MicroBatch({"x": np.arange(6) + i}, {}) for i in range(2))
+    assert digest([one, two]) == digest([two, one]) != digest([one, one])
+    assert digest([MicroBatch({"x": one.arrays["x"].reshape(2, 3)}, {})]) != digest([one])
+
+
+def test_remote_shards_give_the_same_steps_through_a_cache_that_holds_a_few(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = sorted(path.stat().st_size for path in shards.glob("*.tar"))
+    data = {"lanes": 4, "window": 2}
+    local = toy.seed_recipe(tmp_path / "local.yaml", shards, data={"shards": str(shards), **data})
+    cache = {"cache": str(tmp_path / "cache"), "cache_bytes": sum(sizes[-9:])}
+    far = {"shards": f"file://{shards}", **cache, **data}
+    remote = toy.seed_recipe(tmp_path / "remote.yaml", shards, data=far)
+    steps = "1:60"  # more than an epoch
+    assert printed(capsys, remote, "--steps", steps) == printed(capsys, local, "--steps", steps)
+    held = list((tmp_path / "cache").rglob("*.tar"))
+    assert 0 < sum(path.stat().st_size for path in held) <= cache["cache_bytes"]
+    with pytest.raises(SystemExit):
+        printed(capsys, remote, "data.cache_bytes=1000")
+    assert "data.cache_bytes: 1000 bytes cannot hold 1 shard" in capsys.readouterr().err
