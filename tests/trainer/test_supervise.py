@@ -1,0 +1,361 @@
+"""The supervisor: a launcher made of a few lines that ends as told, and the real one with ranks that are killed."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from data_prep.errors import InputError
+from tests import toy
+from tests.trainer.runs import STEP, write_run
+from trainer import checkpoint
+from trainer.supervise import BAD_INPUT, HUNG, INTERRUPTED, RESUME, Training, pause, supervise
+
+# ends its n-th start as the n-th of a list of {"step": checkpoint to leave, "code" or "signal": how to end} says
+ENDS_AS_TOLD = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+here = Path(sys.argv[1])
+ends = json.loads((here / "ends.json").read_text())
+with open(here / "starts", "a+") as starts:
+    starts.write("x")
+    starts.flush()
+    starts.seek(0)
+    end = ends[len(starts.read()) - 1]
+if end.get("step"):
+    name = f"step-{end['step']:08d}"
+    shutil.copytree(here / "made" / name, here / "run" / "checkpoints" / name)
+if end.get("signal"):
+    os.kill(os.getpid(), end["signal"])
+sys.exit(end.get("code", 0))
+"""
+
+# what DeepSpeed's launcher starts: two ranks, each with a loader's worker; a rank notes every signal that it gets
+RANK = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+here, told, stubborn = Path(__file__).parent, [], sys.argv[-1] == "stubborn"
+def note(number, frame):
+    told.append(number)
+    (here / f"told-{os.environ['RANK']}").write_text(" ".join(signal.Signals(n).name for n in told))
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, note)
+worker = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: open(%r, 'w')); time.sleep(60)"
+subprocess.Popen([sys.executable, "-c", worker % str(here / "worker-told")])
+(here / f"ready-{os.environ['RANK']}").write_text("")
+while stubborn or not told:
+    time.sleep(0.05)
+time.sleep(0.5)
+sys.exit(75)
+"""
+LAUNCHER = """
+import os, subprocess, sys, time
+ranks = [
+    subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, "RANK": str(r), "LOCAL_RANK": str(r)})
+    for r in range(2)
+]
+sys.exit([rank.wait() for rank in ranks][0])
+"""
+
+LEAVES_A_CHILD = """
+import os, subprocess, sys, time
+child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+subprocess.Popen([sys.executable, "-c", child, sys.argv[1]])
+while not (os.path.exists(sys.argv[1]) and os.path.getsize(sys.argv[1])):
+    time.sleep(0.01)
+sys.exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whole checkpoints of steps 7 to 10; read only."""
+    run = write_run(tmp_path_factory.mktemp("made") / "run", shards / "tokenizer.json", name="mlm", max_tokens=32)
+    first = checkpoint.folder(run, STEP)
+    for step in range(STEP + 1, STEP + 4):
+        later = shutil.copytree(first, checkpoint.folder(run, step))
+        state = json.loads((later / checkpoint.STATE).read_text())
+        (later / checkpoint.STATE).write_text(json.dumps({**state, "step": step}))
+        manifest = json.loads((later / checkpoint.MANIFEST).read_text())
+        manifest["files"][checkpoint.STATE] = {
+            "bytes": (later / checkpoint.STATE).stat().st_size,
+            "sha256": checkpoint.sha256_of(later / checkpoint.STATE),
+        }
+        (later / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    return run / "checkpoints"
+
+
+Supervised = Callable[..., tuple[int, list[str], int]]
+
+
+@pytest.fixture
+def supervised(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Supervised:
+    """Supervises a run to step 10 that ends as told: exit code, what was said, number of starts."""
+    (tmp_path / "made").symlink_to(made)
+    (tmp_path / "launcher.py").write_text(ENDS_AS_TOLD)
+
+    def run(*ends: dict[str, int], tries: int = 3) -> tuple[int, list[str], int]:
+        (tmp_path / "ends.json").write_text(json.dumps(ends))
+        command = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path)]
+        code = supervise(Training(command, tmp_path / "run", 10), tries, [], sleep=lambda _: time.sleep(0.005))
+        return code, capsys.readouterr().err.splitlines(), len((tmp_path / "starts").read_text())
+
+    return run
+
+
+def test_a_training_that_reaches_its_last_step_is_started_once(supervised: Supervised) -> None:
+    code, said, starts = supervised({"step": 10})
+    assert (code, starts) == (0, 1)
+    assert said[-1] == "supervise: step 10 of 10: ended with code 0: trained to the last step"
+
+
+@pytest.mark.parametrize("fault", [{"code": 1}, {"code": HUNG}, {"code": 247}, {"code": 0}, {"signal": signal.SIGKILL}])
+def test_after_a_fault_it_starts_again(supervised: Supervised, fault: dict[str, int]) -> None:
+    code, said, starts = supervised({"step": 7, **fault}, {"step": 10})
+    assert (code, starts) == (0, 2)
+    assert said[1].startswith("supervise: step 7 of 10: ended with code ")
+    assert said[1].endswith("starting again in 5 s")
+
+
+@pytest.mark.parametrize("final", [BAD_INPUT, INTERRUPTED])
+def test_bad_input_and_ctrl_c_are_not_started_again(supervised: Supervised, final: int) -> None:
+    code, said, starts = supervised({"step": 7, "code": final})
+    assert (code, starts) == (final, 1)
+    assert said[-1].endswith("not starting again")
+
+
+def test_bad_input_is_bad_where_the_last_step_is_reached(supervised: Supervised) -> None:
+    assert supervised({"step": 10, "code": BAD_INPUT})[0] == BAD_INPUT
+
+
+def test_it_gives_up_when_nothing_progresses(supervised: Supervised) -> None:
+    code, said, starts = supervised(*[{"code": 13}] * 4, tries=4)
+    assert (code, starts) == (13, 4)
+    assert [line.split()[-2] for line in said[1:-1:2]] == ["10", "20", "40"]
+    assert "giving up: no checkpoint after step 0 in 4 starts" in said[-1]
+
+
+def test_progress_starts_the_count_and_the_pause_anew(supervised: Supervised) -> None:
+    one = {"code": 1}
+    code, said, starts = supervised(one, {"step": 7, **one}, one, {"step": 8, **one}, one, one, tries=2)
+    assert (code, starts) == (1, 6)
+    assert [line.split()[-2] for line in said[1:-1:2]] == ["10", "5", "10", "5", "10"]
+
+
+def test_the_pause_doubles_up_to_a_longest() -> None:
+    assert [pause(idle) for idle in range(9)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_a_success_that_trained_nothing_is_no_success(supervised: Supervised) -> None:
+    code, said, _ = supervised({"code": 0}, {"code": 0}, tries=2)
+    assert code == 1
+    assert "giving up" in said[-1]
+
+
+def test_what_the_cluster_told_to_stop_goes_on_at_once(supervised: Supervised) -> None:
+    code, said, starts = supervised({"step": 7, "code": RESUME}, {"step": 10})
+    assert (code, starts) == (0, 2)
+    assert said[1].endswith("code 75 (told to stop, and saved): starting again in 0 s")
+
+
+def test_a_killed_rank_is_named_so(supervised: Supervised) -> None:
+    _, said, _ = supervised({"code": 256 - signal.SIGKILL}, {"signal": signal.SIGKILL}, tries=2)
+    assert "code 247 (killed by SIGKILL)" in said[1]
+    assert "code 137 (killed by SIGKILL)" in said[3]
+
+
+def test_damaged_checkpoints_are_said_not_started_from(supervised: Supervised, made: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(made / "step-00000007", tmp_path / "run" / "checkpoints" / "step-00000007")
+    (damaged / checkpoint.WEIGHTS).write_bytes(b"")
+    with pytest.raises(InputError, match="no older checkpoint is whole"):
+        supervised()
+    assert not (tmp_path / "starts").exists()
+
+
+def test_nothing_of_a_run_is_left_before_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "launcher.py").write_text(LEAVES_A_CHILD)
+    command = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "child")]
+    supervise(Training(command, tmp_path / "run", 10), 1, [], sleep=lambda _: time.sleep(0.005))
+    left = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+
+
+def told(here: Path, command: list[str], count: int, stubborn: bool = False) -> int:
+    """Supervises a launcher of RANK and tells it to stop, `count` times, once both ranks run: the exit code."""
+    (here / "rank.py").write_text(RANK)
+    signals: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        if len(signals) < count and len(list(here.glob("ready-*"))) == 2:
+            signals.append([signal.SIGUSR1, signal.SIGTERM][len(signals)])
+        time.sleep(seconds / 10)
+
+    whole = [*command, str(here / "rank.py"), "stubborn" if stubborn else "willing"]
+    return supervise(Training(whole, here / "run", 10), 3, signals, sleep)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["small", pytest.param("deepspeed", marks=pytest.mark.slow)],
+)
+def test_told_to_stop_it_tells_every_rank_once(
+    tmp_path: Path, launcher: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    real = toy.launch_command(2, "x")[:-2]
+    command = [sys.executable, "-c", LAUNCHER] if launcher == "small" else real
+    assert told(tmp_path, command, count=1) == RESUME
+    assert {(tmp_path / f"told-{rank}").read_text() for rank in range(2)} == {"SIGTERM"}
+    assert not (tmp_path / "worker-told").exists()
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("supervise: ")]
+    assert said[1] == "supervise: SIGUSR1: telling the training to save and end; a second signal kills it"
+    assert "ended with code 75 (told to stop, and saved): stopped; the same command goes on" in said[2]
+
+
+def test_told_twice_it_kills(tmp_path: Path) -> None:
+    assert told(tmp_path, [sys.executable, "-c", LAUNCHER], count=2, stubborn=True) == RESUME
+    assert (tmp_path / "told-0").read_text() == "SIGTERM"
+
+
+def test_told_between_two_starts_it_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    signals: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        if "starting again" in capsys.readouterr().err:
+            signals.append(signal.SIGTERM)
+        time.sleep(0.01)
+
+    training = Training([sys.executable, "-c", "raise SystemExit(1)"], tmp_path / "run", 10)
+    assert supervise(training, 3, signals, sleep) == RESUME
+    assert "stopped; the same command goes on from step 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [[], ["--hostfile", "hosts"], ["--num_accelerators", "2"]])
+def test_a_launcher_command_is_understood(shards: Path, tmp_path: Path, before: list[str]) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    command = ["deepspeed", *before, "--module", "trainer.pretrain", str(recipe), "steps=5", f"run={tmp_path}/other"]
+    training = Training.of(command)
+    assert (training.run, training.steps) == (tmp_path / "other", 5)
+    assert training.command == [*command, "--resume"]
+    assert Training.of(training.command) == training
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", "starts no training"),
+        ("deepspeed --module trainer.evaluate x", "starts no training"),
+        ("deepspeed --module trainer.pretrain --resume", "no recipe follows"),
+        ("deepspeed --module trainer.pretrain {recipe} stepss=5", "did you mean steps?"),
+        ("deepspeed --module trainer.finetune {recipe}", "init_from: missing"),
+        ("deepspeed --module trainer.pretrain nowhere.yaml", "no such recipe"),
+    ],
+)
+def test_a_command_that_is_not_understood(shards: Path, tmp_path: Path, command: str, words: str) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    with pytest.raises(InputError, match=words.replace("?", r"\?")):
+        Training.of(command.format(recipe=recipe).split())
+
+
+def test_a_launcher_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no-such-launcher: cannot start it"):
+        supervise(Training(["no-such-launcher"], tmp_path / "run", 10), 3, [])
+
+
+def test_the_supervisor_does_not_load_deepspeed() -> None:
+    loaded = "import sys, trainer.supervise; sys.exit('deepspeed' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], cwd=toy.ROOT).returncode == 0
+
+
+def test_the_signal_of_the_supervisor_is_the_training_s(shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+    (tmp_path / "rank.py").write_text(RANK)
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    launcher = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "rank.py")]
+    supervisor = supervised_training([*launcher, "trainer.pretrain", str(recipe), f"run={tmp_path}/run", "--resume"])
+    while supervisor.poll() is None and len(list(tmp_path.glob("ready-*"))) < 2:
+        time.sleep(0.05)
+    supervisor.send_signal(signal.SIGINT)
+    said, _ = supervisor.communicate()
+    assert supervisor.returncode == RESUME, said
+    assert "supervise: SIGINT: telling the training to save and end" in said
+
+
+def test_bad_input_is_one_line_and_code_2() -> None:
+    for options, command, words in ([], ["deepspeed"], "starts no training"), (["--tries", "0"], ["x"], "--tries 0"):
+        supervisor = supervised_training(command, *options)
+        said, _ = supervisor.communicate()
+        assert supervisor.returncode == BAD_INPUT
+        assert said.startswith("supervise: ")
+        assert words in said
+        assert len(said.splitlines()) == 1
+
+
+def supervised_training(command: list[str], *options: str) -> subprocess.Popen[str]:
+    """The supervisor as a user starts it; what it says and what the ranks say come in one stream."""
+    whole = [sys.executable, "-m", "trainer.supervise", *options, "--", *command]
+    return subprocess.Popen(
+        whole,
+        cwd=toy.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=toy.environment(),
+    )
+
+
+def kill_rank_1(recipe: Path) -> None:
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "--local_rank=1" in words and str(recipe) in words:
+            process.kill()
+            return
+    pytest.fail("rank 1 does not run")
+
+
+@pytest.mark.slow
+def test_a_killed_rank_changes_no_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
+    changes = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
+    undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
+    assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
+    recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
+    supervisor = supervised_training(toy.launch_command(2, "trainer.pretrain", recipe))
+    assert supervisor.stdout is not None
+    said = []
+    for line in supervisor.stdout:
+        said.append(line)
+        if line.startswith("step 8/") and not any("starting again" in earlier for earlier in said):
+            kill_rank_1(recipe)
+    assert supervisor.wait() == 0, "".join(said)
+    ours = [line for line in said if line.startswith("supervise: ")]
+    assert "step 5 of 20: ended with code 247 (killed by SIGKILL): starting again in 5 s" in ours[1]
+    assert "step 20 of 20: ended with code 0: trained to the last step" in ours[3]
+    final = Path("checkpoints") / "step-00000020" / checkpoint.WEIGHTS
+    assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+@pytest.mark.slow
+def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(shards: Path, tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("localhost slots=2\n")
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=50, checkpoint={"every": 50})
+    launcher, *rest = toy.launch_command(2, "trainer.pretrain", recipe)
+    of_hosts = ["--hostfile", str(hostfile), "--no_ssh_check", "--master_addr", "127.0.0.1"]
+    supervisor = supervised_training([launcher, *of_hosts, *rest[2:]], "--tries", "2")
+    assert supervisor.stdout is not None
+    said = []
+    for line in supervisor.stdout:
+        said.append(line)
+        if line.startswith("step 2/"):
+            kill_rank_1(recipe)
+    assert supervisor.wait() == 247, "".join(said)
+    ours = [line for line in said if line.startswith("supervise: ")]
+    assert "starting again in 10 s" in ours[1]
+    assert "giving up: no checkpoint after step 0 in 2 starts" in ours[3]
