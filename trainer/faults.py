@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from data_prep.errors import InputError
@@ -16,6 +17,7 @@ from data_prep.errors import InputError
 RESUME = 75  # exit code: told to stop, saved, ready to go on with --resume (EX_TEMPFAIL of sysexits.h)
 HUNG = 76  # exit code: the watchdog saw no step
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+STOP_FILE = "stop"  # in a run's folder: asks it to save and end, from any host that sees the folder
 SAME_REQUEST = 5.0  # seconds within which signals are one request: a launcher passes on what a rank may have got too
 
 
@@ -24,19 +26,22 @@ class SharedError(InputError):
 
 
 class Stop:
-    """A request to stop: SIGTERM, SIGUSR1 or Ctrl-C, or the launcher's death, after which nobody ends lost ranks.
+    """A request to stop: SIGTERM, SIGUSR1 or Ctrl-C, the stop file, or the launcher's death, after which nobody ends
+    the ranks that others have lost.
 
-    A second signal ends the process at once.
+    A second signal ends the process at once. The file is removed once its request is met.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
         self.signalled: float | None = None  # when, by the monotonic clock
         self.launcher = os.getppid()
 
     @property
     def asked(self) -> bool:
         """Whether to save and end."""
-        return self.signalled is not None or os.getppid() != self.launcher
+        told = self.signalled is not None or (self.file is not None and self.file.exists())
+        return told or os.getppid() != self.launcher
 
     def __enter__(self) -> Stop:
         """Listen."""
@@ -45,6 +50,8 @@ class Stop:
 
     def __exit__(self, *exception: object) -> None:
         """Listen no more."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
         for number, handler in self.before.items():
             signal.signal(number, handler)
 

@@ -15,7 +15,7 @@ from trainer import checkpoint
 from trainer.checkpoint import SaveError, State
 from trainer.cursor import Cursor
 from trainer.engine import Engine, StepResult, World
-from trainer.faults import SharedError, Stop, Watchdog
+from trainer.faults import STOP_FILE, SharedError, Stop, Watchdog
 from trainer.keyed import dropout_seed
 from trainer.loader import rank_micro_batches
 from trainer.monitor import Monitor
@@ -57,7 +57,8 @@ class Run:
 
     def train(self) -> bool:
         """Train to the recipe's last step; False where the run was told to stop before that, and has saved."""
-        with Stop() as stop, Watchdog(self.recipe.faults.hang_seconds, self.world.rank) as self.watchdog:
+        stop_file = self.recipe.run / STOP_FILE if self.world.rank == 0 else None
+        with Stop(stop_file) as stop, Watchdog(self.recipe.faults.hang_seconds, self.world.rank) as self.watchdog:
             stream = self._stream()
             while self.step < self.recipe.steps:
                 began = time.monotonic()

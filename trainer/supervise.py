@@ -23,9 +23,9 @@ from pathlib import Path
 import psutil
 
 from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import os_errors_as_input_errors
+from data_prep.files import make_directory, os_errors_as_input_errors
 from trainer import checkpoint
-from trainer.faults import HUNG, RESUME
+from trainer.faults import HUNG, RESUME, STOP_FILE
 from trainer.recipe import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe import load as load_recipe
 
@@ -67,6 +67,12 @@ class Training:
         recipe = load_recipe(MODULES[module], Path(plain[0]), plain[1:])
         return cls([*command] if "--resume" in rest else [*command, "--resume"], recipe.run, recipe.steps)
 
+    def ask_to_stop(self) -> None:
+        """Have the training save and end: it looks for this file at every step, whatever hosts it runs on."""
+        make_directory(self.run)
+        with os_errors_as_input_errors(self.run / STOP_FILE, "write"):
+            (self.run / STOP_FILE).touch()
+
     def step(self) -> int:
         """The step of the newest whole checkpoint; 0 before the first. InputError where every one is damaged."""
         newest = checkpoint.newest(self.run)
@@ -84,7 +90,7 @@ def supervise(
     step, idle = training.step(), 0
     while True:
         _say(f"step {step} of {training.steps}: starting {' '.join(training.command)}")
-        code = _run(training.command, signals, sleep)
+        code = _run(training, signals, sleep)
         before, step = step, training.step()
         idle = 0 if step > before else idle + 1
         ended = f"step {step} of {training.steps}: ended with code {_explained(code)}"
@@ -111,10 +117,10 @@ def pause(idle: int) -> int:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2**idle)
 
 
-def _run(command: Sequence[str], signals: Sequence[int], sleep: Callable[[float], None]) -> int:
+def _run(training: Training, signals: Sequence[int], sleep: Callable[[float], None]) -> int:
     """The launcher's exit code, as a shell would say it, once nothing of what it started runs any more."""
-    with os_errors_as_input_errors(Path(command[0]), "start it"):
-        launcher = subprocess.Popen(command, start_new_session=True)  # so that what it started can be told by session
+    with os_errors_as_input_errors(Path(training.command[0]), "start it"):
+        launcher = subprocess.Popen(training.command, start_new_session=True)  # what it starts is known by its session
     passed_on = 0
     try:
         # not reaped yet: while the launcher is a zombie its number, the session's too, is no other process's
@@ -124,36 +130,20 @@ def _run(command: Sequence[str], signals: Sequence[int], sleep: Callable[[float]
                 passed_on += 1
                 if passed_on == 1:
                     _say(f"{name}: telling the training to save and end; a second signal kills it")
-                    _tell_to_stop(launcher.pid)
+                    try:
+                        training.ask_to_stop()
+                    except InputError as error:
+                        _say(f"{error}; it trains on until a second signal")
                 else:
                     _say(f"{name} again: killing the training")
                     _kill(launcher.pid)
             sleep(LOOK_EVERY)
     finally:
         _kill(launcher.pid)
+        with suppress(OSError):  # where it could not be written
+            (training.run / STOP_FILE).unlink(missing_ok=True)
     code = launcher.wait()
     return code if code >= 0 else 128 - code
-
-
-def _tell_to_stop(session: int) -> None:
-    """SIGTERM for every rank.
-
-    Not for the launcher: it would end a rank at a time, allow each 30 s, and die of SIGUSR1. It sees the ranks end.
-    Ranks of other hosts are none of our processes: there the launcher is told, whose own way it is to reach them.
-    """
-    ranks = [process for process in _processes(session) if _is_rank(process)]
-    for process in ranks or [psutil.Process(session)]:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-
-
-def _is_rank(process: psutil.Process) -> bool:
-    """Whether the launcher made it: it has a rank, which its parent has not (a loader's worker is a rank's child)."""
-    try:
-        parent = process.parent()
-        return "LOCAL_RANK" in process.environ() and not (parent and "LOCAL_RANK" in parent.environ())
-    except psutil.Error:  # it has just ended
-        return False
 
 
 def _kill(session: int) -> None:

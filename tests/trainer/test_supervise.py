@@ -16,6 +16,7 @@ from data_prep.errors import InputError
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 from trainer import checkpoint
+from trainer.faults import STOP_FILE
 from trainer.supervise import BAD_INPUT, HUNG, INTERRUPTED, RESUME, Training, pause, supervise
 
 # ends its n-th start as the n-th of a list of {"step": checkpoint to leave, "code" or "signal": how to end} says
@@ -37,31 +38,17 @@ if end.get("signal"):
 sys.exit(end.get("code", 0))
 """
 
-# what DeepSpeed's launcher starts: two ranks, each with a loader's worker; a rank notes every signal that it gets
-RANK = """
-import os, signal, subprocess, sys, time
+# trains until its stop file is there; notes every signal that it gets
+TRAINS = """
+import os, signal, sys, time
 from pathlib import Path
-here, told, stubborn = Path(__file__).parent, [], sys.argv[-1] == "stubborn"
-def note(number, frame):
-    told.append(number)
-    (here / f"told-{os.environ['RANK']}").write_text(" ".join(signal.Signals(n).name for n in told))
+here, stop = Path(sys.argv[1]), Path(sys.argv[2])
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-    signal.signal(number, note)
-worker = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: open(%r, 'w')); time.sleep(60)"
-subprocess.Popen([sys.executable, "-c", worker % str(here / "worker-told")])
-(here / f"ready-{os.environ['RANK']}").write_text("")
-while stubborn or not told:
-    time.sleep(0.05)
-time.sleep(0.5)
+    signal.signal(number, lambda number, _: (here / "told").write_text(str(number)))
+(here / "ready").write_text("")
+while not stop.exists():
+    time.sleep(0.01)
 sys.exit(75)
-"""
-LAUNCHER = """
-import os, subprocess, sys, time
-ranks = [
-    subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, "RANK": str(r), "LOCAL_RANK": str(r)})
-    for r in range(2)
-]
-sys.exit([rank.wait() for rank in ranks][0])
 """
 
 LEAVES_A_CHILD = """
@@ -187,41 +174,39 @@ def test_nothing_of_a_run_is_left_before_the_next_start(tmp_path: Path) -> None:
     assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
 
 
-def told(here: Path, command: list[str], count: int, stubborn: bool = False) -> int:
-    """Supervises a launcher of RANK and tells it to stop, `count` times, once both ranks run: the exit code."""
-    (here / "rank.py").write_text(RANK)
+def told(here: Path, run: Path, stop: Path, *, count: int) -> int:
+    """Supervises a run of TRAINS that heeds the file `stop`, and tells it to stop `count` times: the exit code."""
     signals: list[int] = []
 
     def sleep(seconds: float) -> None:
-        if len(signals) < count and len(list(here.glob("ready-*"))) == 2:
+        if len(signals) < count and (here / "ready").exists():
             signals.append([signal.SIGUSR1, signal.SIGTERM][len(signals)])
-        time.sleep(seconds / 10)
+        time.sleep(seconds / 50)
 
-    whole = [*command, str(here / "rank.py"), "stubborn" if stubborn else "willing"]
-    return supervise(Training(whole, here / "run", 10), 3, signals, sleep)
+    return supervise(Training([sys.executable, "-c", TRAINS, str(here), str(stop)], run, 10), 3, signals, sleep)
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    ["small", pytest.param("deepspeed", marks=pytest.mark.slow)],
-)
-def test_told_to_stop_it_tells_every_rank_once(
-    tmp_path: Path, launcher: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    real = toy.launch_command(2, "x")[:-2]
-    command = [sys.executable, "-c", LAUNCHER] if launcher == "small" else real
-    assert told(tmp_path, command, count=1) == RESUME
-    assert {(tmp_path / f"told-{rank}").read_text() for rank in range(2)} == {"SIGTERM"}
-    assert not (tmp_path / "worker-told").exists()
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("supervise: ")]
+def test_told_to_stop_it_leaves_the_run_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "not" / "made yet"
+    assert told(tmp_path, run, run / STOP_FILE, count=1) == RESUME
+    assert not (tmp_path / "told").exists()
+    assert not (run / STOP_FILE).exists()
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("supervise: ")]
     assert said[1] == "supervise: SIGUSR1: telling the training to save and end; a second signal kills it"
     assert "ended with code 75 (told to stop, and saved): stopped; the same command goes on" in said[2]
 
 
-def test_told_twice_it_kills(tmp_path: Path) -> None:
-    assert told(tmp_path, [sys.executable, "-c", LAUNCHER], count=2, stubborn=True) == RESUME
-    assert (tmp_path / "told-0").read_text() == "SIGTERM"
+def test_told_twice_it_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert told(tmp_path, run, tmp_path / "never", count=2) == RESUME
+    assert not (run / STOP_FILE).exists()
+    assert "supervise: SIGTERM again: killing the training" in capsys.readouterr().err
+
+
+def test_a_word_that_cannot_be_left_does_not_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").write_text("a file where the folder should be")
+    assert told(tmp_path, tmp_path / "run" / "folder", tmp_path / "never", count=2) == RESUME
+    assert "it trains on until a second signal" in capsys.readouterr().err
 
 
 def test_told_between_two_starts_it_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,20 +259,6 @@ def test_the_supervisor_does_not_load_deepspeed() -> None:
     assert subprocess.run([sys.executable, "-c", loaded], cwd=toy.ROOT).returncode == 0
 
 
-def test_the_signal_of_the_supervisor_is_the_training_s(shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "launcher.py").write_text(LAUNCHER)
-    (tmp_path / "rank.py").write_text(RANK)
-    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    launcher = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "rank.py")]
-    supervisor = supervised_training([*launcher, "trainer.pretrain", str(recipe), f"run={tmp_path}/run", "--resume"])
-    while supervisor.poll() is None and len(list(tmp_path.glob("ready-*"))) < 2:
-        time.sleep(0.05)
-    supervisor.send_signal(signal.SIGINT)
-    said, _ = supervisor.communicate()
-    assert supervisor.returncode == RESUME, said
-    assert "supervise: SIGINT: telling the training to save and end" in said
-
-
 def test_bad_input_is_one_line_and_code_2() -> None:
     for options, command, words in ([], ["deepspeed"], "starts no training"), (["--tries", "0"], ["x"], "--tries 0"):
         supervisor = supervised_training(command, *options)
@@ -321,24 +292,46 @@ def kill_rank_1(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_changes_no_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
+def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
     changes = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
     recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
-    supervisor = supervised_training(toy.launch_command(2, "trainer.pretrain", recipe))
-    assert supervisor.stdout is not None
-    said = []
-    for line in supervisor.stdout:
-        said.append(line)
-        if line.startswith("step 8/") and not any("starting again" in earlier for earlier in said):
-            kill_rank_1(recipe)
-    assert supervisor.wait() == 0, "".join(said)
+    command = toy.launch_command(2, "trainer.pretrain", recipe)
+
+    killed, said = act_at("step 8/", command, lambda: kill_rank_1(recipe), until="step 12/")
+    assert killed.returncode == RESUME, said
     ours = [line for line in said if line.startswith("supervise: ")]
     assert "step 5 of 20: ended with code 247 (killed by SIGKILL): starting again in 5 s" in ours[1]
-    assert "step 20 of 20: ended with code 0: trained to the last step" in ours[3]
+    assert ours[3].startswith("supervise: SIGTERM: telling the training to save and end")
+    assert any(line.startswith("told to stop after step 1") for line in said)
+    assert "(told to stop, and saved): stopped; the same command goes on from step 1" in ours[4]
+
+    rest = supervised_training(command)
+    said = rest.communicate()[0].splitlines()
+    assert rest.returncode == 0
+    assert [line for line in said if line.startswith("supervise: ")][-1].endswith("trained to the last step")
     final = Path("checkpoints") / "step-00000020" / checkpoint.WEIGHTS
     assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+def act_at(
+    line: str, command: list[str], act: Callable[[], object], until: str
+) -> tuple[subprocess.Popen[str], list[str]]:
+    """A supervised training that is acted on once at a line of what it says, and told to stop at another, later."""
+    supervisor = supervised_training(command)
+    assert supervisor.stdout is not None
+    said: list[str] = []
+    acted = False
+    for now in supervisor.stdout:
+        said.append(now)
+        if now.startswith(line) and not acted:
+            acted = True
+            act()
+        if now.startswith(until):
+            supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait()
+    return supervisor, said
 
 
 @pytest.mark.slow

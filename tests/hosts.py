@@ -1,0 +1,113 @@
+"""Two hosts of a cluster on one machine: network namespaces with a cable between them and an ssh server in each."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+
+ADDRESSES = ("10.213.77.1", "10.213.77.2")
+TOOLS = ("ip", "ssh", "sshd", "ssh-keygen", "pdsh")
+CABLE = "cable"  # the interface's name on either host
+
+SSHD = """
+HostKey {here}/key
+AuthorizedKeysFile {here}/key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+"""
+SSH = """
+IdentityFile {here}/key
+StrictHostKeyChecking no
+UserKnownHostsFile /dev/null
+LogLevel ERROR
+ServerAliveInterval 5
+ServerAliveCountMax 3
+"""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Two namespaces; commands start on the first."""
+
+    names: tuple[str, str]
+    here: Path  # keys, ssh's configuration, the hostfile
+
+    @property
+    def hostfile(self) -> Path:
+        """One rank a host."""
+        return self.here / "hostfile"
+
+    def environment(self) -> dict[str, str]:
+        """Finds the ssh that knows these hosts, and the file with what DeepSpeed's runner hands to every host."""
+        ours = {"PATH": f"{self.here}{os.pathsep}{os.environ['PATH']}", "DS_ENV_FILE": str(self.here / "environment")}
+        return {**toy.environment(), **ours}
+
+    def on_first(self, command: list[str]) -> list[str]:
+        """The command line that runs a command on the first host."""
+        return [_found("ip"), "netns", "exec", self.names[0], *command]
+
+    def cut(self) -> None:
+        """Pull the cable."""
+        _ip("-n", self.names[1], "link", "set", CABLE, "down")
+
+    def mend(self) -> None:
+        """Put it back."""
+        _ip("-n", self.names[1], "link", "set", CABLE, "up")
+
+
+@contextmanager
+def two_hosts(here: Path) -> Iterator[Hosts]:
+    """Two hosts that reach one another by ssh; skips the test where a machine lacks what that takes."""
+    lacking = [tool for tool in TOOLS if not _found(tool)]
+    if lacking or os.geteuid():
+        pytest.skip(f"hosts in network namespaces take root and {', '.join(TOOLS)}; missing: {', '.join(lacking)}")
+    names = (f"deepsiam-{os.getpid()}-1", f"deepsiam-{os.getpid()}-2")
+    with ExitStack() as undo:
+        for name in names:
+            try:
+                _ip("netns", "add", name)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"this machine allows no network namespace: {error.stderr.strip()}")
+            undo.callback(_ip, "netns", "delete", name)
+        _ip("-n", names[0], "link", "add", CABLE, "type", "veth", "peer", "name", CABLE, "netns", names[1])
+        for name, address in zip(names, ADDRESSES, strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", CABLE)
+            _ip("-n", name, "link", "set", CABLE, "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        _write_settings(here)
+        for name in names:
+            server = subprocess.Popen(
+                [_found("ip"), "netns", "exec", name, _found("sshd"), "-D", "-f", str(here / "sshd_config")]
+            )
+            undo.callback(server.wait)
+            undo.callback(server.terminate)
+        yield Hosts(names, here)
+
+
+def _write_settings(here: Path) -> None:
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", here / "key"], check=True)
+    (here / "sshd_config").write_text(SSHD.format(here=here))
+    (here / "ssh_config").write_text(SSH.format(here=here))
+    (here / "ssh").write_text(f'#!/bin/sh\nexec {_found("ssh")} -F {here}/ssh_config "$@"\n')
+    (here / "ssh").chmod(0o755)
+    (here / "environment").write_text(f"DS_ACCELERATOR=cpu\nGLOO_SOCKET_IFNAME={CABLE}\n")
+    (here / "hostfile").write_text("".join(f"{address} slots=1\n" for address in ADDRESSES))
+
+
+def _found(tool: str) -> str:
+    """A tool's absolute path, as sshd wants its own; empty where there is none."""
+    return shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
+
+
+def _ip(*words: str) -> None:
+    subprocess.run([_found("ip"), *words], check=True, capture_output=True, text=True)
