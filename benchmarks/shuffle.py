@@ -12,7 +12,7 @@ lane is in memory) and by webdataset (shuffled shards, then a buffer of as many 
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class Unchanged:
     def origins(self, documents: Sequence[int]) -> list[list[int]]:
         return [[i] for i in range(len(documents))]
 
-    def micro_batch(self, examples: Sequence[int], rngs: Sequence[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[int], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         return MicroBatch({"documents": np.array(examples)}, {})
 
 

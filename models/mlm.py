@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class MlmBatcher:
         numbered = [[np.full(len(s), size + i) for s in document] for i, document in enumerate(documents)]
         return [[int(n) - size for n in np.unique(block) if n >= size] for block in self.examples(numbered)]
 
-    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Sequence[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad."""
         masked, positions = zip(*map(self.masking, examples, rngs), strict=True)
         input_ids, attention_mask = pad(masked, self.max_tokens, self.vocabulary.pad)

@@ -8,7 +8,7 @@ One forward pass of the encoder serves both losses. Their weights (eq. 11: 1 and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ class SeedBatcher(MlmBatcher):
     projection computes next to nothing on padding, and its shapes stay few.
     """
 
-    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Sequence[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad; count the targets of both losses."""
         arrays, counts = super().micro_batch(examples, rngs)
         original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -81,7 +81,7 @@ class SiameseBatcher:
         """Each example is one pair."""
         return [[i] for i in range(len(documents))]
 
-    def micro_batch(self, examples: Sequence[Pair], rngs: Sequence[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[Pair], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng, frame and pad the texts, mark allowed documents."""
         queries, n = len(examples), self.negatives_per_query
         negatives = [i for pair, rng in zip(examples, rngs, strict=True) for i in self._draw(pair, rng)]

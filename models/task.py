@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -65,6 +65,9 @@ class Batcher(Protocol):
         """For each of `examples(documents)`, the numbers of the documents that it was cut from."""
         ...
 
-    def micro_batch(self, examples: Sequence[Any], rngs: Sequence[np.random.Generator]) -> MicroBatch:
-        """Make the arrays of one forward pass; a pure function of the examples and their rngs, one each."""
+    def micro_batch(self, examples: Sequence[Any], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Make the arrays of one forward pass; a pure function of the examples and their rngs, one each.
+
+        Each rng is to be used before the next is taken: they may be one generator, set anew.
+        """
         ...

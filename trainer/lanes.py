@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from data_prep.errors import InputError
 from models.task import Batcher, MicroBatch
-from trainer.keyed import keyed_rng
+from trainer.keyed import keyed_rng, keyed_rngs
 
 
 class Source(Protocol):
@@ -107,15 +105,16 @@ class Lanes:
     def micro_batches(self, lane: int, position: Position) -> Iterator[LaneStep]:
         """The lane's micro-batches from `position` on, for ever."""
         examples: list[Any] = []
-        rngs: list[np.random.Generator] = []
+        keys: list[tuple[int, ...]] = []
         skips: list[Skip] = []
-        for example, rng, after in self._examples(lane, position, skips):
+        for example, key, after in self._examples(lane, position, skips):
             examples.append(example)
-            rngs.append(rng)
+            keys.append(key)
             if len(examples) == self.size:
-                yield LaneStep(self.batcher.micro_batch(examples, rngs), position, after, tuple(skips))
+                made = self.batcher.micro_batch(examples, keyed_rngs("example", keys))
+                yield LaneStep(made, position, after, tuple(skips))
                 position = after
-                examples, rngs = [], []
+                examples, keys = [], []
                 skips.clear()
 
     def origins(self, lane: int, position: Position, count: int) -> list[list[str]]:
@@ -133,7 +132,7 @@ class Lanes:
 
     def _examples(
         self, lane: int, position: Position, skips: list[Skip]
-    ) -> Iterator[tuple[Any, np.random.Generator, Position]]:
+    ) -> Iterator[tuple[Any, tuple[int, ...], Position]]:
         first, fruitful = position.example, position.epoch
         for epoch, window, items in self._windows(lane, position, skips):
             if epoch - fruitful > BARREN:
@@ -142,8 +141,8 @@ class Lanes:
                 )
             examples = self.batcher.examples([item for _, item in items])
             for index in range(first, len(examples)):
-                rng = keyed_rng("example", self.seed, epoch, lane, window, index)
-                yield examples[index], rng, Position(epoch, window, index + 1)
+                key = (self.seed, epoch, lane, window, index)
+                yield examples[index], key, Position(epoch, window, index + 1)
                 fruitful = epoch
             first = 0
 

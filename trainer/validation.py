@@ -11,7 +11,7 @@ import torch
 
 from data_prep.errors import InputError
 from models.task import Batcher, MicroBatch
-from trainer.keyed import keyed_rng
+from trainer.keyed import keyed_rngs
 from trainer.lanes import Source
 
 if TYPE_CHECKING:  # importing it imports DeepSpeed, which trainer.trace does without
@@ -42,8 +42,8 @@ class Validation:
             examples = self.batcher.examples(items)
             for start in range(0, len(examples), self.micro_batch):
                 some = examples[start : start + self.micro_batch]
-                rngs = [keyed_rng("validation", self.seed, number, start + i) for i in range(len(some))]
-                yield self.batcher.micro_batch(some, rngs)
+                keys = [(self.seed, number, start + i) for i in range(len(some))]
+                yield self.batcher.micro_batch(some, keyed_rngs("validation", keys))
             later = {shard for unit in units[number + world_size : number + world_size + 1] for shard, _ in unit}
             for shard in {shard for shard, _ in units[number]} - later:
                 self.source.release(shard)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -54,7 +54,7 @@ class Echo:
     def origins(self, documents: Sequence[Any]) -> list[list[int]]:
         return [[i] for i in range(len(documents))]
 
-    def micro_batch(self, examples: Sequence[Any], rngs: Sequence[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[Any], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         numbers = [(example, int(rng.integers(2**31))) for example, rng in zip(examples, rngs, strict=True)]
         return MicroBatch({"items": np.array(numbers)}, {"loss": len(examples)})
 

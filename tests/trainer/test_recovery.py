@@ -1,5 +1,6 @@
 """Faults while a run is under way, with real processes: signals, other ranks, NaN, hangs, bad data."""
 
+import json
 import os
 import random
 import re
@@ -149,25 +150,30 @@ def test_two_cannot_train_one_run(shards: Path, tmp_path: Path) -> None:
     first.communicate(timeout=60)
 
 
-@pytest.mark.parametrize(("config", "ranks"), [("cpu", 1), ("cpu", 4), ("zero2_bf16", 1), ("zero3_bf16", 4)])
-def test_a_run_goes_on_with_another_number_of_ranks(shards: Path, tmp_path: Path, config: str, ranks: int) -> None:
-    changes = {"steps": 28, "deepspeed": config, "checkpoint": {"every": 8}, "batch": {"size": 16, "micro": 4}}
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), (1, 4), (2, 1), (3, 4), (3, 1)])
+def test_a_run_goes_on_with_another_number_of_ranks(shards: Path, tmp_path: Path, stage: int, ranks: int) -> None:
+    config = tmp_path / "deepspeed.json"
+    config.write_text(json.dumps({"zero_optimization": {"stage": stage}}))
+    changes = {
+        "steps": 28,
+        "deepspeed": str(config),
+        "checkpoint": {"every": 8, "keep": 4},
+        "batch": {"size": 16, "micro": 4},
+    }
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
     two = toy.launch(2, "trainer.pretrain", recipe)
     assert two.returncode == 0, two.stderr
     other = tmp_path / "other"
-    shutil.copytree(checkpoint.folder(tmp_path / "run", 24).parent, other / "checkpoints")
-    for later in checkpoint.newest_first(other)[:1]:
-        shutil.rmtree(later)
+    shutil.copytree(checkpoint.folder(tmp_path / "run", 8), checkpoint.folder(other, 8))
     done = toy.launch(ranks, "trainer.pretrain", recipe, "--resume", f"run={other}")
     assert done.returncode == 0, done.stderr
     assert f"was saved by 2 ranks: converting it for {ranks}" in done.stdout
     for term in ("mlm", "decoder"):
         expected = toy.scalars(tmp_path / "run", f"loss/{term}")
         seen = toy.scalars(other, f"loss/{term}")
-        assert list(seen) == list(range(25, 29))
+        assert list(seen) == list(range(9, 29))
         for step, loss in seen.items():
-            assert loss == pytest.approx(expected[step], rel=1e-4 if config == "cpu" else 1e-2)
+            assert loss == pytest.approx(expected[step], rel=1e-4)
     assert not (other / "universal").exists()
 
 
