@@ -8,7 +8,8 @@ Three rivals read the same tars of made-up documents, each in this process and i
     read       webdataset alone: reads the tars, np.load, slices into documents; shuffles, packs and masks nothing
     shuffled   that, then webdataset's shuffle with a buffer of a window's documents, and the same batcher
 
-A rival's rate is the tokens of text (no special tokens, no padding) it yields in a second after its first item.
+A rival's rate is the tokens of text (no special tokens, no padding) it yields in a second, from half a window of every
+lane on and over whole windows: what has been read ahead of need is then as much at the end as at the beginning.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep import tokenizer
-from data_prep.errors import exit_on_input_error
+from data_prep.errors import InputError, exit_on_input_error
 from data_prep.manifest import write as write_manifest
 from data_prep.shards import Manifest, ShardWriter, TokenDocument
 from models.seed import SeedBatcher
@@ -158,14 +159,20 @@ def text_tokens(item: MicroBatch | list[TokenDocument]) -> int:
     return sum(len(segment) for document in item for segment in document)
 
 
-def rate(make: Maker, workers: int, wanted: int) -> float:
-    """Tokens a second after the first item, until `wanted` have come."""
+def rate(make: Maker, workers: int, first: int, wanted: int) -> float:
+    """Tokens a second after the `first` ones, until `wanted` more have come."""
     items = make(workers)
-    next(items)
-    tokens, start = 0, time.perf_counter()
+    take(items, first)
+    start = time.perf_counter()
+    return take(items, wanted) / (time.perf_counter() - start)
+
+
+def take(items: Iterator[Any], wanted: int) -> int:
+    """Draw items until `wanted` tokens have come; how many did."""
+    tokens = 0
     while tokens < wanted:
         tokens += text_tokens(next(items))
-    return tokens / (time.perf_counter() - start)
+    return tokens
 
 
 def resume(rivals: Rivals, micro_batches: int) -> float:
@@ -187,7 +194,7 @@ def re_read(rivals: Rivals) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--tokens", type=int, default=12_000_000, help="of an epoch (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=16_000_000, help="of an epoch (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each rival runs (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/loader.json"), help="(%(default)s)")
     options = parser.parse_args()
@@ -201,11 +208,17 @@ def main() -> None:
 
 def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
     """Rates and their ratios, by the number of workers; prints them."""
-    wanted = rivals.manifest.total("tokens") * 9 // 10
+    tokens = rivals.manifest.total("tokens")
+    windows = LANES * WINDOW * tokens // rivals.manifest.total("chunks")  # one of every lane
+    wanted = (tokens - windows // 2) // windows * windows
+    if wanted <= 0:
+        raise InputError(f"--tokens: {windows * 3 // 2:,} or more, so that every lane has a window and a half")
     makers: dict[str, Maker] = {"deepsiam": rivals.deepsiam, "read": rivals.read, "shuffled": rivals.shuffled}
     results: dict[str, Any] = {}
     for where, workers in {"1 worker": 1, "this process": 0}.items():
-        found = alternate({name: partial(rate, make, workers, wanted) for name, make in makers.items()}, rounds)
+        found = alternate(
+            {name: partial(rate, make, workers, windows // 2, wanted) for name, make in makers.items()}, rounds
+        )
         for name, values in found.items():
             print(in_words(f"{where}: {name}", spread(values), "tokens/s"))
         compared = {f"deepsiam / {name}": ratios(found["deepsiam"], found[name]) for name in ("read", "shuffled")}

@@ -46,6 +46,7 @@ def test_it_prints_and_writes_rates_ratios_and_gpus(
 ) -> None:
     monkeypatch.setattr(loader, "write_shards", lambda folder, tokens: rivals.manifest)
     monkeypatch.setattr(loader, "LONGER", 2)
+    monkeypatch.setattr(loader, "WINDOW", 2)
     monkeypatch.setattr(sys, "argv", ["loader", "--rounds", "1", "--out", str(tmp_path / "loader.json")])
     loader.main()
     results = json.loads((tmp_path / "loader.json").read_text())
