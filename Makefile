@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # installed before the rest, so that no package pulls another build in; set TORCH= to keep one that is there already
 TORCH ?= torch==2.13.0
+# the versions that the README's numbers were made with, where there are such for this Python; CONSTRAINTS= for the newest
+CONSTRAINTS ?= $(wildcard constraints/$(shell $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])').txt)
 RANKS ?= 2
 PORT ?= 29500
 PYTEST ?=
@@ -32,7 +34,7 @@ setup: .venv/ready
 	@test -d .venv || $(PYTHON) -m venv .venv \
 		|| { rm -rf .venv; echo "$(PYTHON) has no venv module: install it (Debian: apt install python3-venv)" >&2; exit 2; }
 	@echo "setting up .venv (some minutes, once; what pip says is in .venv/setup.log)"
-	@{ $(BIN)/pip install --upgrade pip && $(BIN)/pip install $(TORCH) && $(BIN)/pip install --editable '.[dev]'; } \
+	@{ $(BIN)/pip install --upgrade pip && $(BIN)/pip install $(TORCH) && $(BIN)/pip install --editable '.[dev]' $(CONSTRAINTS:%=--constraint %); } \
 		>.venv/setup.log 2>&1 || { tail -n 20 .venv/setup.log >&2; exit 2; }
 	@touch $@
 

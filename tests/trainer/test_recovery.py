@@ -191,9 +191,10 @@ def test_nan_is_named_and_nothing_of_it_is_saved(shards: Path, tmp_path: Path) -
     assert newest is None or checkpoint.step_of(newest) < step
 
 
-def test_nan_is_stepped_over_where_the_recipe_says_so(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+def test_nan_is_stepped_over_where_the_recipe_says_so(shards: Path, tmp_path: Path, config: str) -> None:
     recipe, token, step = poisoned_recipe(shards, tmp_path)
-    done = tampered("poison", recipe, "faults.on_nan=skip", POISON=token)
+    done = tampered("poison", recipe, "faults.on_nan=skip", f"deepspeed={config}", POISON=token)
     assert done.returncode == 0, done.stderr
     assert f"going back to step-{(step - 1) // 2 * 2:08d}" in done.stderr
     state = checkpoint.read_state(checkpoint.folder(tmp_path / "run", 12))
