@@ -67,9 +67,6 @@ def test_random_weights_start_elsewhere_and_resume_knows_a_finished_run(pretrain
     random = finetune(pretrained, toy_collection, "random", 1, "random_weights=true")
     assert toy.scalars(tuned, "loss/softmax")[1] != toy.scalars(random, "loss/softmax")[1]
     again = toy.launch(2, "trainer.finetune", pretrained.parent / "tuned.yaml", "--resume")
-    assert again.returncode == 2
-    assert "saved by 1 ranks, started with 2" in again.stderr
-    again = toy.launch(1, "trainer.finetune", pretrained.parent / "tuned.yaml", "--resume")
     assert again.returncode == 0
     assert "trained to its last step already" in again.stdout
 
