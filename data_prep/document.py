@@ -9,3 +9,4 @@ class Document:
 
     id: str
     segments: tuple[str, ...]
+    headings: tuple[int, ...] = ()  # which of the segments are headings: boundaries of their own kind
