@@ -1,0 +1,202 @@
+"""Books: BookCorpusOpen and folders of plain-text books, and the two sentence files of the first BookCorpus.
+
+At most one book is in memory, and what is made of it, as in text.py; and the names of all, which make their ids unique.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from data_prep.compressed import lines, open_input
+from data_prep.document import Document
+from data_prep.record import Bad, Dropped
+from data_prep.reflow import one_line, paragraphs
+from data_prep.tar_stream import members
+from data_prep.text import EMPTY, LONGEST, decoded, numbered, text_files, whole_text
+
+LINES = 500  # of a document of the sentence files
+LONGEST_SENTENCE = 1 << 16  # bytes
+LONGEST_HEADING = 100  # characters
+
+_TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2|txz|tzst)$", re.I)
+
+# Project Gutenberg's frame around a book, in its newest words and its oldest
+_FRAME_BEGINS = re.compile(r"\s*(?:\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG|\*END\W+THE SMALL PRINT)", re.I)
+_FRAME_ENDS = re.compile(r"\s*(?:\*{3} ?END OF (?:THE|THIS)|End of (?:The |this )?) ?Project Gutenberg", re.I)
+EDGE = 40  # paragraphs from the beginning and the end of a book, among which notices stand
+_NOTICE = re.compile(
+    r"(?:produced by|e-?text prepared by|\[?transcriber'?s? notes?\b|\[?transcribed from"  # Gutenberg's
+    r"|copyright\W{0,3}(?:©|\(c\)|\d{4}|by\b|notice)|©|\(c\) ?\d{4}|all rights reserved|(?:e-?)?isbn\b"
+    r"|smashwords edition|published (?:by .{0,80})?(?:at|by|on) smashwords|license notes?\W*$"
+    r"|this e-?book is licensed|thank you for (?:downloading|respecting))",
+    re.I,
+)
+
+_MARKUP = [  # what is left of an e-book's markup, and the emphasis of Gutenberg's
+    (re.compile(r"^<\|/?file name=.*\|>$", re.M), ""),
+    (re.compile(r"^[ \t]*(?:[*_-][ \t]*){3,}$", re.M), ""),  # rules between scenes
+    (re.compile(r"!\[[^\[\]\n]{0,500}\]\([^()\n]{0,1000}\)"), ""),
+    (re.compile(r"\[([^\[\]\n]{1,500})\]\([^()\n]{0,1000}\)"), r"\1"),
+    (re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*"), r"\1"),
+    (re.compile(r"_(?<!\w_)(?=\S)([^_]{1,1000}?)(?<=\S)_(?!\w)"), r"\1"),
+    (re.compile(r"\\([-\\`*_{}\[\]()#+.!>])"), r"\1"),
+]
+
+_NUMBER = (
+    r"(?:[IVXLC]+|\d{1,3}|(?:the )?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last)"
+    r"|(?:(?:twen|thir|for|fif|six|seven|eigh|nine)ty[ -]?)?(?:one|two|three|four|five|six|seven|eight|nine)"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)"
+)
+_NUMBERED = re.compile(
+    rf"(?:chapter|book|part|volume|act|scene|canto|stave|section) {_NUMBER}(?!\w)(?P<mark>[.:—–-]*) *(?P<title>.*)",
+    re.I,
+)
+_NUMERAL = re.compile(r"(?:[IVXLC]+|\d{1,3})\.?|[IVXLC]+\. [^a-z]+|[IVXLC]{2,} [^a-z]+")
+_MARKED = re.compile(r"^#{1,6} +(?=[^#\s])")
+_HUNDREDS = re.compile(r"[1-9]\d\d")
+_NAMED = re.compile(
+    r"(?:prologue|epilogue|preface|introduction|(?:table of )?contents|foreword|afterword|appendix|interlude"
+    r"|dedication|acknowledge?ments?|conclusion|about the author)[.:]?",
+    re.I,
+)
+_SPOKEN = re.compile(r"[\"'“‘]|.*[!?,;\"'”’—-]$")
+
+
+def read_books(paths: Iterable[Path]) -> Iterator[Document | Bad | Dropped]:
+    """A document a book, `bookcorpus/NAME`: of .txt files, of folders of them, and of tars, which are not unpacked.
+
+    Its segments are paragraphs and headings, in order. Project Gutenberg's frame and the licence notices at either
+    end are cut, and what is left of an e-book's markup.
+
+    Yields:
+        Bad where a book is not UTF-8 or longer than `text.LONGEST`, or a member of a tar is a link, a device or the
+        like; Dropped where a book has no text, or a member is not named .txt.
+
+    Raises:
+        InputError: a file or tar cannot be read or inflated, or a folder has no .txt file.
+    """
+    names: Counter[str] = Counter()
+    for name, content in _contents(paths):
+        if isinstance(content, str):
+            segments, headings = _book(content)
+            yield Document(numbered(f"bookcorpus/{name}", names), segments, headings) if segments else EMPTY
+        else:
+            yield content
+
+
+def read_sentences(paths: Iterable[Path]) -> Iterator[Document | Bad]:
+    """The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, of `LINES` lines each.
+
+    Nothing in them says where one of the 11,038 books ends, so a document is a fixed run of lines; it holds the end
+    of a book in one of 13 cases, as a book has 6,700 lines on average. Longer runs would mix books more often, and
+    shorter ones would cut more texts in two: 500 lines make 13 stretches of 512 tokens. A line is a sentence, and a
+    segment. Documents are numbered by where their lines stand, so that bad lines, which are Bad, do not shift them.
+
+    Raises:
+        InputError: a file cannot be read or inflated, or is empty.
+    """
+    names: Counter[str] = Counter()
+    for path in paths:
+        file, number, segments = numbered(f"bookcorpus/{path.name}", names), 0, list[str]()
+        with open_input(path) as stream:
+            for line_number, line in lines(stream, LONGEST_SENTENCE):
+                if (line_number - 1) // LINES > number:
+                    yield from _run(file, number, segments)
+                    number, segments = (line_number - 1) // LINES, []
+                where = f"line {line_number:,}"
+                sentence = decoded(line, str(path), where) if line is not None else None
+                if isinstance(sentence, str):
+                    segments += filter(None, [one_line(sentence)])
+                else:
+                    yield sentence or Bad(str(path), where, f"more than {LONGEST_SENTENCE:,} bytes")
+        yield from _run(file, number, segments)
+
+
+def _run(file: str, number: int, segments: list[str]) -> Iterator[Document]:
+    if segments:
+        yield Document(f"{file}/{number}", tuple(segments))
+
+
+def _contents(paths: Iterable[Path]) -> Iterator[tuple[str, str | Bad | Dropped]]:
+    for path, name in text_files(paths):
+        if not _TAR.search(name):
+            yield name, whole_text(path)
+            continue
+        with open_input(path) as stream:
+            for member in members(stream, path, LONGEST + 1):
+                inside = one_line(member.name)
+                if not member.regular:
+                    yield inside, Bad(str(path), f"member {inside}", "not a regular file")
+                elif inside.lower().endswith(".txt"):
+                    yield inside, decoded(member.content, str(path), f"member {inside}")
+                else:
+                    yield inside, Dropped("not named .txt")
+
+
+def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The segments, and which are headings."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    kept = "\n".join(_set_apart(_without_frame(lines)))
+    for markup, replacement in _MARKUP:
+        kept = markup.sub(replacement, kept)
+    found = paragraphs(kept)
+    # a number on a line of its own begins a section, or in some scans a page; only pages come to hundreds
+    if any(_HUNDREDS.fullmatch(paragraph) for paragraph in found):
+        found = [paragraph for paragraph in found if not paragraph.isdecimal()]
+    segments: list[str] = []
+    headings: list[int] = []
+    for index, paragraph in enumerate(found):
+        if min(index, len(found) - 1 - index) < EDGE and _NOTICE.match(paragraph):
+            continue
+        if _is_heading(paragraph, after_heading=bool(headings) and headings[-1] == len(segments) - 1):
+            headings.append(len(segments))
+            paragraph = _MARKED.sub("", paragraph, count=1)
+        segments.append(paragraph)
+    return tuple(segments), tuple(headings)
+
+
+def _without_frame(lines: list[str]) -> list[str]:
+    """What is between the frame's beginning and end, and all of a file that has none; several books may follow."""
+    kept: list[str] = []
+    inside, ended, title = True, False, False
+    for line in lines:
+        if title:  # of a beginning that goes on over the line
+            title = bool(line.strip()) and not line.rstrip().endswith("***")
+        elif _FRAME_BEGINS.match(line):
+            inside, title = True, not line.rstrip().endswith("*")
+            if not ended:
+                kept.clear()
+        elif _FRAME_ENDS.match(line):
+            inside, ended = False, True
+        elif inside:
+            kept.append(line)
+    return kept
+
+
+def _set_apart(lines: list[str]) -> Iterator[str]:
+    """Blank lines around the headings that leave no doubt, which some books run on into the text."""
+    for line in lines:
+        bare = line.strip()
+        numbered = _NUMBERED.fullmatch(bare) if len(bare) <= LONGEST_HEADING else None
+        if _MARKED.match(bare) or (numbered and (not numbered["title"] or _is_title(numbered["title"]))):
+            yield from ("", line, "")
+        else:
+            yield line
+
+
+def _is_heading(paragraph: str, after_heading: bool) -> bool:
+    if len(paragraph) > LONGEST_HEADING:
+        return False
+    if numbered := _NUMBERED.fullmatch(paragraph):
+        title = numbered["title"]
+        return paragraph[0].isupper() and (not title or bool(numbered["mark"]) or not title[0].islower())
+    if _MARKED.match(paragraph) or _NUMERAL.fullmatch(paragraph) or _NAMED.fullmatch(paragraph):
+        return True
+    return not _SPOKEN.match(paragraph) and (paragraph.isupper() or (after_heading and _is_title(paragraph)))
+
+
+def _is_title(text: str) -> bool:
+    """Whether it begins with a capital, as each longer word of it does, and ends no sentence."""
+    longer = [word for word in text.split() if len(word) > 4]
+    return text[0].isupper() and not text.endswith((".", ",", ";", ":")) and all(word[0].isupper() for word in longer)
