@@ -1,5 +1,6 @@
 """What every source of text shares: normal form, the prose and English filters, sentences, exact duplicates."""
 
+import html
 import re
 import unicodedata
 
@@ -26,16 +27,35 @@ MIN_WORD_SHARE = 0.6  # of the blank-separated pieces of a paragraph that must b
 MAX_SYMBOL_SHARE = 0.08  # of the characters of a paragraph that may be symbols of code or mathematics
 
 _CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time over longer runs
+_MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
+_LONG_REFERENCE = re.compile(r"&#[0-9]{8,};?")  # no character; html.unescape raises ValueError from 4,300 digits
 _WORD = re.compile(r"[\"'(\[]*(?:[A-Za-z]{2,}|[aAI])(?:['’/-][A-Za-z]+)*[\])\"'.,;:!?]*")
 _SYMBOL = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~+`]")
 _NO_SENTENCE_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|resp|approx|Eqs?|Figs?|Refs?|Secs?|No|pp?)\.$")
 
 
+def unescape(text: str) -> str:
+    """`&amp;`, `&#38;` and all other references of HTML as the characters they stand for, from any input."""
+    return html.unescape(_LONG_REFERENCE.sub(" ", text))
+
+
 def normalise(text: str) -> str:
-    """Unicode NFC; control and invisible characters become blanks, line breaks stay."""
+    """Unicode NFC; control and invisible characters become blanks, line breaks stay; MOST_MARKS marks a letter."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
     text = text.encode("utf-8", "ignore").decode()  # lone surrogates, which no file could hold
-    return unicodedata.normalize("NFC", _CONTROL.sub(" ", text))
+    text = _MARKS.sub(_fewer_marks, _CONTROL.sub(" ", text))
+    return _MARKS.sub(_fewer_marks, unicodedata.normalize("NFC", text))  # which takes some marks apart
+
+
+def _fewer_marks(run: re.Match[str]) -> str:
+    marks = 0
+    kept = []
+    for character in run[0]:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
 
 
 def is_prose(paragraph: str) -> bool:

@@ -1,3 +1,4 @@
+import time
 import unicodedata
 
 import pytest
@@ -19,6 +20,21 @@ def test_normal_form_is_nfc_without_control_characters_and_stays_so(text: str) -
 def test_line_breaks_stay_and_invisible_characters_become_blanks() -> None:
     assert clean.normalise("a\r\nb\rc\td\x00e\u200bf\u00a0g") == "a\nb\nc    d e f g"
     assert clean.normalise("e\u0301\ud800") == "é"
+
+
+def test_references_of_html_are_read_whatever_their_length() -> None:
+    assert clean.unescape("&lt;a&gt; &amp;amp; &#65;&#x42;") == "<a> &amp; AB"
+    assert clean.unescape("x&#" + "1" * 5000 + ";y") == "x y"
+
+
+def test_a_letter_has_a_bounded_number_of_marks() -> None:
+    started = time.process_time()
+    normal = clean.normalise("a" + "\u0301\u0323" * 100_000 + "b")  # NFC alone: a minute
+    assert time.process_time() - started < 5
+    assert normal == unicodedata.normalize("NFC", "a" + "\u0301\u0323" * 15) + "b"
+    taken_apart = clean.normalise("a" + "\u0344" * 30)
+    assert clean.normalise(taken_apart) == taken_apart
+    assert clean.normalise("\u2014" * 100) == "\u2014" * 100
 
 
 @pytest.mark.parametrize(
