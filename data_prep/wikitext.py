@@ -32,7 +32,7 @@ _FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp]
 
 _EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]\[<>\"]*(?:[^\S\n]([^\]\[\n]*))?\]", re.I)
 _SWITCH = re.compile(r"__[^\W\d_]{3,}__")  # __NOTOC__
-_POWER = re.compile(r"(?<=[\w)])<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)  # 10<sup>6</sup> is not 106
+_POWER = re.compile(r"(?<=[\w)'])<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)  # 10<sup>6</sup> is not 106
 _BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][a-z0-9]*(?:[\s/][^<>]*)?>", re.IGNORECASE)

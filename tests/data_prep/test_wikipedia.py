@@ -142,6 +142,15 @@ def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
     assert records[4] == Document("wikipedia/5", ("Fox.",))
 
 
+def test_a_page_over_the_bound_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mediawiki, "LARGEST_PAGE", 1000)
+    sound, too_long = read(dump(page(1, "x" * 990), page(2, "é" * 1001)))
+    assert isinstance(sound, Document)
+    assert isinstance(too_long, Bad)
+    assert too_long.where.startswith("page 2 at byte ")
+    assert too_long.reason == "a page of more than 1,000 characters"
+
+
 def test_a_dump_cut_anywhere_names_file_byte_and_sound_pages() -> None:
     content = dump(page(1, "One fox."), page(2, "Zwei Füchse."))
     first = content.index(b"</page>") + len(b"</page>")

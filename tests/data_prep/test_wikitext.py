@@ -33,7 +33,10 @@ def one(markup: str) -> str:
         ("A fox <!-- never closed, as MediaWiki reads it", "A fox"),
         ("A <ref>reference never closed.", "A reference never closed."),
         ("A <span style='x'>fox</span><br/>ran<br>off; 2 < 3 > 1.", "A fox ran off; 2 < 3 > 1."),
-        ("10<sup>6</sup> foxes on the 4<sup>th</sup>, CO<sub>2</sub>.", "10^6 foxes on the 4th, CO2."),
+        (
+            "10<sup>6</sup> foxes on the 4<sup>th</sup>, ''c''<sup>2</sup>, CO<sub>2</sub>.",
+            "10^6 foxes on the 4th, c^2, CO2.",
+        ),
         ("__NOTOC__A fox__NOEDITSECTION__.", "A fox."),
         ("Use <nowiki>[[links]] '''and''' {{x}} &amp; <b></nowiki>''now''.", "Use [[links]] '''and''' {{x}} & <b>now."),
         ("Fox &amp; dog&nbsp;&#8211; &lt;ref&gt;", "Fox & dog – <ref>"),
@@ -128,7 +131,7 @@ PATHOLOGICAL = {
     "tables": "\n{|" * 10_000 + "\n|}" * 10_000,
     "both": "{{[[" * 10_000 + "]]" * 10_000 + "}}" * 10_000,
     "crossed": "[[{{" * 10_000 + "]]" * 10_000 + "\n|}" * 10_000 + "}}" * 10_000,
-    "references": "<ref>" * 10_000,
+    "references": "<ref>" * 40_000,
     "half tags": "<ref " * 10_000,
     "comments": "<!--" * 10_000,
     "external": "[http://" * 10_000 + "a" * 50_000,
@@ -169,7 +172,6 @@ def test_any_markup_gives_clean_lines(markup: str) -> None:
     assert all(text == " ".join(text.split()) and any(c.isalnum() or c == "_" for c in text) for text in texts)
     assert headings == sorted(set(headings))
     assert not headings or headings[-1] < len(texts) - 1  # text follows every heading
-    assert all("[[" not in text and "{{" not in text for text in texts) or "&" in markup or "nowiki" in markup
 
 
 @given(MARKUP)
