@@ -10,3 +10,4 @@ class Document:
     id: str
     segments: tuple[str, ...]
     headings: tuple[int, ...] = ()  # which of the segments are headings: boundaries of their own kind
+    context: int = 0  # how many leading segments are only context: new in another document, repeated in this one
