@@ -1,0 +1,322 @@
+import io
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep import partitions, reddit
+from data_prep.document import Document
+from data_prep.errors import InputError
+from data_prep.record import Bad, Dropped
+from data_prep.threads import Utterance
+
+DATA = Path(os.environ.get("DEEPSIAM_DATA", Path(__file__).parents[3] / "shared" / "data")) / "reddit"
+Found = list[Document | Bad | Dropped]
+
+real = pytest.mark.skipif(
+    not DATA.is_dir(), reason="no reddit/ in $DEEPSIAM_DATA nor in ../shared/data beside the checkout"
+)
+
+
+def post(**other: Any) -> dict[str, Any]:
+    return {"id": "p", "created_utc": 100, "title": "What do you think of it?", "selftext": "", **other}
+
+
+def comment(name: str, body: str, parent: Any = "t3_p", **other: Any) -> dict[str, Any]:
+    base = {"id": name, "link_id": "t3_p", "parent_id": parent, "created_utc": 200, "author": "u", "score": 1}
+    return {**base, "body": body, **other}
+
+
+def lines(*records: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(record).encode() for record in records]
+
+
+def run(folder: Path, *records: dict[str, Any], **options: Any) -> Found:
+    found = list(reddit.documents([("RC_x", lines(*records))], folder, **options))
+    assert list(folder.iterdir()) == []
+    return found
+
+
+def test_comments_join_their_submission_whatever_the_order_of_the_files(tmp_path: Path) -> None:
+    submissions = lines(post(selftext="I *do* like it.\n\n&gt; quoted\n\nMuch."))
+    comments = lines(
+        comment("a", "So do I, **very** much."), comment("b", "Me too!", "t1_a"), comment("c", "I do not.", "t1_a")
+    )
+    expected = [
+        Document(
+            "reddit/t3_p", ("What do you think of it? I do like it. Much.", "So do I, very much.", "Me too!"), context=0
+        ),
+        Document(
+            "reddit/t3_p/t1_c",
+            ("What do you think of it? I do like it. Much.", "So do I, very much.", "I do not."),
+            context=2,
+        ),
+    ]
+    assert list(reddit.documents([("RS", submissions), ("RC", comments)], tmp_path)) == expected
+    assert list(reddit.documents([("RC", comments[::-1]), ("RS", submissions)], tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"body": "[deleted]"}, "deleted"),
+        ({"body": " [removed]\n"}, "deleted"),
+        ({"body": "[ Removed by Reddit ]"}, "deleted"),
+        ({"author": "AutoModerator"}, "bot"),
+        ({"author": "Sneak_Peek_BOT2"}, "bot"),
+        ({"author": "autotldr"}, "bot"),
+        ({"quarantined": True}, "quarantined"),
+        ({"subreddit": "Counting"}, "unwanted subreddit"),
+        ({"body": ""}, "empty"),
+        ({"body": "&gt; only what you said"}, "empty"),
+        ({"body": "[look here](http://x.org)"}, "links only"),
+        ({"body": "yes!"}, "too short"),
+        ({"body": "word " * 410}, "too long"),
+        ({"body": "&amp;" * 50_000}, "too long"),
+        (
+            {"body": "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."},
+            "not English",
+        ),
+        ({"body": "すべての人間は、生まれながらにして自由である。"}, "not English"),
+        ({"body": "12345 6789"}, "not English"),
+    ],
+)
+def test_what_is_left_out_makes_no_pair_with_its_replies(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
+    left_out = comment("a", "This is a comment.") | changed
+    reply, reply_to_reply = comment("b", "I reply to it.", "t1_a"), comment("c", "And I to you.", "t1_b")
+    found = run(tmp_path, post(), left_out, reply, reply_to_reply, unwanted=frozenset(["counting"]))
+    assert found == [
+        Dropped(reason),
+        Dropped("alone"),
+        Document("reddit/t3_p/t1_b", ("I reply to it.", "And I to you.")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"author": "botanist"},
+        {"author": None},
+        {"body": "[deleted] it, did you?"},
+        {"body": "See the answer in [this](http://x.org)."},
+        {"body": "Thanks mate"},
+        {"body": "word " * 20 + "for it is the one that we have."},
+        {"quarantined": False, "removed_by_category": None},
+    ],
+)
+def test_what_is_kept(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert len(run(tmp_path, post(), comment("a", "This is a comment.") | changed)) == 1
+
+
+def test_other_languages_are_kept_by_choice(tmp_path: Path) -> None:
+    german = comment("a", "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden.")
+    assert len(run(tmp_path, post(), german, english=False)) == 1
+
+
+def test_of_a_long_selftext_the_first_paragraphs_are_kept(tmp_path: Path) -> None:
+    for selftext, expected in [("a " * 900 + "\n\n" + "b " * 900 + "\n\nc", "a"), ("a" * 100_001, "?")]:
+        (found,) = run(tmp_path, post(selftext=selftext), comment("a", "This is a comment."))
+        assert isinstance(found, Document)
+        assert found.segments[0].endswith(expected)
+    gone = run(tmp_path, post(selftext="[removed]"), comment("a", "This is a comment."))
+    assert gone == [Dropped("deleted"), Dropped("alone")]
+
+
+def test_all_that_dumps_ever_called_the_same_thing_is_read(tmp_path: Path) -> None:
+    records = [
+        post(created_utc="100", score="3"),
+        comment("abc", "It is a first comment.", created_utc="200", score="x", retrieved_on="300"),
+        comment("t1_d", "It is a second one.", int("abc", 36), created_utc=201.5),
+        comment("e", "It is a third one.", None, created_utc=202),
+        {"id": "f", "link_id": "p", "parent_id": "t1_e", "created_utc": 203, "body": "half \ud83d an emoji"},
+    ]
+    assert run(tmp_path, *records) == [
+        Document("reddit/t3_p", ("What do you think of it?", "It is a first comment.", "It is a second one.")),
+        Document("reddit/t3_p/t1_e", ("What do you think of it?", "It is a third one.", "half an emoji"), context=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"body": "cut o', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"body": "\xff"}', "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"{}", "neither a comment"),
+        (b'{"body": 1, "title": null}', "neither a comment"),
+        (b'{"title": "x", "created_utc": 1}', "id is missing"),
+        (b'{"title": "x", "id": "../x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+        (b'{"title": "x", "id": "t1_x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+        (b'{"body": "x", "id": "x", "created_utc": 1}', "link_id is missing"),
+        (b'{"title": "x", "id": "x"}', "created_utc is missing"),
+        (b'{"title": "x", "id": "x", "created_utc": NaN}', "created_utc is missing"),
+        (b'{"title": "x", "id": "x", "created_utc": 1e999}', "created_utc is missing"),
+        (b'{"title": "' + b"x" * reddit.LONGEST_LINE + b'"}', "longer than 4,194,304 bytes"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, line: bytes, reason: str) -> None:
+    rest = lines(post(), comment("a", "This is a comment."))
+    bad, document = reddit.documents([("RC_x", [b"\n", rest[0], line, rest[1]])], tmp_path)
+    assert isinstance(bad, Bad)
+    assert (bad.file, bad.where) == ("RC_x", "line 3")
+    assert reason in bad.reason
+    assert isinstance(document, Document)
+
+
+def test_a_scratch_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/x: cannot create this folder"):
+        list(reddit.documents([], tmp_path / "file" / "x"))
+
+
+keys = st.sampled_from(
+    ["id", "link_id", "parent_id", "body", "title", "selftext", "created_utc", "retrieved_on", "score", "author"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+    | st.sampled_from(["t3_a", "t1_b", "b", "a", "It is a comment.", "[deleted]", 2**70, -1, "1e9", "\ud83d"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.binary(max_size=40)
+        | st.dictionaries(keys, values).map(lambda record: json.dumps(record).encode())
+        | st.dictionaries(keys, values).map(lambda r: json.dumps(comment("b", "It is a comment.") | r).encode()),
+        max_size=8,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_anything_comes_out_exactly_once(tmp_path: Path, content: list[bytes]) -> None:
+    found = list(reddit.documents([("x", content)], tmp_path))
+    account_for(found, sum(bool(line.strip()) for line in content))
+
+
+def account_for(found: Found, records: int) -> Counter[str]:
+    """Every record once; the reasons of those that are left out."""
+    new = sum(len(d.segments) - d.context for d in found if isinstance(d, Document))
+    left = Counter(d.reason for d in found if isinstance(d, Dropped))
+    bad = sum(isinstance(d, Bad) for d in found)
+    assert new + left.total() + bad == records
+    ids = [d.id for d in found if isinstance(d, Document)]
+    assert len(ids) == len(set(ids))
+    for document in found:
+        if isinstance(document, Document):
+            assert 0 <= document.context < len(document.segments) >= 2
+            assert all(text == " ".join(text.split()) and text.encode() for text in document.segments)
+    return left
+
+
+def stream(name: str) -> Iterator[bytes]:
+    zstandard = pytest.importorskip("zstandard")
+    with open(DATA / f"{name}.zst", "rb") as file:
+        reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)
+        yield from io.BufferedReader(reader)
+
+
+def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]]]:
+    """The lines of a month, and its pairs as a dictionary of all of it gives them."""
+    newest: dict[str, Utterance] = {}
+    count = 0
+    for name in (submissions, comments):
+        for line in stream(name):
+            count += bool(line.strip())
+            try:
+                said = reddit._utterance(line, True, frozenset())
+            except ValueError:
+                continue
+            before = newest.setdefault(said.id, said)
+            if (said.retrieved, said.score) > (before.retrieved, before.score):
+                newest[said.id] = said
+    replies = [(newest[said.parent], said) for said in newest.values() if said.parent in newest]
+    return count, Counter(
+        (replied.text, said.text)
+        for replied, said in replies
+        if replied.text and said.text and replied is not said and replied.thread == said.thread
+    )
+
+
+def pairs(found: Found) -> Counter[tuple[str, str]]:
+    return Counter(
+        (d.segments[i - 1], d.segments[i])
+        for d in found
+        if isinstance(d, Document)
+        for i in range(max(1, d.context), len(d.segments))
+    )
+
+
+@real
+@pytest.mark.slow
+def test_a_real_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, expected = edges("RC_sample", "RS_sample")
+    files = [("RC", list(stream("RC_sample"))), ("RS", list(stream("RS_sample")))]
+    found = list(reddit.documents(files, tmp_path))
+    left = account_for(found, count)
+    assert [(bad.file, bad.where, bad.reason) for bad in found if isinstance(bad, Bad)] == [
+        ("RC", "line 6255", "id is missing or not of Reddit's kind"),  # "MISMATCH", in a recorded answer
+        ("RC", "line 8949", "not JSON"),
+        ("RS", "line 4722", "not JSON"),
+    ]
+    assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 113)
+    assert left["deleted"] == 704 + 812  # comments, submissions
+    circle = expected - pairs(found)
+    assert list(circle.values()) == [1]  # the one injected
+    assert pairs(found) == expected - circle
+    assert pairs(found).total() == 3229
+    monkeypatch.setattr(partitions, "LARGEST", 1 << 12)
+    monkeypatch.setattr(partitions, "BUFFER", 1 << 16)
+    again = list(reddit.documents([(name, rows[::-1]) for name, rows in files[::-1]], tmp_path))
+    large = sum(isinstance(d, Dropped) and d.reason == "thread too large" for d in again)
+    documents = [d for d in found if isinstance(d, Document)]
+    kept = [d for d in again if isinstance(d, Document)]
+    threads = {d.id.split("/")[1] for d in kept}
+    assert large > 0
+    assert kept == [d for d in documents if d.id.split("/")[1] in threads]
+    assert len(kept) > 300
+
+
+@real
+def test_injected_noise(tmp_path: Path) -> None:
+    rows = [row.split("\t") for row in (DATA / "noise_ids.tsv").read_text().splitlines()[1:]]
+    kinds = {row[0]: row[1] for row in rows}
+    reasons: Counter[tuple[str, str]] = Counter()
+    for line in stream("RC_sample"):
+        try:
+            said = reddit._utterance(line, True, frozenset())
+        except ValueError:
+            continue
+        kind = kinds.get(said.id[3:], "")
+        if kind.startswith("non_english"):
+            reasons["non_english", said.dropped] += 1
+        elif kind in ("very_long_spam", "empty_body", "lone_surrogate", "missing_author_and_score"):
+            reasons[kind, said.dropped] += 1
+    assert reasons.pop(("non_english", "")) <= 5  # Polish, Spanish and Portuguese with the English words a, do and no
+    assert reasons.pop(("non_english", "not English")) >= 59
+    assert set(reasons) == {
+        ("very_long_spam", "too long"),
+        ("empty_body", "empty"),
+        ("lone_surrogate", ""),
+        ("missing_author_and_score", ""),
+    }
+
+
+@real
+@pytest.mark.slow
+def test_deep_conversations_do_not_grow(tmp_path: Path) -> None:
+    count, expected = edges("RC_irc", "RS_irc")
+    found = list(reddit.documents([(name, stream(name)) for name in ("RC_irc", "RS_irc")], tmp_path))
+    account_for(found, count)
+    assert pairs(found) == expected
+    assert pairs(found).total() > 37_000
+    documents = [d for d in found if isinstance(d, Document)]
+    new = sum(len(d.segments) - d.context for d in documents)
+    assert sum(len(d.segments) for d in documents) < 1.6 * new
