@@ -50,7 +50,7 @@ def _zstd() -> Any:
         import zstandard
     except ImportError as error:
         raise InputError(
-            ".zst files need a package that is not installed; run: pip install 'deepsiam[zstd]'"
+            ".zst files need a package that is not installed; run: pip install 'deepsiam[dumps]'"
         ) from error
     return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
 

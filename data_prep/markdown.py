@@ -5,11 +5,10 @@ sentence stays. Entities are resolved twice: dumps escape the text as it was typ
 Time and memory are linear in the text.
 """
 
-import html
 import re
 from collections.abc import Iterator
 
-from data_prep.clean import normalise
+from data_prep.clean import normalise, unescape
 
 _FENCE = re.compile(r"(?:```|~~~)[^`]*")  # ```on one line``` is code inside a sentence
 _QUOTATION = re.compile(r">(?!!)")  # >!text!< is a spoiler
@@ -47,13 +46,13 @@ _TIDY = [
 
 def paragraphs(markdown: str) -> list[str]:
     """The paragraphs, list items and headings of a text, none of them empty; a line break is a blank."""
-    plain = map(_plain, _blocks(normalise(html.unescape(markdown)).split("\n")))
+    plain = map(_plain, _blocks(normalise(unescape(markdown)).split("\n")))
     return [text for text in plain if text]
 
 
 def is_links_only(markdown: str) -> bool:
     """Whether there are links but no letter outside them and their labels."""
-    rest, links = _ANY_LINK.subn("", html.unescape(markdown))
+    rest, links = _ANY_LINK.subn("", unescape(markdown))
     return links > 0 and not any(map(str.isalpha, rest))
 
 
@@ -91,7 +90,7 @@ def _plain(text: str) -> str:
     if _MAYBE_MARKUP.search(text):
         for pattern, replacement in _MARKUP:
             text = pattern.sub(replacement, text)
-        text = " ".join(normalise(html.unescape(text)).split())
+        text = " ".join(normalise(unescape(text)).split())
         for pattern, replacement in _TIDY:
             text = pattern.sub(replacement, text)
     return " ".join(text.split())

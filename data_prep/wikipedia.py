@@ -111,7 +111,7 @@ def read_parquet(path: Path) -> Iterator[Document | Bad | Dropped]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise InputError(f"{path}: reading Parquet needs pyarrow; pip install 'deepsiam[data]'") from None
+        raise InputError(f"{path}: reading Parquet needs pyarrow; pip install 'deepsiam[dumps]'") from None
     row = 0
     try:
         with parquet.ParquetFile(path) as file:

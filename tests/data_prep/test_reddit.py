@@ -217,7 +217,7 @@ def account_for(found: Found, records: int) -> Counter[str]:
 
 
 def stream(name: str) -> Iterator[bytes]:
-    zstandard = pytest.importorskip("zstandard")
+    zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
     with open(DATA / f"{name}.zst", "rb") as file:
         reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)
         yield from io.BufferedReader(reader)

@@ -294,7 +294,7 @@ def test_an_endless_line_is_skipped_without_holding_it(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def parquet_file(tmp_path: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
     from pyarrow import parquet
 
     texts = ["A fox.\n\nLife\n\nIt &amp; ran.", "", None, "Two.", "Three."]
