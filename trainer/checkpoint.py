@@ -184,7 +184,7 @@ def _in_words(path: Path, error: Exception) -> str:
 
 
 def _prepare(partial: Path) -> None:
-    for stale in partial.parent.glob("*.partial"):
+    for stale in partial.parent.glob("step-*.partial"):  # a latest.partial is a file, written anew
         shutil.rmtree(stale)
     make_directory(partial / ENGINE)
 

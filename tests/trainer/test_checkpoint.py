@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import InputError
+from data_prep.files import whole_file
 from tests.trainer.runs import write_run
 from trainer import checkpoint, trained
 from trainer.cursor import Cursor
@@ -77,3 +78,14 @@ def test_a_run_goes_on_only_where_its_order_of_data_is_the_same(run: Path) -> No
     checkpoint.check_continues(found, {"seed": 1, "batch.micro": 4})
     with pytest.raises(InputError, match="batch.micro=4, the recipe now says 8"):
         checkpoint.check_continues(found, {"seed": 1, "batch.micro": 8})
+
+
+def test_what_a_killed_save_left_is_cleared_away(run: Path) -> None:
+    checkpoints = run / "checkpoints"
+    shutil.copytree(checkpoint.newest(run) or run, checkpoints / "step-00000099.partial")
+    (checkpoints / "latest.partial").touch()  # killed between writing `latest` and renaming it
+    checkpoint._prepare(checkpoints / "step-00000100.partial")
+    assert [path.name for path in checkpoints.glob("step-*.partial")] == ["step-00000100.partial"]
+    with whole_file(checkpoints / "latest") as latest:
+        latest.write(b"step-00000100")
+    assert not (checkpoints / "latest.partial").exists()
