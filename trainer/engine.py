@@ -176,9 +176,16 @@ class Engine:
         Only for verified folders: DeepSpeed unpickles its files.
         """
         self.deepspeed._config.load_universal_checkpoint = universal
+        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
         loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
         if loaded is None:
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own in there")
+        if universal:
+            # stage 3 gives every group the settings of the first, and all one counter of steps, which each advances
+            for group, decay in zip(self.optimizer.param_groups, decays, strict=True):
+                group["weight_decay"] = decay
+            for state in self.optimizer.state.values():
+                state["step"] = torch.clone(torch.as_tensor(state["step"]))
 
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
         return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}

@@ -6,8 +6,11 @@ import argparse
 import fcntl
 import importlib.metadata
 import json
+import multiprocessing
+import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +48,7 @@ def main(
     """
     world = World.from_environment()
     prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
-    with exit_on_input_error(prefix), _quiet_for_another_rank(world):
+    with _at_once(), exit_on_input_error(prefix), _quiet_for_another_rank(world):
         if world.rank:
             join(world)
         arguments = _arguments(name, argv)
@@ -91,6 +94,25 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: Model, data: Data) 
         about,
         fixed(recipe, data),
     )
+
+
+@contextmanager
+def _at_once() -> Iterator[None]:
+    """Ends a rank that gives up without taking its process group apart: a thread of it that still waits for a peer would
+    abort the process, and its exit code with it.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        if not dist.is_initialized():
+            raise
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ class Run:
     def train(self) -> bool:
         """Train to the recipe's last step; False where the run was told to stop before that, and has saved."""
         stop_file = self.recipe.run / STOP_FILE if self.world.rank == 0 else None
-        with Stop(stop_file) as stop, Watchdog(self.recipe.faults.hang_seconds, self.world.rank) as self.watchdog:
+        watchdog = Watchdog(self.recipe.faults.hang_seconds, self.world.rank)
+        with Stop(stop_file) as stop, watchdog as self.watchdog, closing(self.monitor):
             stream = self._stream()
             while self.step < self.recipe.steps:
                 began = time.monotonic()
@@ -79,7 +81,6 @@ class Run:
                 self.monitor.count(batches, result, waited)
                 self._report_and_save(result)
                 self.watchdog.beat()
-        self.monitor.close()
         return self.step == self.recipe.steps
 
     def _stream(self) -> Iterator[LaneBatch]:

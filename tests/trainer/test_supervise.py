@@ -293,7 +293,7 @@ def kill_rank_1(recipe: Path) -> None:
 
 @pytest.mark.slow
 def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
-    changes = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
+    changes = {"steps": 100, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
     recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
@@ -302,7 +302,7 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     killed, said = act_at("step 8/", command, lambda: kill_rank_1(recipe), until="step 12/")
     assert killed.returncode == RESUME, said
     ours = [line for line in said if line.startswith("supervise: ")]
-    assert "step 5 of 20: ended with code 247 (killed by SIGKILL): starting again in 5 s" in ours[1]
+    assert "step 5 of 100: ended with code 247 (killed by SIGKILL): starting again in 5 s" in ours[1]
     assert ours[3].startswith("supervise: SIGTERM: telling the training to save and end")
     assert any(line.startswith("told to stop after step 1") for line in said)
     assert "(told to stop, and saved): stopped; the same command goes on from step 1" in ours[4]
@@ -311,7 +311,7 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     said = rest.communicate()[0].splitlines()
     assert rest.returncode == 0
     assert [line for line in said if line.startswith("supervise: ")][-1].endswith("trained to the last step")
-    final = Path("checkpoints") / "step-00000020" / checkpoint.WEIGHTS
+    final = Path("checkpoints") / "step-00000100" / checkpoint.WEIGHTS
     assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
 
 
