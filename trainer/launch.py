@@ -98,8 +98,8 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: Model, data: Data) 
 
 @contextmanager
 def _at_once() -> Iterator[None]:
-    """Ends a rank that gives up without taking its process group apart: a thread of it that still waits for a peer would
-    abort the process, and its exit code with it.
+    """Ends a rank that gives up without taking its process group apart: a thread of that which still waits for a peer
+    would abort the process, and its exit code with it.
     """
     try:
         yield
