@@ -1,20 +1,24 @@
 """Books: BookCorpusOpen and folders of plain-text books, and the two sentence files of the first BookCorpus.
 
-At most one book is in memory, and what is made of it, as in text.py; and the names of all, which make their ids unique.
+What is made of a book takes memory as in text.py; of a tar, the names of all members make their ids unique.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from data_prep.compressed import lines, open_input
 from data_prep.document import Document
 from data_prep.record import Bad, Dropped
 from data_prep.reflow import one_line, paragraphs
+from data_prep.source import Choices, File, Piece, Source, named, numbered
 from data_prep.tar_stream import members
-from data_prep.text import EMPTY, LONGEST, decoded, numbered, text_files, whole_text
+from data_prep.text import EMPTY, LONGEST, decoded, text_files, whole_file, whole_text
 
+KIND = "bookcorpus"
 LINES = 500  # of a document of the sentence files
 LONGEST_SENTENCE = 1 << 16  # bytes
 LONGEST_HEADING = 100  # characters
@@ -63,75 +67,85 @@ _NAMED = re.compile(
 _SPOKEN = re.compile(r"[\"'“‘]|.*[!?,;\"'”’—-]$")
 
 
-def read_books(paths: Iterable[Path]) -> Iterator[Document | Bad | Dropped]:
-    """A document a book, `bookcorpus/NAME`: of .txt files, of folders of them, and of tars, which are not unpacked.
+class _Member(NamedTuple):
+    """A book of a tar, with its id."""
 
-    Its segments are paragraphs and headings, in order. Project Gutenberg's frame and the licence notices at either
-    end are cut, and what is left of an e-book's markup.
+    id: str
+    content: bytes
 
-    Yields:
-        Bad where a book is not UTF-8 or longer than `text.LONGEST`, or a member of a tar is a link, a device or the
-        like; Dropped where a book has no text, or a member is not named .txt.
 
-    Raises:
-        InputError: a file or tar cannot be read or inflated, or a folder has no .txt file.
+def _find_books(paths: Sequence[Path]) -> Iterator[File]:
+    """A text is `bookcorpus/NAME`; a tar is `bookcorpus`, which its members' names follow.
+
+    A second tar is `bookcorpus#2`, as the first one is beside texts: who reads a tar does not know the other names.
     """
+    found = list(text_files(paths))
+    names = Counter({KIND: int(not all(_is_tar(path) for path, _ in found))})
+    for path, name in found:
+        yield File(path, numbered(KIND if _is_tar(path) else f"{KIND}/{name}", names))
+
+
+def _is_tar(path: Path) -> bool:
+    return bool(_TAR.search(path.name))
+
+
+def _books(file: File, choices: Choices) -> Iterator[Piece]:
+    if not _is_tar(file.path):
+        yield from whole_file(file, choices)
+        return
     names: Counter[str] = Counter()
-    for name, content in _contents(paths):
-        if isinstance(content, str):
-            segments, headings = _book(content)
-            yield Document(numbered(f"bookcorpus/{name}", names), segments, headings) if segments else EMPTY
+    with open_input(file.path) as stream:
+        for member in members(stream, file.path, LONGEST + 1):
+            inside = one_line(member.name)
+            where = f"member {inside}"
+            if not member.regular:
+                yield Piece(where, 0, Bad(str(file.path), where, "not a regular file"))
+            elif inside.lower().endswith(".txt"):
+                book = _Member(numbered(f"{file.name}/{inside}", names), member.content)
+                yield Piece(where, len(book.content), book)
+            else:
+                yield Piece(where, 0, Dropped("not named .txt"))
+
+
+def _read_book(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad | Dropped]:
+    name, text = file.name, piece.content
+    if isinstance(text, Path):
+        text = whole_text(text)
+    elif isinstance(text, _Member):
+        name, text = text.id, decoded(text.content, str(file.path), piece.where)
+    if isinstance(text, str):
+        segments, headings = _book(text)
+        yield Document(name, segments, headings) if segments else EMPTY
+    else:
+        yield text
+
+
+def _find_sentences(paths: Sequence[Path]) -> Iterator[File]:
+    return named(KIND, ((path, path.name) for path in paths))
+
+
+def _runs(file: File, _: Choices) -> Iterator[Piece]:
+    with open_input(file.path) as stream:
+        every = lines(stream, LONGEST_SENTENCE)
+        for first in count(1, LINES):
+            run = [line for _, line in islice(every, LINES)]
+            if not run:
+                return
+            yield Piece(f"line {first:,}", sum(len(line or b"") for line in run), (first, run))
+
+
+def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
+    first, run = piece.content
+    segments: list[str] = []
+    for number, line in enumerate(run, first):
+        where = f"line {number:,}"
+        sentence = decoded(line, str(file.path), where) if line is not None else None
+        if isinstance(sentence, str):
+            segments += filter(None, [one_line(sentence)])
         else:
-            yield content
-
-
-def read_sentences(paths: Iterable[Path]) -> Iterator[Document | Bad]:
-    """The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, of `LINES` lines each.
-
-    Nothing in them says where one of the 11,038 books ends, so a document is a fixed run of lines; it holds the end
-    of a book in one of 13 cases, as a book has 6,700 lines on average. Longer runs would mix books more often, and
-    shorter ones would cut more texts in two: 500 lines make 13 stretches of 512 tokens. A line is a sentence, and a
-    segment. Documents are numbered by where their lines stand, so that bad lines, which are Bad, do not shift them.
-
-    Raises:
-        InputError: a file cannot be read or inflated, or is empty.
-    """
-    names: Counter[str] = Counter()
-    for path in paths:
-        file, number, segments = numbered(f"bookcorpus/{path.name}", names), 0, list[str]()
-        with open_input(path) as stream:
-            for line_number, line in lines(stream, LONGEST_SENTENCE):
-                if (line_number - 1) // LINES > number:
-                    yield from _run(file, number, segments)
-                    number, segments = (line_number - 1) // LINES, []
-                where = f"line {line_number:,}"
-                sentence = decoded(line, str(path), where) if line is not None else None
-                if isinstance(sentence, str):
-                    segments += filter(None, [one_line(sentence)])
-                else:
-                    yield sentence or Bad(str(path), where, f"more than {LONGEST_SENTENCE:,} bytes")
-        yield from _run(file, number, segments)
-
-
-def _run(file: str, number: int, segments: list[str]) -> Iterator[Document]:
+            yield sentence or Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
     if segments:
-        yield Document(f"{file}/{number}", tuple(segments))
-
-
-def _contents(paths: Iterable[Path]) -> Iterator[tuple[str, str | Bad | Dropped]]:
-    for path, name in text_files(paths):
-        if not _TAR.search(name):
-            yield name, whole_text(path)
-            continue
-        with open_input(path) as stream:
-            for member in members(stream, path, LONGEST + 1):
-                inside = one_line(member.name)
-                if not member.regular:
-                    yield inside, Bad(str(path), f"member {inside}", "not a regular file")
-                elif inside.lower().endswith(".txt"):
-                    yield inside, decoded(member.content, str(path), f"member {inside}")
-                else:
-                    yield inside, Dropped("not named .txt")
+        yield Document(f"{file.name}/{(first - 1) // LINES}", tuple(segments))
 
 
 def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -200,3 +214,28 @@ def _is_title(text: str) -> bool:
     """Whether it begins with a capital, as each longer word of it does, and ends no sentence."""
     longer = [word for word in text.split() if len(word) > 4]
     return text[0].isupper() and not text.endswith((".", ",", ";", ":")) and all(word[0].isupper() for word in longer)
+
+
+# A document a book, `bookcorpus/NAME`: of .txt files, of folders of them, and of tars, which are not unpacked.
+# Its segments are paragraphs and headings, in order. Project Gutenberg's frame and the licence notices at either end
+# are cut, and what is left of an e-book's markup. Bad is a book that is not UTF-8 or longer than `text.LONGEST`, or a
+# member of a tar that is a link, a device or the like; Dropped, a book without text, or a member not named .txt.
+BOOKCORPUS = Source(
+    what="books: .txt files, folders and tars of them",
+    find=_find_books,
+    pieces=_books,
+    read=_read_book,
+)
+
+# The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, of `LINES` lines each.
+# Nothing in them says where one of the 11,038 books ends, so a document is a fixed run of lines; it holds the end of a
+# book in one of 13 cases, as a book has 6,700 lines on average. Longer runs would mix books more often, and shorter
+# ones would cut more texts in two: 500 lines make 13 stretches of 512 tokens. A line is a sentence, and a segment; one
+# that is not UTF-8 or too long is Bad. Documents are numbered by where their lines stand, so bad ones shift nothing.
+BOOKCORPUS_SENTENCES = Source(
+    what="the sentence files of the first BookCorpus",
+    find=_find_sentences,
+    pieces=_runs,
+    read=_read_run,
+    paragraphs=False,
+)

@@ -23,6 +23,7 @@ FUNCTION_WORDS = word_set(
     while who will with within without would you your"""
 )
 MIN_FUNCTION_SHARE = 0.1  # of the words of a document; English documentation has 0.2 to 0.5
+MIN_ASCII_SHARE = 0.9  # of the letters of a text that reads as English
 MIN_WORD_SHARE = 0.6  # of the blank-separated pieces of a paragraph that must be plain words
 MAX_SYMBOL_SHARE = 0.08  # of the characters of a paragraph that may be symbols of code or mathematics
 
@@ -30,6 +31,8 @@ _CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-
 MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time over longer runs
 _MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{8,};?")  # no character; html.unescape raises ValueError from 4,300 digits
+_ASCII_LETTERS = re.compile(r"[A-Za-z]+")
+_BEYOND_ASCII = re.compile(r"[^\W\x00-\x7f]+")
 _WORD = re.compile(r"[\"'(\[]*(?:[A-Za-z]{2,}|[aAI])(?:['’/-][A-Za-z]+)*[\])\"'.,;:!?]*")
 _SYMBOL = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~+`]")
 _NO_SENTENCE_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|resp|approx|Eqs?|Figs?|Refs?|Secs?|No|pp?)\.$")
@@ -80,15 +83,29 @@ def is_english(text: str) -> bool:
     return bool(words) and function_words(text) >= MIN_FUNCTION_SHARE * len(words)
 
 
+def reads_as_english(text: str) -> bool:
+    """`is_english`, and its letters are too, which other languages with a few English words in them lack."""
+    return mostly_ascii(text) and is_english(text)
+
+
+def mostly_ascii(text: str) -> bool:
+    """Whether at least MIN_ASCII_SHARE of the letters of a text are ASCII; so they are where there are none."""
+    if text.isascii():
+        return True
+    plain = sum(map(len, _ASCII_LETTERS.findall(text)))
+    others = sum(map(str.isalpha, "".join(_BEYOND_ASCII.findall(text))))
+    return plain >= MIN_ASCII_SHARE * (plain + others)
+
+
 def sentences(paragraph: str) -> list[str]:
     """Splits a paragraph of one line with blingfire, and joins again what it split after `e.g.` and the like."""
-    result: list[str] = []
-    for sentence in blingfire.text_to_sentences(paragraph).split("\n"):
-        if result and _NO_SENTENCE_END.search(result[-1]):
-            result[-1] += " " + sentence
-        elif sentence.strip():
-            result.append(sentence.strip())
-    return result
+    result: list[list[str]] = []  # of each sentence its pieces: a string that grows by each takes quadratic time
+    for piece in blingfire.text_to_sentences(paragraph).split("\n"):
+        if result and _NO_SENTENCE_END.search(result[-1][-1]):
+            result[-1].append(piece)
+        elif piece.strip():
+            result.append([piece.strip()])
+    return [" ".join(pieces) for pieces in result]
 
 
 def fold(text: str) -> str:

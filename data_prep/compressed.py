@@ -35,6 +35,16 @@ class Limits:
 LIMITS = Limits()
 
 
+@dataclass
+class Tally:
+    """How many bytes this process has read of input files, as they lie on disk."""
+
+    bytes: int = 0
+
+
+tally = Tally()
+
+
 @dataclass(frozen=True)
 class Format:
     """A way to compress: how its files begin and are named, and what inflates one stream of it."""
@@ -182,4 +192,6 @@ def _inflate(inflater: Any, data: bytes, path: Path, kind: str, at: int) -> Iter
 
 def _read(path: Path, file: BinaryIO, size: int) -> bytes:
     with os_errors_as_input_errors(path, "read"):
-        return file.read(size)
+        data = file.read(size)
+    tally.bytes += len(data)
+    return data

@@ -100,6 +100,17 @@ class Manifest:
         return cls(path.parent, FORMAT, description, source, entries, hashlib.sha256(content).hexdigest())
 
 
+def shard_name(number: int) -> str:
+    """The file name of a shard."""
+    return f"shard-{number:06d}.tar"
+
+
+def shards_folder(directory: Path) -> Path:
+    """The folder of shards that is meant: `directory`, or `directory`/shards where only that has a manifest.json."""
+    above, below = Path(directory), Path(directory) / "shards"
+    return below if (below / NAME).exists() and not (above / NAME).exists() else above
+
+
 def describe(tok: tokenizer.Tokenizer) -> dict[str, Any]:
     """What a manifest records of its tokenizer."""
     return {name: getattr(tok, name) for name in TOKENIZER_FIELDS}

@@ -2,13 +2,15 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Item = TypeVar("Item")
+Report = Callable[[int, str], None]  # takes how much is done by now, and what else there is to say
 PERIOD = 5.0  # seconds between plain lines
 
 
@@ -16,35 +18,47 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
     """Yields the items and reports on stderr how many are done, how fast, and how long the rest will take."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    return _bar(items, what, unit, total) if sys.stderr.isatty() else _lines(items, what, unit, total)
+    with meter(what, unit, total) as report:
+        for done, item in enumerate(items, 1):
+            yield item
+            report(done, "")
 
 
-def _bar(items: Iterable[Item], what: str, unit: str, total: int | None) -> Iterator[Item]:
-    rate = TextColumn("{task.fields[rate]}")
+@contextmanager
+def meter(what: str, unit: str, total: int | None) -> Iterator[Report]:
+    """Gives a function to call with the amount done; reports that on stderr with the rate and the time left."""
+    if not sys.stderr.isatty():
+        yield _lines(what, unit, total)
+        return
     columns = (
         TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        rate,
+        TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     start = time.monotonic()
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=total, rate="")
-        for done, item in enumerate(items, 1):
-            yield item
-            progress.update(task, completed=done, rate=f"{done / (time.monotonic() - start):,.0f}/s")
+        task = progress.add_task(what, total=total, rate="", note="")
+        yield lambda done, note: progress.update(
+            task, completed=done, rate=f"{done / (time.monotonic() - start):,.0f}/s", note=note
+        )
 
 
-def _lines(items: Iterable[Item], what: str, unit: str, total: int | None) -> Iterator[Item]:
+def _lines(what: str, unit: str, total: int | None) -> Report:
     start = spoken = time.monotonic()
-    for done, item in enumerate(items, 1):
-        yield item
+
+    def report(done: int, note: str) -> None:
+        nonlocal spoken
         now = time.monotonic()
         if now - spoken >= PERIOD:
             spoken = now
             rate = done / (now - start)
-            left = f", {(total - done) / rate:,.0f} s left" if total else ""
+            left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
             of = f"/{total:,}" if total else ""
-            print(f"{what}: {done:,}{of} {unit}, {rate:,.0f}/s{left}", file=sys.stderr, flush=True)
+            said = f"; {note}" if note else ""
+            print(f"{what}: {done:,}{of} {unit}, {rate:,.0f}/s{left}{said}", file=sys.stderr, flush=True)
+
+    return report

@@ -9,17 +9,18 @@ utterances that did not follow one another.
 
 import json
 import re
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from data_prep.clean import is_english, word_set
+from data_prep.compressed import open_input
 from data_prep.document import Document
-from data_prep.files import make_directory, os_errors_as_input_errors
+from data_prep.files import read_bytes
 from data_prep.markdown import is_links_only, paragraphs
-from data_prep.partitions import Partitions
 from data_prep.record import Bad, Dropped
+from data_prep.source import Choices, File, Join, Option, Piece, Source, named, walk
+from data_prep.text import Line, line_pieces
 from data_prep.threads import Utterance, cut
 
 LONGEST_LINE = 1 << 22  # bytes
@@ -32,68 +33,54 @@ BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu
 _BOT = re.compile(r".*bot\d*", re.I)
 _DELETED = re.compile(r"\[ ?(?:deleted|removed)[^\[\]]*\]", re.I)
 _ID = re.compile(r"(t[13]_)?([0-9a-z]{1,16})")
+_DUMP = re.compile(r"R[CS]_[^/]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def documents(
-    files: Iterable[tuple[str, Iterable[bytes]]],
-    scratch: Path,
-    english: bool = True,
-    unwanted: frozenset[str] = frozenset(),
-) -> Iterator[Document | Bad | Dropped]:
-    """Yields the dialogues of some files (name, lines), comments and submissions in any order.
-
-    Every line that is not blank comes out exactly once: as Bad, as Dropped, or as a segment beyond the context of a
-    document (`threads` says what a document is). The documents are the same, in the same order, whatever the order
-    of the files and lines.
-
-    Args:
-        files: the name and the lines of each file; a comment's thread may be in any of them.
-        scratch: a folder with room for twice the text, in which a folder is made and removed again.
-        english: whether utterances that are not English are dropped.
-        unwanted: the names of subreddits that are dropped, in lower case.
-
-    Raises:
-        InputError: the scratch folder cannot be written.
-    """
-    make_directory(scratch)
-    with os_errors_as_input_errors(scratch, "write"):
-        folder = tempfile.TemporaryDirectory(prefix="reddit-", dir=scratch)
-    with folder:
-        partitions = Partitions(Path(folder.name))
-        for file, lines in files:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    utterance = _utterance(line, english, unwanted)
-                except ValueError as error:
-                    yield Bad(file, f"line {number}", str(error))
-                else:
-                    partitions.add(utterance)
-        for thread in partitions:
-            if isinstance(thread, Dropped):
-                yield thread
-            else:
-                yield from cut(thread)
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    return named("reddit", walk(paths, _DUMP, "no RC_* or RS_* file in this folder; name the dumps, or their folder"))
 
 
-def _utterance(line: bytes, english: bool, unwanted: frozenset[str]) -> Utterance:
+def _lines(file: File, _: Choices) -> Iterator[Piece]:
+    with open_input(file.path) as stream:
+        yield from line_pieces(stream, LONGEST_LINE)
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Bad]:
+    try:
+        yield _utterance(piece.content, not choices["any_language"], frozenset(choices["without"]))
+    except ValueError as error:
+        yield Bad(str(file.path), piece.where, str(error))
+
+
+def _thread(piece: Piece) -> str:
+    """The thread of the utterance on a line; any other text where the line is damaged."""
+    try:
+        return _names(_json_object(piece.content))[1]
+    except ValueError:
+        return piece.where
+
+
+def _documents(fragments: list[Any]) -> Iterator[Document | Dropped]:
+    return cut([Utterance(*fragment) for fragment in fragments])
+
+
+def subreddits(path: str) -> list[str]:
+    """The names in a file, one a line, in lower case and sorted; InputError where it cannot be read."""
+    names = read_bytes(Path(path)).decode("utf-8", "replace").lower().split()
+    return sorted({name.removeprefix("/").removeprefix("r/") for name in names})
+
+
+def _utterance(line: Line, english: bool, unwanted: frozenset[str]) -> Utterance:
     """The utterance on a line; ValueError with what is wrong with it."""
     record = _json_object(line)
-    if isinstance(record.get("body"), str):
-        kind, texts = "t1_", [record["body"]]
-    elif isinstance(record.get("title"), str):
-        kind, texts = "t3_", [record["title"], str(record.get("selftext") or "")]
-    else:
-        raise ValueError("neither a comment (with a body) nor a submission (with a title)")
-    name = _name(record.get("id"), kind)
-    thread = _name(record.get("link_id"), "t3_") if kind == "t1_" else name
+    name, thread = _names(record)
+    comment = isinstance(record.get("body"), str)
+    texts = [record["body"]] if comment else [record["title"], str(record.get("selftext") or "")]
     created = _whole(record.get("created_utc"))
-    if not name or not thread or created is None:
-        missing = "id" if not name else "link_id" if not thread else "created_utc"
-        raise ValueError(f"{missing} is missing or not of Reddit's kind")
+    if created is None:
+        raise ValueError("created_utc is missing or not of Reddit's kind")
     reason = _unwanted_record(record, texts, unwanted)
     text = "" if reason else _plain(texts)
     reason = reason or _unwanted_text(texts, text, english)
@@ -101,7 +88,7 @@ def _utterance(line: bytes, english: bool, unwanted: frozenset[str]) -> Utteranc
         thread,
         created,
         name,
-        _parent(record.get("parent_id"), thread) if kind == "t1_" else "",
+        _parent(record.get("parent_id"), thread) if comment else "",
         _whole(record.get("retrieved_on") or record.get("retrieved_utc")) or 0,
         _whole(record.get("score")) or 0,
         "" if reason else text,
@@ -109,11 +96,26 @@ def _utterance(line: bytes, english: bool, unwanted: frozenset[str]) -> Utteranc
     )
 
 
-def _json_object(line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST_LINE:
+def _names(record: dict[str, Any]) -> tuple[str, str]:
+    """The full names of an utterance and of its thread; ValueError where it has none."""
+    if isinstance(record.get("body"), str):
+        kind = "t1_"
+    elif isinstance(record.get("title"), str):
+        kind = "t3_"
+    else:
+        raise ValueError("neither a comment (with a body) nor a submission (with a title)")
+    name = _name(record.get("id"), kind)
+    thread = _name(record.get("link_id"), "t3_") if kind == "t1_" else name
+    if not name or not thread:
+        raise ValueError(f"{'link_id' if name else 'id'} is missing or not of Reddit's kind")
+    return name, thread
+
+
+def _json_object(line: Line) -> dict[str, Any]:
+    if line.content is None:
         raise ValueError(f"longer than {LONGEST_LINE:,} bytes")
     try:
-        record = json.loads(line)
+        record = json.loads(line.content)
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     if not isinstance(record, dict):
@@ -190,3 +192,19 @@ def _reads_as_english(text: str) -> bool:
         if sum(map(str.isascii, letters)) < ASCII_SHARE * len(letters):
             return False
     return is_english(text) if len(text.split()) >= FEW_WORDS else any(map(str.isalpha, text))
+
+
+# Comments (`RC_*`) and submissions (`RS_*`), in any order. Every line that is not blank comes out exactly once: as Bad,
+# as Dropped, or as a segment beyond the context of a document (threads.py says what a document is).
+REDDIT = Source(
+    what="Reddit's comments and submissions, as dialogues",
+    find=_find,
+    pieces=_lines,
+    read=_read,
+    paragraphs=False,
+    options=(
+        Option("any_language", False, "keep utterances that are not English"),
+        Option("without", (), "leave out the subreddits named in a file, one a line", "FILE", subreddits),
+    ),
+    join=Join(_thread, _documents),
+)

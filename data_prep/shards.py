@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +20,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from data_prep import chunk, manifest
+from data_prep import chunk, manifest, packing
 from data_prep.chunk import TokenDocument
 from data_prep.errors import InputError
 from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_file
 from data_prep.manifest import MOST_CHUNKS_OF_A_SHARD, REBUILD, Manifest, ShardEntry
+from data_prep.packing import Chunk, TokenizedDocument, encode_chunk, write_shard
 from data_prep.progress import track
 from data_prep.tokenizer import Tokenizer
 
@@ -94,6 +95,18 @@ class Shard:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{self.path}: chunk {number}: provenance lists no document ids; {REBUILD}")
         return record
+
+    def documents(self) -> Iterator[TokenizedDocument]:
+        """Every document of the shard with all that is known of it.
+
+        Raises:
+            InputError: a chunk cannot be read, or its documents have no keys, which only a preparation gives them.
+        """
+        for number in range(len(self)):
+            try:
+                yield from packing.documents(self.read(number), self.provenance(number))
+            except ValueError as error:
+                raise InputError(f"{self.path}: chunk {number}: {error}; prepare the data set again") from error
 
     def _member(self, number: int, extension: str) -> bytes:
         offset, size = self.members[number][extension]
@@ -167,11 +180,9 @@ class ShardWriter:
         self.chunk_tokens = chunk_tokens
         self.chunks_per_shard = min(chunks_per_shard, manifest.MOST_CHUNKS)
         self.source = source if source is not None else {}
-        self._documents: list[TokenDocument] = []  # of the open chunk
-        self._names: list[str] = []
+        self._open: list[TokenizedDocument] = []  # of the chunk that is not full yet
         self._tokens = 0
-        self._chunks: list[tuple[bytes, bytes]] = []  # of the open shard: npz, json
-        self._counts = dict.fromkeys(("documents", "segments", "tokens"), 0)
+        self._chunks: list[Chunk] = []  # of the open shard
         self._entries: list[ShardEntry] = []
         if chunks_per_shard > MOST_CHUNKS_OF_A_SHARD:
             raise InputError(f"{directory}: a shard has at most {MOST_CHUNKS_OF_A_SHARD:,} chunks; ask for fewer")
@@ -195,12 +206,11 @@ class ShardWriter:
     def add(self, document_id: str, segments: Sequence[np.ndarray | Sequence[int]]) -> None:
         """Appends one document; ValueError for a token id beyond the vocabulary."""
         document = [np.asarray(segment, np.int64) for segment in segments]
-        ids = np.concatenate(document) if document else np.empty(0, np.int64)
-        if len(ids) and not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size:
-            raise ValueError(f"document {document_id}: a token id is beyond the vocabulary")
-        self._documents.append(document)
-        self._names.append(document_id)
-        self._tokens += len(ids)
+        for ids in document:
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size:
+                raise ValueError(f"document {document_id}: a token id is beyond the vocabulary")
+        self._open.append(TokenizedDocument(document_id, document))
+        self._tokens += sum(map(len, document))
         if self._tokens >= self.chunk_tokens:
             self._end_chunk()
 
@@ -223,40 +233,18 @@ class ShardWriter:
             raise
 
     def _end_chunk(self) -> None:
-        if self._documents:
-            content = chunk.encode(self._documents, self.tokenizer.dtype)
-            names = json.dumps({"documents": self._names}).encode()
-            if max(len(content), len(names)) > chunk.LARGEST:
-                raise InputError(
-                    f"{self.directory}: the chunk with document {self._names[0]:.80} has over {chunk.LARGEST:,} bytes: "
-                    "make chunks of fewer tokens, or split its longest document"
-                )
-            self._chunks.append((content, names))
-            self._counts["documents"] += len(self._documents)
-            self._counts["segments"] += sum(map(len, self._documents))
-            self._counts["tokens"] += self._tokens
-            self._documents, self._names, self._tokens = [], [], 0
+        if self._open:
+            self._chunks.append(encode_chunk(self._open, self.tokenizer.dtype, self.directory))
+            self._open, self._tokens = [], 0
         if len(self._chunks) >= self.chunks_per_shard:
             self._end_shard()
 
     def _end_shard(self) -> None:
-        if not self._chunks:
-            return
-        number = len(self._entries)
-        path = self.directory / f"shard-{number:06d}.tar"
-        with (
-            whole_file(path) as file,
-            tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
-        ):
-            for index, contents in enumerate(self._chunks):
-                for extension, content in zip(("npz", "json"), contents, strict=True):
-                    member = tarfile.TarInfo(f"{number:06d}{index:06d}.{extension}")  # mtime 0, no owner
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
-        size, digest = path.stat().st_size, sha256_of(path)
-        self._entries.append(ShardEntry(path.name, len(self._chunks), **self._counts, bytes=size, sha256=digest))
-        self._chunks = []
-        self._counts = dict.fromkeys(self._counts, 0)
+        if self._chunks:
+            number = len(self._entries)
+            path = self.directory / manifest.shard_name(number)
+            self._entries.append(write_shard(path, number, self._chunks))
+            self._chunks = []
 
     def _remove(self) -> None:
         """There were no shards in the folder before: all that are there now were written here."""

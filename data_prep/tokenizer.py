@@ -1,20 +1,26 @@
-"""A lower-cased WordPiece tokenizer (BERT style), kept as one Hugging Face `tokenizer.json`."""
+"""A tokenizer, kept as one Hugging Face `tokenizer.json`: any is loaded, two kinds are trained.
+
+wordpiece   lower-cased, as BERT's
+bpe         byte-level, as RoBERTa's and GPT-2's: keeps case and white space, knows every character
+"""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep import wordpiece
 from data_prep.errors import InputError
 from data_prep.files import LARGEST_JSON, read_bytes, whole_file
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}  # ids 0 to 4, as there
 LONGEST_TOKEN = 1000  # characters
 MAX_ALPHABET = 256  # rarer characters than the 256 commonest of English text become [UNK]
 
@@ -31,6 +37,7 @@ class Tokenizer:
     cls: int
     sep: int
     mask: int
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # SPECIAL_TOKENS or ROBERTA_TOKENS
     _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
 
     @property
@@ -45,7 +52,7 @@ class Tokenizer:
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of `ids`, lower-cased and spaced as the tokenizer saw it; special tokens are kept."""
+        """The text of `ids`, special tokens included: as it was (bpe), or lower-cased and spaced anew (wordpiece)."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
 
@@ -55,13 +62,14 @@ def id_type(vocab_size: int) -> np.dtype:
 
 
 def load(path: Path) -> Tokenizer:
-    """Loads a tokenizer.json.
+    """Loads a tokenizer.json, named itself or by its folder (a Hugging Face model's).
 
     Raises:
-        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks one of the five special tokens, or
-            has ids or tokens of a size that no vocabulary needs.
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, has the special tokens of neither BERT nor
+            RoBERTa, or ids or tokens of a size that no vocabulary needs.
     """
     path = Path(path)
+    path = path / "tokenizer.json" if path.is_dir() else path
     content = read_bytes(path, LARGEST_JSON)
     try:
         backend = tokenizers.Tokenizer.from_str(content.decode())
@@ -69,44 +77,102 @@ def load(path: Path) -> Tokenizer:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise InputError(f"{path}: not a usable tokenizer.json ({error!s:.200}); train or copy it again") from error
-    backend.no_padding()
-    backend.no_truncation()
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
-    if missing:
-        raise InputError(f"{path}: the vocabulary lacks {' '.join(missing)}; use a BERT-style tokenizer.json")
-    ids = {name: vocabulary[token] for name, token in SPECIAL_TOKENS.items()}
+    special = _special_tokens(path, vocabulary)
     vocab_size = max(vocabulary.values()) + 1
     if vocab_size > 2 * len(vocabulary):
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
     if max(map(len, vocabulary)) > LONGEST_TOKEN:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
-    return Tokenizer(path, hashlib.sha256(content).hexdigest(), vocab_size, **ids, _backend=backend)
+    backend.no_padding()
+    backend.no_truncation()
+    backend.add_special_tokens(list(special.values()))  # else one that the file calls ordinary is found in texts
+    if isinstance(backend.model, models.BPE):
+        backend.model.dropout = None  # which would give a text other ids each time
+    ids = {name: vocabulary[token] for name, token in special.items()}
+    return Tokenizer(
+        path, hashlib.sha256(content).hexdigest(), vocab_size, **ids, special_tokens=special, _backend=backend
+    )
 
 
-def train(texts: Iterable[str], vocab_size: int, path: Path) -> Tokenizer:
-    """Trains a WordPiece vocabulary of at most `vocab_size` tokens and writes it to `path`.
+def _special_tokens(path: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """BERT's names or RoBERTa's, whichever are all there; InputError where neither are."""
+    missing = []
+    for family in (SPECIAL_TOKENS, ROBERTA_TOKENS):
+        lacks = [token for token in family.values() if token not in vocabulary]
+        if not lacks:
+            return family
+        missing.append(" ".join(lacks))
+    bert, roberta = (" ".join(family.values()) for family in (SPECIAL_TOKENS, ROBERTA_TOKENS))
+    raise InputError(
+        f"{path}: the vocabulary lacks {min(missing, key=len)}; "
+        f"use a tokenizer.json with {bert} (BERT's) or {roberta} (RoBERTa's)"
+    )
+
+
+def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpiece") -> Tokenizer:
+    """Trains a vocabulary of at most `vocab_size` tokens, special ones included, and writes it to `path`.
 
     The same texts give the same bytes.
 
     Raises:
-        InputError: no text, a vocabulary too small for the alphabet, or `path` cannot be written.
+        InputError: no text, a `kind` that is not in KINDS, a vocabulary too small for the alphabet, or `path` cannot be
+            written.
     """
     path = Path(path)
+    if kind not in KINDS:
+        raise InputError(f"{path}: cannot train a tokenizer of kind {kind!r}; choose one of {', '.join(KINDS)}")
+    backend = KINDS[kind](texts, vocab_size, path)
+    with whole_file(path) as file:
+        file.write(backend.to_str(pretty=True).encode())
+    return load(path)
+
+
+def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
+    """The library's trainer. On bytes it is deterministic: their ids, by which it breaks ties, are sorted."""
+    special = [AddedToken(token, special=True, lstrip=name == "mask") for name, token in ROBERTA_TOKENS.items()]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _check_size(path, vocab_size, len(special) + len(alphabet))
+    texts = (text for text in texts if text.strip())
+    first = next(texts, None)
+    if first is None:
+        raise InputError(f"{path}: no text to train a tokenizer on")
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        max_token_length=LONGEST_TOKEN,
+        show_progress=False,
+    )
+    backend.train_from_iterator(chain([first], texts), trainer)
+    return backend
+
+
+def _train_wordpiece(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
+    """Our own learner: the library's is not deterministic, see wordpiece.py."""
     special = list(SPECIAL_TOKENS.values())
     words = _count_words(texts)
     alphabet = _alphabet(words)
     if not alphabet:
         raise InputError(f"{path}: no text to train a tokenizer on")
-    smallest = len(special) + 2 * len(alphabet)  # every character may begin a word or continue one
-    if vocab_size < smallest:
-        raise InputError(f"{path}: a vocabulary of {vocab_size} is too small, this text needs {smallest}")
+    _check_size(path, vocab_size, len(special) + 2 * len(alphabet))  # any character may begin or continue a word
     pieces = special + wordpiece.learn(words, alphabet, vocab_size - len(special))
     backend = _pipeline({piece: index for index, piece in enumerate(pieces)})
     backend.add_special_tokens(special)
-    with whole_file(path) as file:
-        file.write(backend.to_str(pretty=True).encode())
-    return load(path)
+    return backend
+
+
+KINDS = {"wordpiece": _train_wordpiece, "bpe": _train_bpe}
+
+
+def _check_size(path: Path, vocab_size: int, smallest: int) -> None:
+    if vocab_size < smallest:
+        raise InputError(f"{path}: a vocabulary of {vocab_size} is too small, this text needs {smallest}")
 
 
 def _count_words(texts: Iterable[str]) -> Counter[str]:

@@ -1,21 +1,28 @@
 """Wikipedia as it comes: XML dumps, what WikiExtractor writes, and the Parquet files of `wikimedia/wikipedia`."""
 
+import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 from data_prep.clean import normalise, unescape
+from data_prep.compressed import open_input
 from data_prep.document import Document
 from data_prep.errors import InputError
 from data_prep.mediawiki import LARGEST_PAGE, Export, Page
 from data_prep.record import Bad, Dropped
+from data_prep.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.text import EMPTY, Line, line_pieces
 from data_prep.wikitext import HIDING, segments
 
 LARGEST_LINE = LARGEST_PAGE  # bytes of a line of JSON
 LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; those of wikimedia/wikipedia have some 10 MB
+BEGINNING = 1 << 12  # bytes of a file in which something must stand
 
+# a dump whole, or one of the parts that the large ones come in: pages-articles1.xml-p1p41242.bz2
+_NAME = re.compile(r"wiki_\d+|.*\.parquet|.*pages-articles.*\.xml(-p\d+p\d+)?", re.DOTALL)
 _REDIRECT = re.compile(r"\s*#\s*redirect\b", re.IGNORECASE)
 # The templates of the English Wikipedia; hatnotes and {{disambiguation needed}} stand in articles.
 _DISAMBIGUATION = re.compile(
@@ -28,26 +35,95 @@ _ID = re.compile(r"[0-9]{1,18}")
 _ANY_WORD = re.compile(r"\w")
 
 
-def read_dump(stream: BinaryIO, name: str, keep_disambiguation: bool = False) -> Iterator[Document | Bad | Dropped]:
-    """Yields the articles of a MediaWiki XML export, already decompressed, one page after the other.
+class _Article(NamedTuple):
+    page: Page
+    hiding: frozenset[str]  # the wiki's namespaces that a link without a colon does not show
 
-    Dropped are pages of other namespaces, redirects, disambiguation pages unless they are to be kept, pages whose
-    content is not wiki markup, suppressed ones, and those that have no text once the markup is gone. A page with
-    more than mediawiki.LARGEST_PAGE characters, or without an id or namespace, is Bad. One page is held at a time,
-    at most some 60 bytes a character of it; nothing in the file is expanded or looked up.
 
-    Raises:
-        InputError: the XML is cut off or damaged, or is no MediaWiki export; the pages before have been yielded.
-    """
-    export = Export(stream, name)
-    for page in export.pages():
-        if isinstance(page, Bad):
-            yield page
-        elif reason := _left_out(page, keep_disambiguation):
-            yield Dropped(reason)
-        else:
-            texts, headings = segments(page.text, HIDING | export.hiding)
-            yield Document(f"wikipedia/{page.id}", tuple(texts), tuple(headings)) if texts else Dropped("empty")
+class _Row(NamedTuple):
+    id: Any
+    text: Any
+
+
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    missing = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder that holds some, or files"
+    return named("wikipedia", walk(paths, _NAME, missing))
+
+
+def _pieces(file: File, _: Choices) -> Iterator[Piece]:
+    """What a file holds is told by how it begins."""
+    with open_input(file.path) as stream:
+        start = stream.read(BEGINNING).removeprefix(codecs.BOM_UTF8).lstrip()
+    if start.startswith(b"PAR1"):
+        return _rows(file.path)
+    if start.startswith(b"{"):
+        return _lines(file.path)
+    if start.startswith(b"<") and not start.startswith(b"<doc "):  # which WikiExtractor writes without --json
+        return _pages(file.path)
+    raise InputError(
+        f"{file.path}: neither a MediaWiki XML export nor WikiExtractor's JSON lines (--json) nor Parquet; "
+        "get one of these, or leave it out"
+    )
+
+
+def _pages(path: Path) -> Iterator[Piece]:
+    with open_input(path) as stream:
+        export = Export(stream, str(path))
+        hiding: frozenset[str] = frozenset()
+        for page in export.pages():
+            hiding = hiding or HIDING | export.hiding  # the same object, which a batch of pages holds once
+            if isinstance(page, Bad):
+                yield Piece(page.where, 0, page)
+            else:
+                yield Piece(f"page {page.id}", len(page.text), _Article(page, hiding))
+
+
+def _lines(path: Path) -> Iterator[Piece]:
+    with open_input(path) as stream:
+        yield from line_pieces(stream, LARGEST_LINE)
+
+
+def _rows(path: Path) -> Iterator[Piece]:
+    """Holds a row group at a time."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f"{path}: reading Parquet needs pyarrow; pip install 'deepsiam[dumps]'") from None
+    row = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).total_byte_size
+                if size > LARGEST_ROW_GROUP:
+                    raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
+                table = file.read_row_group(group, columns=["id", "text"])
+                for scalars in zip(table["id"], table["text"], strict=True):
+                    row += 1
+                    number, text = (scalar.as_py() for scalar in scalars)
+                    yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text))
+    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: not the Parquet of wikimedia/wikipedia after row {row:,}: {what}") from None
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    match piece.content:
+        case _Article(page, hiding):
+            yield _article(page, hiding, choices["keep_disambiguation"])
+        case Line(_, line):
+            yield _extracted(line, str(file.path), piece.where)
+        case _Row(number, text):
+            yield _plain(number, text, str(file.path), piece.where)
+        case bad:
+            yield bad
+
+
+def _article(page: Page, hiding: frozenset[str], keep_disambiguation: bool) -> Document | Dropped:
+    if reason := _left_out(page, keep_disambiguation):
+        return Dropped(reason)
+    texts, headings = segments(page.text, hiding)
+    return Document(f"wikipedia/{page.id}", tuple(texts), tuple(headings)) if texts else EMPTY
 
 
 def _left_out(page: Page, keep_disambiguation: bool) -> str:
@@ -65,26 +141,9 @@ def _left_out(page: Page, keep_disambiguation: bool) -> str:
     return ""
 
 
-def read_extracted(stream: BinaryIO, name: str) -> Iterator[Document | Bad | Dropped]:
-    """Yields the documents that WikiExtractor wrote with --json, a line each.
-
-    Dropped are those without text, as it makes of redirects. Bad is a line that is not such an object, or has more
-    than LARGEST_LINE bytes, which is the most that is held of the file. Headings cannot be told from short
-    paragraphs any more.
-    """
-    number = 0
-    while line := stream.readline(LARGEST_LINE + 1):
-        number += 1
-        whole = len(line) <= LARGEST_LINE
-        while not line.endswith(b"\n") and (rest := stream.readline(LARGEST_LINE)):
-            line = rest
-        if not whole:
-            yield Bad(name, f"line {number:,}", f"a line of more than {LARGEST_LINE:,} bytes")
-        elif line.strip():
-            yield _extracted(line, name, f"line {number:,}")
-
-
-def _extracted(line: bytes, name: str, where: str) -> Document | Bad | Dropped:
+def _extracted(line: bytes | None, name: str, where: str) -> Document | Bad | Dropped:
+    if line is None:
+        return Bad(name, where, f"a line of more than {LARGEST_LINE:,} bytes")
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -97,37 +156,6 @@ def _extracted(line: bytes, name: str, where: str) -> Document | Bad | Dropped:
     return _plain(value.get("id"), text, name, where)
 
 
-def read_parquet(path: Path) -> Iterator[Document | Bad | Dropped]:
-    """Yields the documents of a Parquet file of `wikimedia/wikipedia`, a row each; one row group is held at a time.
-
-    Dropped are those without text; Bad is a row whose id is no number or whose text is missing. Headings cannot be
-    told from short paragraphs.
-
-    Raises:
-        InputError: pyarrow is not installed, or the file is not Parquet, is damaged, lacks the columns `id` and
-            `text`, or has a row group of more than LARGEST_ROW_GROUP bytes; the rows before have been yielded.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError(f"{path}: reading Parquet needs pyarrow; pip install 'deepsiam[dumps]'") from None
-    row = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).total_byte_size
-                if size > LARGEST_ROW_GROUP:
-                    raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
-                table = file.read_row_group(group, columns=["id", "text"])
-                for number, text in zip(table["id"], table["text"], strict=True):
-                    row += 1
-                    yield _plain(number.as_py(), text.as_py(), str(path), f"row {row:,}")
-    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        what = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: not the Parquet of wikimedia/wikipedia after row {row:,}: {what}") from None
-
-
 def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dropped:
     """The document of a text without markup, whose paragraphs are lines."""
     if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
@@ -136,4 +164,23 @@ def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dr
         return Bad(name, where, "no `text`")
     lines = (" ".join(line.split()) for line in normalise(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
-    return Document(f"wikipedia/{number}", paragraphs) if paragraphs else Dropped("empty")
+    return Document(f"wikipedia/{number}", paragraphs) if paragraphs else EMPTY
+
+
+# A document an article, `wikipedia/ID`.
+#
+# Of an export, Dropped are pages of other namespaces, redirects, disambiguation pages unless they are to be kept, pages
+# whose content is not wiki markup, suppressed ones, and those that have no text once the markup is gone. Bad is a page
+# with more than mediawiki.LARGEST_PAGE characters, or without an id or namespace. Reading one takes at most some 60
+# bytes a character of it; nothing in it is expanded or looked up.
+#
+# Of JSON lines and Parquet, Dropped are those without text, as WikiExtractor makes of redirects; Bad is what is no such
+# object, whose id is no number or whose text is missing, or a line of more than LARGEST_LINE bytes. Headings cannot be
+# told from short paragraphs any more.
+WIKIPEDIA = Source(
+    what="Wikipedia: XML dumps, WikiExtractor's JSON, Parquet files",
+    find=_find,
+    pieces=_pieces,
+    read=_read,
+    options=(Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),),
+)

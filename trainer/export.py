@@ -27,7 +27,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import PARTIAL, make_directory, os_errors_as_input_errors, sync_directory
-from data_prep.tokenizer import SPECIAL_TOKENS, Tokenizer
+from data_prep.tokenizer import Tokenizer
 from trainer import model_card, recipe
 from trainer.trained import Trained, load
 
@@ -89,7 +89,8 @@ def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> Non
     backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
     backend.no_truncation()
     backend.no_padding()
-    backend.post_processor = BertProcessing(("[SEP]", tokenizer.sep), ("[CLS]", tokenizer.cls))
+    names = tokenizer.special_tokens
+    backend.post_processor = BertProcessing((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
     backend.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -98,10 +99,8 @@ def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> Non
         "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
         "clean_up_tokenization_spaces": False,
     }
-    _write_json(
-        folder / "tokenizer_config.json",
-        settings | {f"{name}_token": token for name, token in SPECIAL_TOKENS.items()},
-    )
+    special = {f"{name}_token": token for name, token in names.items()}
+    _write_json(folder / "tokenizer_config.json", settings | special)
 
 
 def _write_sentence_transformer(method: recipe.Siamese, hidden_size: int, folder: Path) -> None:

@@ -1,5 +1,6 @@
 import gzip
 import os
+import pickle
 import tarfile
 import textwrap
 import tracemalloc
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep import bookcorpus, text
-from data_prep.bookcorpus import read_books, read_sentences
+from data_prep.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from data_prep.document import Document
 from data_prep.errors import InputError
 from data_prep.record import Bad, Dropped
@@ -94,7 +95,7 @@ A. Dog lives in a barn. Copyright is not his trade.
 
 def book(path: Path) -> tuple[Document, list[str]]:
     """The one book of a file, and its headings."""
-    [found] = read_books([path])
+    [found] = BOOKCORPUS.documents([path])
     assert isinstance(found, Document)
     return found, [found.segments[index] for index in found.headings]
 
@@ -191,7 +192,7 @@ def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(text, "LONGEST", 200)
         monkeypatch.setattr(bookcorpus, "LONGEST", 200)
         before = sorted(tmp_path.rglob("*"))
-        assert list(read_books([path])) == [
+        assert list(BOOKCORPUS.documents([path])) == [
             Document("bookcorpus/../../books1/epubtxt/fox.epub.txt", (STORY[0],)),
             *[Bad(str(path), "member odd.txt", "not a regular file")] * 3,
             Bad(str(path), "member a b.txt", "not UTF-8 at byte 0"),
@@ -208,10 +209,10 @@ def test_a_damaged_tar_is_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     path.write_bytes(tar[: len(tar) // 2])
     with pytest.raises(InputError, match="a.tar.gz: its gzip data breaks off at byte"):
-        list(read_books([path]))
+        list(BOOKCORPUS.documents([path]))
     path.write_bytes(gzip.compress(b"Once upon a time" * 100))
     with pytest.raises(InputError, match="a.tar.gz: no tar from byte 0 "):
-        list(read_books([path]))
+        list(BOOKCORPUS.documents([path]))
 
 
 def test_books_of_the_same_name_have_ids_of_their_own(tmp_path: Path) -> None:
@@ -219,12 +220,42 @@ def test_books_of_the_same_name_have_ids_of_their_own(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "fox.txt").write_text(STORY[0])
     (tmp_path / "c.tar").write_bytes(packed({"fox.txt": STORY[0].encode()}))
-    found = read_books([tmp_path / "a", tmp_path / "b", tmp_path / "c.tar"])
+    found = BOOKCORPUS.documents([tmp_path / "a", tmp_path / "b", tmp_path / "c.tar"])
     assert [getattr(document, "id", "") for document in found] == [
         "bookcorpus/fox.txt",
         "bookcorpus/fox.txt#2",
-        "bookcorpus/fox.txt#3",
+        "bookcorpus#2/fox.txt",
     ]
+
+
+def test_names_in_tars_are_those_of_books_whatever_tars_there_are(tmp_path: Path) -> None:
+    fox = {"fox.txt": STORY[0].encode()}
+    for name in ("a.tar", "b.tar"):
+        (tmp_path / name).write_bytes(packed(fox)[:1024] + packed({"x.jpg": b"", "a/fox.txt": b"", **fox}))
+    found = BOOKCORPUS.documents([tmp_path / "a.tar", tmp_path / "b.tar"])
+    assert [document.id for document in found if isinstance(document, Document)] == [
+        "bookcorpus/fox.txt",
+        "bookcorpus/fox.txt#2",
+        "bookcorpus#2/fox.txt",
+        "bookcorpus#2/fox.txt#2",
+    ]
+
+
+def test_the_reader_cuts_tars_and_runs_and_workers_open_texts(tmp_path: Path) -> None:
+    text, tar = tmp_path / "fox.txt", tmp_path / "a.tar"
+    text.write_text("\n".join(STORY))
+    tar.write_bytes(packed({"fox.txt": STORY[0].encode(), "a.jpg": b"\xff" * 1000}))
+    cut = [piece for file in BOOKCORPUS.find([text, tar]) for piece in BOOKCORPUS.pieces(file, {})]
+    assert [(piece.where, piece.size) for piece in cut] == [
+        ("the file", text.stat().st_size),
+        ("member fox.txt", len(STORY[0])),
+        ("member a.jpg", 0),
+    ]
+    [file] = BOOKCORPUS_SENTENCES.find([text])
+    cut += BOOKCORPUS_SENTENCES.pieces(file, {})
+    assert (cut[-1].where, cut[-1].size) == ("line 1", sum(map(len, STORY)))
+    everything = (BOOKCORPUS, BOOKCORPUS_SENTENCES, cut)
+    assert pickle.loads(pickle.dumps(everything)) == everything
 
 
 def test_sentences_make_documents_of_a_fixed_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +264,7 @@ def test_sentences_make_documents_of_a_fixed_number_of_lines(tmp_path: Path, mon
     path = tmp_path / "books_large_p1.txt"
     lines = [b"the fox .", b"the  dog .", b"", b"\xff", b"x" * 21, b"", b" ", b"", b"", b"he ran .\r", b"it sat ."]
     path.write_bytes(b"\n".join(lines) + b"\n")
-    assert list(read_sentences([path])) == [
+    assert list(BOOKCORPUS_SENTENCES.documents([path])) == [
         Document("bookcorpus/books_large_p1.txt/0", ("the fox .", "the dog .")),
         Bad(str(path), "line 4", "not UTF-8 at byte 0"),
         Bad(str(path), "line 5", "more than 20 bytes"),
@@ -241,11 +272,29 @@ def test_sentences_make_documents_of_a_fixed_number_of_lines(tmp_path: Path, mon
     ]
 
 
+@pytest.mark.parametrize("number", [0, 1, 5, 6, 7])
+def test_every_sentence_is_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(bookcorpus, "LINES", 3)
+    path = tmp_path / "p1.txt"
+    path.write_text("\n" + "".join(f"fox {line} .\n" for line in range(2, number + 2)))
+    found = [document for document in BOOKCORPUS_SENTENCES.documents([path]) if isinstance(document, Document)]
+    assert sum((document.segments for document in found), ()) == tuple(f"fox {n} ." for n in range(2, number + 2))
+    assert [document.id for document in found] == [f"bookcorpus/p1.txt/{n}" for n in range((number + 3) // 3)][:number]
+
+
+def test_a_sentence_file_that_is_no_such_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(InputError, match="empty.txt: is empty"):
+        list(BOOKCORPUS_SENTENCES.documents([tmp_path / "empty.txt"]))
+    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
+        list(BOOKCORPUS_SENTENCES.documents([tmp_path]))
+
+
 def test_sentence_files_are_streamed(tmp_path: Path) -> None:
     path = tmp_path / "books_large_p2.txt.gz"
     path.write_bytes(gzip.compress((b"fox " + b"x" * 1000 + b"\n") * 20_000, 1))
     tracemalloc.start()
-    assert sum(isinstance(document, Document) for document in read_sentences([path])) == 40
+    assert sum(isinstance(document, Document) for document in BOOKCORPUS_SENTENCES.documents([path])) == 40
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
@@ -280,10 +329,10 @@ pieces = st.sampled_from(
 def test_whatever_the_book_it_is_one_record(tmp_path_factory: pytest.TempPathFactory, book: str, end: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
     path.write_bytes(b"-" + book.encode("utf-8", "replace") + end)
-    found = list(read_books([path]))
+    found = list(BOOKCORPUS.documents([path]))
     assert len(found) == 1
     check(iter(found))
-    check(read_sentences([path]))
+    check(BOOKCORPUS_SENTENCES.documents([path]))
 
 
 @pytest.mark.slow
@@ -291,7 +340,7 @@ def test_whatever_the_book_it_is_one_record(tmp_path_factory: pytest.TempPathFac
     not (DATA / "books").is_dir(), reason="no books/ in $DEEPSIAM_DATA nor in ../shared/data beside the checkout"
 )
 def test_real_books_keep_their_words() -> None:
-    documents = [document for document in read_books([DATA / "books"]) if isinstance(document, Document)]
+    documents = [document for document in BOOKCORPUS.documents([DATA / "books"]) if isinstance(document, Document)]
     assert len(documents) == 64
     words = sum(len(segment.split()) for document in documents for segment in document.segments)
     assert 0.999 * 6_019_495 < words <= 6_019_495  # of the index; dashes at ends of lines and markup are the rest

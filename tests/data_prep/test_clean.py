@@ -75,6 +75,22 @@ def test_other_languages_are_not_english() -> None:
     assert not clean.is_english("123 + 456")
 
 
+def test_what_reads_as_english_has_letters_of_english_too() -> None:
+    english = "Computes the mean of all values in the array."
+    assert clean.reads_as_english(english)
+    assert clean.reads_as_english(english + " “Naïve”, said the café — 3 µm²…")
+    assert clean.is_english(english + " Это среднее всех значений.")
+    assert not clean.reads_as_english(english + " Это среднее всех значений.")
+    assert not clean.reads_as_english("Berechnet den Mittelwert aller Werte.")
+
+
+@given(st.text(st.characters() | st.sampled_from("aeinorst .é")))
+def test_nine_of_ten_letters_are_ascii(text: str) -> None:
+    """As reddit.py counts them."""
+    letters = [c for c in text if c.isalpha()]
+    assert clean.mostly_ascii(text) == (sum(map(str.isascii, letters)) >= 0.9 * len(letters))
+
+
 def test_sentences_are_split_but_not_after_abbreviations() -> None:
     text = "Reads a file, e.g. Foo. It may be large, cf. Bar et al. for more. Is it? Yes!"
     assert clean.sentences(text)[0] == "Reads a file, e.g. Foo."
@@ -87,6 +103,13 @@ def test_sentences_are_split_but_not_after_abbreviations() -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" ")))
 def test_splitting_loses_nothing_but_blanks(text: str) -> None:
     assert "".join("".join(clean.sentences(text)).split()) == "".join(text.split())
+
+
+def test_splitting_takes_linear_time() -> None:
+    text = " ".join(["See e.g. A"] * 40_000)
+    started = time.process_time()
+    assert clean.sentences(text) == [text]
+    assert time.process_time() - started < 5  # a minute, where what is joined was searched anew for each piece
 
 
 def test_folding_ignores_case_and_spacing() -> None:

@@ -48,12 +48,15 @@ def test_inspect_prints_documents(written: Path, capsys: pytest.CaptureFixture[s
     assert "\n4 (1 segments, 3 tokens)\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect"])
+@pytest.mark.parametrize("command", ["verify", "inspect", "stats"])
+def test_the_folder_above_the_shards_will_do(written: Path, command: str) -> None:
+    assert main([command, str(written.parent)]) == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect", "stats"])
 def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert failure([command, str(written.parent)], capsys) == [
-        f"data_prep: {written.parent}/manifest.json: no such file; point at {written}"
-    ]
-    assert "no such file" in failure([command, str(written / "nowhere")], capsys)[0]
+    (line,) = failure([command, str(written / "nowhere")], capsys)
+    assert line.startswith(f"data_prep: {written}/nowhere/manifest.json: no such file")
 
 
 def test_collection_tokenises_a_beir_folder(

@@ -2,7 +2,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep import partitions, reddit
+from data_prep import reddit
 from data_prep.document import Document
-from data_prep.errors import InputError
 from data_prep.record import Bad, Dropped
+from data_prep.text import Line
 from data_prep.threads import Utterance
 
 DATA = Path(os.environ.get("DEEPSIAM_DATA", Path(__file__).parents[3] / "shared" / "data")) / "reddit"
@@ -37,10 +37,16 @@ def lines(*records: dict[str, Any]) -> list[bytes]:
     return [json.dumps(record).encode() for record in records]
 
 
-def run(folder: Path, *records: dict[str, Any], **options: Any) -> Found:
-    found = list(reddit.documents([("RC_x", lines(*records))], folder, **options))
-    assert list(folder.iterdir()) == []
-    return found
+def read(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]], **chosen: Any) -> Found:
+    paths = []
+    for name, content in files:
+        paths.append(folder / name)
+        paths[-1].write_bytes(b"".join(line.removesuffix(b"\n") + b"\n" for line in content))
+    return list(reddit.REDDIT.documents(paths, **chosen))
+
+
+def run(folder: Path, *records: dict[str, Any], **chosen: Any) -> Found:
+    return read(folder, [("RC_x", lines(*records))], **chosen)
 
 
 def test_comments_join_their_submission_whatever_the_order_of_the_files(tmp_path: Path) -> None:
@@ -58,8 +64,8 @@ def test_comments_join_their_submission_whatever_the_order_of_the_files(tmp_path
             context=2,
         ),
     ]
-    assert list(reddit.documents([("RS", submissions), ("RC", comments)], tmp_path)) == expected
-    assert list(reddit.documents([("RC", comments[::-1]), ("RS", submissions)], tmp_path)) == expected
+    assert read(tmp_path, [("RS", submissions), ("RC", comments)]) == expected
+    assert read(tmp_path, [("RC", comments[::-1]), ("RS", submissions)]) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,7 @@ def test_comments_join_their_submission_whatever_the_order_of_the_files(tmp_path
 def test_what_is_left_out_makes_no_pair_with_its_replies(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
     left_out = comment("a", "This is a comment.") | changed
     reply, reply_to_reply = comment("b", "I reply to it.", "t1_a"), comment("c", "And I to you.", "t1_b")
-    found = run(tmp_path, post(), left_out, reply, reply_to_reply, unwanted=frozenset(["counting"]))
+    found = run(tmp_path, post(), left_out, reply, reply_to_reply, without=["counting"])
     assert found == [
         Dropped(reason),
         Dropped("alone"),
@@ -116,7 +122,7 @@ def test_what_is_kept(tmp_path: Path, changed: dict[str, Any]) -> None:
 
 def test_other_languages_are_kept_by_choice(tmp_path: Path) -> None:
     german = comment("a", "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden.")
-    assert len(run(tmp_path, post(), german, english=False)) == 1
+    assert len(run(tmp_path, post(), german, any_language=True)) == 1
 
 
 def test_of_a_long_selftext_the_first_paragraphs_are_kept(tmp_path: Path) -> None:
@@ -163,17 +169,34 @@ def test_all_that_dumps_ever_called_the_same_thing_is_read(tmp_path: Path) -> No
 )
 def test_bad_lines_are_named(tmp_path: Path, line: bytes, reason: str) -> None:
     rest = lines(post(), comment("a", "This is a comment."))
-    bad, document = reddit.documents([("RC_x", [b"\n", rest[0], line, rest[1]])], tmp_path)
+    bad, document = read(tmp_path, [("RC_x", [b"\n", rest[0], line, rest[1]])])
     assert isinstance(bad, Bad)
-    assert (bad.file, bad.where) == ("RC_x", "line 3")
+    assert (bad.file, bad.where) == (str(tmp_path / "RC_x"), "line 3")
     assert reason in bad.reason
     assert isinstance(document, Document)
 
 
-def test_a_scratch_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file/x: cannot create this folder"):
-        list(reddit.documents([], tmp_path / "file" / "x"))
+def test_subreddits_come_from_a_file_however_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("r/Counting\n/r/AskReddit\n\ncounting\n")
+    assert reddit.subreddits(str(tmp_path / "list")) == ["askreddit", "counting"]
+
+
+def test_a_folder_gives_its_dumps(tmp_path: Path) -> None:
+    for name in ("RC_2019-01", "RS_2019-01", "notes"):
+        (tmp_path / name).write_bytes(b"".join(lines(post())))
+    assert [file.name for file in reddit.REDDIT.find([tmp_path])] == ["reddit/RC_2019-01", "reddit/RS_2019-01"]
+
+
+def test_the_thread_of_a_line_is_known_before_it_is_read(tmp_path: Path) -> None:
+    join = reddit.REDDIT.join
+    assert join is not None
+    path = tmp_path / "RC_x"
+    path.write_bytes(b"\n".join([*lines(post(), comment("a", "This is a comment.")), b"{}", b"cut o"]))
+    (file,) = reddit.REDDIT.find([path])
+    choices = {option.name: option.default for option in reddit.REDDIT.options}
+    pieces = list(reddit.REDDIT.pieces(file, choices))
+    assert [join.belongs(piece) for piece in pieces] == ["t3_p", "t3_p", "line 3", "line 4"]
+    assert [item[0] for piece in pieces[:2] for item in reddit.REDDIT.read(file, piece, choices)] == ["t3_p", "t3_p"]
 
 
 keys = st.sampled_from(
@@ -197,8 +220,9 @@ values = st.recursive(
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_anything_comes_out_exactly_once(tmp_path: Path, content: list[bytes]) -> None:
-    found = list(reddit.documents([("x", content)], tmp_path))
-    account_for(found, sum(bool(line.strip()) for line in content))
+    (tmp_path / "x").write_bytes(b"{}\n" + b"\n".join(content))
+    found = list(reddit.REDDIT.documents([tmp_path / "x"]))
+    account_for(found, 1 + sum(bool(line.strip()) for item in content for line in item.split(b"\n")))
 
 
 def account_for(found: Found, records: int) -> Counter[str]:
@@ -231,7 +255,7 @@ def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]
         for line in stream(name):
             count += bool(line.strip())
             try:
-                said = reddit._utterance(line, True, frozenset())
+                said = reddit._utterance(Line(1, line), True, frozenset())
             except ValueError:
                 continue
             before = newest.setdefault(said.id, said)
@@ -256,15 +280,16 @@ def pairs(found: Found) -> Counter[tuple[str, str]]:
 
 @real
 @pytest.mark.slow
-def test_a_real_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_month() -> None:
+    pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
     count, expected = edges("RC_sample", "RS_sample")
-    files = [("RC", list(stream("RC_sample"))), ("RS", list(stream("RS_sample")))]
-    found = list(reddit.documents(files, tmp_path))
+    paths = [DATA / "RC_sample.zst", DATA / "RS_sample.zst"]
+    found = list(reddit.REDDIT.documents(paths))
     left = account_for(found, count)
-    assert [(bad.file, bad.where, bad.reason) for bad in found if isinstance(bad, Bad)] == [
-        ("RC", "line 6255", "id is missing or not of Reddit's kind"),  # "MISMATCH", in a recorded answer
-        ("RC", "line 8949", "not JSON"),
-        ("RS", "line 4722", "not JSON"),
+    assert [(Path(bad.file).name, bad.where, bad.reason) for bad in found if isinstance(bad, Bad)] == [
+        ("RC_sample.zst", "line 6,255", "id is missing or not of Reddit's kind"),  # "MISMATCH", in a recorded answer
+        ("RC_sample.zst", "line 8,949", "not JSON"),
+        ("RS_sample.zst", "line 4,722", "not JSON"),
     ]
     assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 113)
     assert left["deleted"] == 704 + 812  # comments, submissions
@@ -272,16 +297,7 @@ def test_a_real_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(circle.values()) == [1]  # the one injected
     assert pairs(found) == expected - circle
     assert pairs(found).total() == 3229
-    monkeypatch.setattr(partitions, "LARGEST", 1 << 12)
-    monkeypatch.setattr(partitions, "BUFFER", 1 << 16)
-    again = list(reddit.documents([(name, rows[::-1]) for name, rows in files[::-1]], tmp_path))
-    large = sum(isinstance(d, Dropped) and d.reason == "thread too large" for d in again)
-    documents = [d for d in found if isinstance(d, Document)]
-    kept = [d for d in again if isinstance(d, Document)]
-    threads = {d.id.split("/")[1] for d in kept}
-    assert large > 0
-    assert kept == [d for d in documents if d.id.split("/")[1] in threads]
-    assert len(kept) > 300
+    assert list(reddit.REDDIT.documents(paths[::-1])) == [*found[2:3], *found[:2], *found[3:]]
 
 
 @real
@@ -291,7 +307,7 @@ def test_injected_noise(tmp_path: Path) -> None:
     reasons: Counter[tuple[str, str]] = Counter()
     for line in stream("RC_sample"):
         try:
-            said = reddit._utterance(line, True, frozenset())
+            said = reddit._utterance(Line(1, line), True, frozenset())
         except ValueError:
             continue
         kind = kinds.get(said.id[3:], "")
@@ -311,9 +327,9 @@ def test_injected_noise(tmp_path: Path) -> None:
 
 @real
 @pytest.mark.slow
-def test_deep_conversations_do_not_grow(tmp_path: Path) -> None:
+def test_deep_conversations_do_not_grow() -> None:
     count, expected = edges("RC_irc", "RS_irc")
-    found = list(reddit.documents([(name, stream(name)) for name in ("RC_irc", "RS_irc")], tmp_path))
+    found = list(reddit.REDDIT.documents([DATA / "RC_irc.zst", DATA / "RS_irc.zst"]))
     account_for(found, count)
     assert pairs(found) == expected
     assert pairs(found).total() > 37_000

@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from data_prep import text
 from data_prep.document import Document
 from data_prep.errors import InputError
 from data_prep.record import Bad, Dropped
-from data_prep.text import read_jsonl, read_text
+from data_prep.text import JSONL, TEXT
 
 EMPTY = Dropped("empty")
 
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
-    assert list(read_text([folder])) == [
+    assert list(TEXT.documents([folder])) == [
         Document("text/a.TXT", ("Only this.",)),
         Document("text/b/one.txt", ("The fox jumps.", "The dog sleeps.")),
         Document("text/b/two.txt.gz", ("Café here.",)),
@@ -46,17 +47,43 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
 
 
 def test_ids_are_unique_whatever_the_folders(folder: Path) -> None:
-    again = list(read_text([folder / "a.TXT", folder, folder / "notes.md"]))
+    again = list(TEXT.documents([folder / "a.TXT", folder, folder / "notes.md"]))
     ids = [document.id for document in again if isinstance(document, Document)]
     assert ids[:2] == ["text/a.TXT", "text/a.TXT#2"]
     assert ids[-1] == "text/notes.md"
     assert len(set(ids)) == len(ids) == 6
 
 
+def test_a_name_that_looks_numbered_is_not_taken_twice(tmp_path: Path) -> None:
+    plain, looks = write(tmp_path / "a", b"fox"), write(tmp_path / "a#2", b"fox")
+    for paths in ([plain, plain, looks, looks], [looks, plain, plain, looks]):
+        assert len({file.name for file in TEXT.find(paths)}) == 4
+
+
+def test_a_worker_opens_a_text_and_the_reader_cuts_lines(folder: Path) -> None:
+    path = folder / "b" / "two.txt.gz"
+    [file] = TEXT.find([path])
+    [piece] = TEXT.pieces(file, {})
+    assert (piece.size, piece.content) == (path.stat().st_size, path)
+    lines = write(folder / "a.jsonl", b"not JSON", b" ", b"{}")
+    [file] = JSONL.find([lines])
+    pieces = list(JSONL.pieces(file, {}))
+    assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
+    assert pickle.loads(pickle.dumps((TEXT, JSONL, file, pieces))) == (TEXT, JSONL, file, pieces)
+
+
+def test_a_text_that_was_cut_short_is_named(folder: Path) -> None:
+    path = folder / "b" / "two.txt.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    for source in (TEXT, JSONL):
+        with pytest.raises(InputError, match="two.txt.gz: its gzip data breaks off at byte"):
+            list(source.documents([path]))
+
+
 def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "LONGEST", 10)
     path = folder / "b" / "one.txt"
-    assert list(read_text([folder / "a.TXT", path])) == [
+    assert list(TEXT.documents([folder / "a.TXT", path])) == [
         Document("text/a.TXT", ("Only this.",)),
         Bad(str(path), "the file", "more than 10 bytes"),
     ]
@@ -64,11 +91,15 @@ def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no .txt file in this folder"):
-        list(read_text([tmp_path]))
+        list(TEXT.documents([tmp_path]))
     with pytest.raises(InputError, match="nowhere: cannot read"):
-        list(read_text([tmp_path / "nowhere"]))
+        list(TEXT.documents([tmp_path / "nowhere"]))
+    with pytest.raises(InputError, match="nowhere: cannot read"):
+        list(JSONL.documents([tmp_path / "nowhere"]))
+    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
+        list(JSONL.documents([tmp_path]))
     with pytest.raises(InputError, match="empty.jsonl: is empty"):
-        list(read_jsonl([write(tmp_path / "empty.jsonl", b"")], "text"))
+        list(JSONL.documents([write(tmp_path / "empty.jsonl", b"")]))
 
 
 def write(path: Path, *lines: bytes) -> Path:
@@ -85,18 +116,18 @@ def test_a_line_is_a_document(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "a.jsonl", *lines)
     fox = ("The fox jumps.", "It runs.")
-    assert list(read_jsonl([path], "body")) == [
+    assert list(JSONL.documents([path], text="body")) == [
         Document("jsonl/a.jsonl/1", fox),
         Document("jsonl/a.jsonl/3", ("Café 🦊",)),
         EMPTY,
     ]
-    ids = [getattr(found, "id", "") for found in read_jsonl([path, path], "body", "key")]
+    ids = [getattr(found, "id", "") for found in JSONL.documents([path, path], text="body", id="key")]
     assert ids == ["jsonl/a.jsonl/a b", "jsonl/a.jsonl/7", "", "jsonl/a.jsonl#2/a b", "jsonl/a.jsonl#2/7", ""]
 
 
 def test_names_of_files_that_are_no_text_make_ids_that_are(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"f\xffox\n.txt")).write_text("The fox.")
-    assert list(read_text([tmp_path])) == [Document("text/fox .txt", ("The fox.",))]
+    assert list(TEXT.documents([tmp_path])) == [Document("text/fox .txt", ("The fox.",))]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +153,7 @@ def test_names_of_files_that_are_no_text_make_ids_that_are(tmp_path: Path) -> No
 )
 def test_a_bad_line_says_why_and_the_others_come(tmp_path: Path, line: bytes, reason: str) -> None:
     path = write(tmp_path / "a.jsonl", b'{"text": "one", "id": 1}', line, b'{"text": "two", "id": 2}')
-    one, bad, two = read_jsonl([path], "text", "id")
+    one, bad, two = JSONL.documents([path], id="id")
     assert (one, two) == (Document("jsonl/a.jsonl/1", ("one",)), Document("jsonl/a.jsonl/2", ("two",)))
     assert isinstance(bad, Bad)
     assert (bad.file, bad.where) == (str(path), "line 2")
@@ -133,7 +164,7 @@ def test_a_bad_line_says_why_and_the_others_come(tmp_path: Path, line: bytes, re
 def test_a_line_that_is_too_long_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "LONGEST", 20)
     path = write(tmp_path / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
-    assert list(read_jsonl([path], "text")) == [
+    assert list(JSONL.documents([path])) == [
         Bad(str(path), "line 1", "more than 20 bytes"),
         Document("jsonl/a.jsonl/2", ("fox",)),
     ]
@@ -152,7 +183,7 @@ def test_whatever_the_bytes_every_line_is_accounted_for(
     tmp_path_factory: pytest.TempPathFactory, fuzzed: list[bytes]
 ) -> None:
     path = write(tmp_path_factory.getbasetemp() / "fuzzed.jsonl", b'{"text": "fox", "id": 0}', *fuzzed)
-    found = list(read_jsonl([path], "text", "id"))
+    found = list(JSONL.documents([path], id="id"))
     content = path.read_bytes().split(b"\n")
     assert len(found) == sum(1 for line in content if line.removeprefix(b"\xef\xbb\xbf").strip())
     check(found)
@@ -161,7 +192,7 @@ def test_whatever_the_bytes_every_line_is_accounted_for(
 @given(st.binary(max_size=400) | st.text(max_size=400).map(lambda value: value.encode("utf-8", "replace")))
 def test_whatever_the_bytes_a_file_is_one_record(tmp_path_factory: pytest.TempPathFactory, fuzzed: bytes) -> None:
     path = write(tmp_path_factory.getbasetemp() / "fuzzed.txt", b"-" + fuzzed)  # so that it is not compressed
-    found = list(read_text([path]))
+    found = list(TEXT.documents([path]))
     assert len(found) == 1
     check(found)
 

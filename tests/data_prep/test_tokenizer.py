@@ -1,9 +1,12 @@
 import json
+import os
 import pickle
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,21 @@ from hypothesis import strategies as st
 
 from data_prep import tokenizer, wordpiece
 from data_prep.errors import InputError
-from data_prep.tokenizer import Tokenizer
+from data_prep.tokenizer import ROBERTA_TOKENS, Tokenizer
+from tests.data_prep.conftest import TEXTS
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return tokenizer.train(TEXTS * 2, 300, tmp_path_factory.mktemp("bpe") / "tokenizer.json", kind="bpe")
+
+
+def edited(tok: Tokenizer, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Its tokenizer.json, changed, at `path`."""
+    record = json.loads(tok.path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    return path
 
 
 def test_special_tokens_come_first(small: Tokenizer) -> None:
@@ -29,10 +46,68 @@ def test_ids_have_no_special_tokens_and_decode_to_the_text(small: Tokenizer) -> 
     assert small.encode([]) == []
 
 
+@given(st.text())
+def test_bpe_gives_any_text_back(bpe: Tokenizer, text: str) -> None:
+    ids = bpe.encode([text])[0]
+    assert bpe.decode(ids) == text
+    assert not set(ids.tolist()) & {bpe.pad, bpe.unk, bpe.cls, bpe.sep, bpe.mask}
+
+
+def test_bpe_keeps_case_and_merges_what_is_common(bpe: Tokenizer) -> None:
+    assert (bpe.cls, bpe.pad, bpe.sep, bpe.unk, bpe.mask) == (0, 1, 2, 3, 4)
+    assert bpe.vocab_size == 300
+    (ids,) = bpe.encode(["The quick fox"])
+    assert ids.dtype == np.uint16
+    assert len(ids) < len("The quick fox")
+    assert bpe.decode([bpe.cls, *ids, bpe.mask, bpe.sep]) == "<s>The quick fox<mask></s>"
+
+
+def test_bpe_works_in_transformers(bpe: Tokenizer) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    names = {f"{name}_token": token for name, token in bpe.special_tokens.items()}
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(bpe.path), **names)
+    text = "The lazy dog\n  does not SEE it, où?"
+    ids = theirs(text)["input_ids"]
+    assert ids == [bpe.cls, *bpe.encode([text])[0], bpe.sep]
+    assert theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
+    assert theirs("a <mask>")["input_ids"][-2:] == [bpe.mask, bpe.sep]
+    assert len(theirs) == bpe.vocab_size
+
+
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_special_token_spelled_out_in_a_text_is_text(small: Tokenizer, copied: bool) -> None:
-    tok = pickle.loads(pickle.dumps(small)) if copied else small
-    assert tok.mask not in tok.encode(["the [MASK] fox"])[0]
+@pytest.mark.parametrize("kind", ["small", "bpe"])
+@pytest.mark.parametrize("text", ["the [MASK] fox", "the <mask> fox", "<s>[CLS] [SEP]</s>", "[PAD]<pad>[UNK]<unk>"])
+def test_a_special_token_spelled_out_in_a_text_is_text(
+    kind: str, text: str, copied: bool, request: pytest.FixtureRequest
+) -> None:
+    tok: Tokenizer = request.getfixturevalue(kind)
+    tok = pickle.loads(pickle.dumps(tok)) if copied else tok
+    assert not set(tok.encode([text])[0].tolist()) & {tok.pad, tok.cls, tok.sep, tok.mask}
+    assert tok.special_tokens["mask"] == tok.decode([tok.mask])
+
+
+def test_a_file_that_calls_its_special_tokens_ordinary_does_not_make_text_special(
+    bpe: Tokenizer, tmp_path: Path
+) -> None:
+    def change(record: dict[str, Any]) -> None:
+        for token in record["added_tokens"]:
+            token["special"] = False
+
+    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", change))
+    assert tok.encode(["a <mask> b"])[0].tolist() == bpe.encode(["a <mask> b"])[0].tolist()
+
+
+def test_a_file_that_asks_for_dropout_gives_the_same_ids_each_time(bpe: Tokenizer, tmp_path: Path) -> None:
+    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", lambda record: record["model"].update(dropout=0.9)))
+    for one in (tok, pickle.loads(pickle.dumps(tok))):
+        assert one.encode(TEXTS * 5)[-1].tolist() == bpe.encode(TEXTS)[-1].tolist()
+
+
+def test_the_folder_of_a_tokenizer_json_is_as_good_as_its_path(small: Tokenizer, tmp_path: Path) -> None:
+    assert tokenizer.load(small.path.parent) == small
+    with pytest.raises(InputError, match=f"{tmp_path / 'tokenizer.json'}: cannot read"):
+        tokenizer.load(tmp_path)
 
 
 def test_a_large_vocabulary_has_uint32_ids(large: Tokenizer) -> None:
@@ -41,20 +116,25 @@ def test_a_large_vocabulary_has_uint32_ids(large: Tokenizer) -> None:
     assert ids[-1] == 69_999
 
 
-def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path, kind: str) -> None:
     code = (
         "import sys; from pathlib import Path; from data_prep import tokenizer\n"
-        "texts = [f'word{n % 97} thing{n % 31} abc{n % 13}' for n in range(2000)]\n"
-        "print(tokenizer.train(texts, 300, Path(sys.argv[1])).fingerprint)"
+        "texts = [f'word{n % 97} Thing{n % 31} abc{n % 13} {n % 89 * 7919:b}' for n in range(2000)]\n"
+        "print(tokenizer.train(texts, 500, Path(sys.argv[1]), sys.argv[2]).fingerprint)"
     )
     runs = [
         subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, check=True, text=True
+            [sys.executable, "-c", code, str(tmp_path / threads), kind],
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
-        for name in ("a", "b")
+        for threads in ("1", "5")
     ]
     assert runs[0] == runs[1]
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "5").read_bytes()
 
 
 def naive_merges(counts: dict[str, int], size: int) -> list[str]:
@@ -95,12 +175,21 @@ def test_words_outside_the_alphabet_teach_nothing() -> None:
     assert wordpiece.learn({"ab": 3, "aé": 9}, ["a", "b"], 50) == ["a", "b", "##b", "ab"]
 
 
-def test_too_small_a_vocabulary_and_no_text_are_refused(tmp_path: Path) -> None:
+def test_too_small_a_vocabulary_no_text_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="vocabulary of 10 is too small, this text needs 11"):
         tokenizer.train(["abc"], 10, tmp_path / "t.json")
-    with pytest.raises(InputError, match="no text"):
-        tokenizer.train(["", "  "], 100, tmp_path / "t.json")
+    with pytest.raises(InputError, match="vocabulary of 260 is too small, this text needs 261"):
+        tokenizer.train(["abc"], 260, tmp_path / "t.json", "bpe")
+    for kind in tokenizer.KINDS:
+        with pytest.raises(InputError, match="no text"):
+            tokenizer.train(["", "  "], 300, tmp_path / "t.json", kind)
+    with pytest.raises(InputError, match="of kind 'unigram'; choose one of wordpiece, bpe"):
+        tokenizer.train(["abc"], 300, tmp_path / "t.json", "unigram")
     assert not list(tmp_path.iterdir())
+
+
+def test_bpe_learns_no_token_that_could_not_be_loaded(tmp_path: Path) -> None:
+    assert tokenizer.train(["a" * 5000] * 3, 400, tmp_path / "t.json", "bpe").vocab_size < 400
 
 
 def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) -> None:
@@ -113,10 +202,21 @@ def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) 
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not a usable tokenizer.json"):
         tokenizer.load(path)
-    record = json.loads(small.path.read_text())
-    record["added_tokens"] = []
-    record["post_processor"] = None
-    record["model"]["vocab"]["[NOPE]"] = record["model"]["vocab"].pop("[MASK]")
-    path.write_text(json.dumps(record))
-    with pytest.raises(InputError, match=r"lacks \[MASK\]"):
+
+
+def without(record: dict[str, Any], token: str) -> None:
+    """Takes a special token out."""
+    record.update(added_tokens=[], post_processor=None)
+    record["model"]["vocab"]["nope"] = record["model"]["vocab"].pop(token)
+
+
+@pytest.mark.parametrize(("kind", "token"), [("small", "[MASK]"), ("bpe", "<mask>"), ("bpe", "</s>")])
+def test_an_incomplete_set_of_special_tokens_is_refused(
+    kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = edited(request.getfixturevalue(kind), tmp_path / "t.json", lambda record: without(record, token))
+    with pytest.raises(InputError) as refusal:
         tokenizer.load(path)
+    message = str(refusal.value)
+    assert f"the vocabulary lacks {token};" in message
+    assert all(name in message for name in (*tokenizer.SPECIAL_TOKENS.values(), *ROBERTA_TOKENS.values()))

@@ -1,10 +1,8 @@
-"""Dumps made here, whole, cut at every byte and hostile; real ones where the samples are."""
+"""Wikipedia's XML dumps: made here, whole, cut at every byte and hostile; real ones where the samples are."""
 
-import bz2
 import io
-import json
 import os
-import random
+import pickle
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,8 +16,9 @@ from hypothesis import strategies as st
 from data_prep import mediawiki, wikipedia
 from data_prep.document import Document
 from data_prep.errors import InputError
+from data_prep.mediawiki import Export
 from data_prep.record import Bad, Dropped
-from data_prep.wikipedia import read_dump, read_extracted, read_parquet
+from data_prep.wikipedia import WIKIPEDIA
 
 DATA = Path(os.environ.get("DEEPSIAM_DATA", Path(__file__).parents[3] / "shared" / "data")) / "wiki"
 real = pytest.mark.skipif(
@@ -49,8 +48,21 @@ def dump(*pages: str, version: str = "0.11") -> bytes:
     return (HEAD.replace("{version}", version) + "".join(pages) + FOOT).encode()
 
 
-def read(content: bytes, **options: bool) -> list[Record]:
-    return list(read_dump(io.BytesIO(content), "a.xml", **options))
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In which the tests are, so that their files have short names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("wikipedia"))
+        yield
+
+
+def from_file(content: bytes, name: str = "a.xml", **options: bool) -> Iterator[Record]:
+    Path(name).write_bytes(content)
+    return WIKIPEDIA.documents([Path(name)], **options)
+
+
+def read(content: bytes, name: str = "a.xml", **options: bool) -> list[Record]:
+    return list(from_file(content, name, **options))
 
 
 def counts(records: Iterable[Record]) -> Counter[str]:
@@ -157,7 +169,7 @@ def test_a_dump_cut_anywhere_names_file_byte_and_sound_pages() -> None:
     second = content.rindex(b"</page>") + len(b"</page>")
     for cut in range(1, len(content) - len(FOOT)):
         sound = (cut >= first) + (cut >= second)
-        found, said = outcome(read_dump(io.BytesIO(content[:cut]), "a.xml"))
+        found, said = outcome(from_file(content[:cut]))
         assert [record.id for record in found if isinstance(record, Document)] == ["wikipedia/1", "wikipedia/2"][:sound]
         assert said.startswith(f"a.xml: cut off at byte {cut:,} (")
         assert said.endswith(f", after {sound} sound pages; get the file again")
@@ -166,8 +178,12 @@ def test_a_dump_cut_anywhere_names_file_byte_and_sound_pages() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "a.xml: empty, after 0 sound pages"),
-        (b"PK\x03\x04", r"a.xml: damaged at byte 2 \(not well-formed"),
+        (b"", "a.xml: is empty"),
+        (b"PK\x03\x04", "a.xml: neither a MediaWiki XML export nor WikiExtractor's JSON lines .* nor Parquet"),
+        (b" \n[1]", "a.xml: neither a MediaWiki XML export"),
+        (b"\n" * 5000 + dump(page(1, "x")), "a.xml: neither a MediaWiki XML export"),
+        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', r"a.xml: neither .* WikiExtractor's JSON lines \(--json\)"),
+        (b"<\x03\x04", r"a.xml: damaged at byte 1 \(not well-formed"),
         (b"<html><body/></html>", "not a MediaWiki export .<html>."),
         (dump(page(1, "x")).replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 sound pages"),
         (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + dump(page(1, "x").replace(">x<", ">&a;<")), "document type declaration"),
@@ -197,7 +213,7 @@ def test_memory_is_flat_in_the_size_of_a_dump_and_of_a_page(monkeypatch: pytest.
         yield end + page(8, "Fox.").encode() + FOOT.encode()
 
     def peak(number: int) -> int:
-        records = read_dump(Generated(pages(number)), "a.xml")
+        records = from_file(b"".join(pages(number)))
         tracemalloc.start()
         found = counts(records)
         highest = tracemalloc.get_traced_memory()[1]
@@ -212,7 +228,7 @@ def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mediawiki, "LARGEST_TAG", 1_000_000)
     endless = (chunk for chunk in [HEAD.encode(), b'<page a="', *[b"x" * 100_000] * 10_000])
     with pytest.raises(InputError, match="a tag of more than 1,000,000 bytes at byte"):
-        list(read_dump(Generated(endless), "a.xml"))
+        list(Export(Generated(endless), "a.xml").pages())  # type: ignore[arg-type]
     assert next(endless)  # it was not read to the end
 
 
@@ -222,13 +238,13 @@ def test_a_dump_with_any_damage_gives_records_or_one_error(data: st.DataObject) 
     for _ in range(data.draw(st.integers(0, 4))):
         at = data.draw(st.integers(0, len(content) - 1))
         content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=10))
-    check_stream(read_dump(io.BytesIO(bytes(content)), "a.xml"))
+    check_stream(from_file(bytes(content)))
 
 
 @given(st.binary())
 def test_any_bytes_give_records_or_one_error(content: bytes) -> None:
-    check_stream(read_dump(io.BytesIO(content), "a.xml"))
-    check_stream(read_extracted(io.BytesIO(content), "a.jsonl"))
+    for start in (b"", b"<", b"{", b"PAR1"):
+        check_stream(from_file(start + content, "a.file"))
 
 
 def check_stream(records: Iterator[Record]) -> None:
@@ -241,104 +257,23 @@ def check_stream(records: Iterator[Record]) -> None:
             assert all(text == " ".join(text.split()) != "" for text in record.segments)
 
 
-def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "LARGEST_LINE", 200)
-    lines = [
-        json.dumps(
-            {"id": "12", "revid": "", "title": "T", "text": "A &lt;fox&gt; &amp;amp;.\n\nLife.\nIt  ran."}
-        ).encode(),
-        b'{"id": 13, "text": "One."}',
-        b'{"id": "14", "text": " \\n"}',
-        b"",
-        b'{"id": "../15", "text": "x"}',
-        b'{"id": true, "text": "x"}',
-        b'{"id": "16"}',
-        b"[1]",
-        b"[" * 150,
-        b'{"id": "17", "text": "\xff"}',
-        b'{"id": "18", "text": "' + b"x" * 1000 + b'"}',
-        b'{"id": "19", "text": "Lone \\ud800 half"}',
-    ]
-    records = list(read_extracted(io.BytesIO(b"\n".join(lines)), "a.jsonl"))
-    assert records == [
-        Document("wikipedia/12", ("A <fox> &amp;.", "Life.", "It ran.")),
-        Document("wikipedia/13", ("One.",)),
-        Dropped("empty"),
-        Bad("a.jsonl", "line 5", "`id` is not the number of a page"),
-        Bad("a.jsonl", "line 6", "`id` is not the number of a page"),
-        Bad("a.jsonl", "line 7", "no `text`"),
-        Bad("a.jsonl", "line 8", "not a JSON object"),
-        Bad("a.jsonl", "line 9", "not JSON"),
-        Bad("a.jsonl", "line 10", "not JSON"),
-        Bad("a.jsonl", "line 11", "a line of more than 200 bytes"),
-        Document("wikipedia/19", ("Lone half",)),
-    ]
-
-
-def test_an_endless_line_is_skipped_without_holding_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "LARGEST_LINE", 100_000)
-
-    class Line(io.BytesIO):
-        def readline(self, size: int | None = -1, /) -> bytes:
-            assert size is not None
-            assert 0 < size <= 100_001
-            return super().readline(size)
-
-    content = b"x" * 5_000_000 + b'\n{"id": "1", "text": "Fox."}\n' + b"[" * 90_000
-    assert list(read_extracted(Line(content), "a.jsonl")) == [
-        Bad("a.jsonl", "line 1", "a line of more than 100,000 bytes"),
-        Document("wikipedia/1", ("Fox.",)),
-        Bad("a.jsonl", "line 3", "not JSON"),
-    ]
-
-
-@pytest.fixture
-def parquet_file(tmp_path: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
-    from pyarrow import parquet
-
-    texts = ["A fox.\n\nLife\n\nIt &amp; ran.", "", None, "Two.", "Three."]
-    columns = {"id": ["12", "13", "14", "x", "16"], "url": ["u"] * 5, "title": ["T"] * 5, "text": texts}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
-    return tmp_path / "a.parquet"
-
-
-def test_parquet_rows_are_read(parquet_file: Path) -> None:
-    assert list(read_parquet(parquet_file)) == [
-        Document("wikipedia/12", ("A fox.", "Life", "It &amp; ran.")),
-        Dropped("empty"),
-        Bad(str(parquet_file), "row 3", "no `text`"),
-        Bad(str(parquet_file), "row 4", "`id` is not the number of a page"),
-        Document("wikipedia/16", ("Three.",)),
-    ]
-
-
-def test_parquet_that_is_damaged_or_another_is_one_clear_line(
-    parquet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = parquet_file.read_bytes()
-    rng = random.Random(0)
-    for _ in range(100):
-        damaged = bytearray(content)
-        at = rng.randrange(len(damaged))
-        damaged[at : at + rng.randrange(20)] = rng.randbytes(rng.randrange(20))
-        (tmp_path / "a.damaged").write_bytes(damaged[: rng.choice([rng.randrange(len(damaged)), None])])
-        found, said = outcome(read_parquet(tmp_path / "a.damaged"))
-        assert all(isinstance(record, Document | Bad | Dropped) for record in found)
-        assert not said or "a.damaged: not the Parquet of wikimedia/wikipedia" in said
-    for path in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(InputError, match="not the Parquet"):
-            list(read_parquet(path))
-    monkeypatch.setattr(wikipedia, "LARGEST_ROW_GROUP", 10)
-    with pytest.raises(InputError, match=r"row group 0 has \d+ bytes, more than 10"):
-        list(read_parquet(parquet_file))
+def test_the_reader_cuts_and_says_how_much_it_cut() -> None:
+    content = dump(page(7, "A [[Datei:x]]fox."), page("", "x"), page(8, "#REDIRECT [[A]]"))
+    Path("a.xml").write_bytes(content)
+    [file] = WIKIPEDIA.find([Path("a.xml")])
+    pieces = list(WIKIPEDIA.pieces(file, {}))
+    bad = f"page 2 at byte {content.index(b'<page><title>T</title><ns>0</ns><id></id>'):,}"
+    assert [(piece.where, piece.size) for piece in pieces] == [("page 7", 17), (bad, 0), ("page 8", 15)]
+    assert pickle.loads(pickle.dumps((WIKIPEDIA, pieces))) == (WIKIPEDIA, pieces)
+    first, _, last = pickle.loads(pickle.dumps(pieces))
+    assert first.content.hiding >= {"medium", "datei"} | wikipedia.HIDING
+    assert first.content.hiding is last.content.hiding  # so a batch has an export's names once, however many there are
 
 
 @real
 def test_the_english_sample_has_the_pages_its_list_says() -> None:
     kinds = dict(line.split("\t")[::2] for line in (DATA / "sources.tsv").read_text().splitlines()[1:])
-    content = bz2.decompress((DATA / "enwiki-sample-pages-articles.xml.bz2").read_bytes())
-    records = read(content)
+    records = list(WIKIPEDIA.documents([DATA / "enwiki-sample-pages-articles.xml.bz2"]))
     documents = [record for record in records if isinstance(record, Document)]
     assert counts(records) == {
         "Document": 1628 - 6,
@@ -357,14 +292,5 @@ def test_the_english_sample_has_the_pages_its_list_says() -> None:
 
 @real
 def test_the_latgalian_sample_is_read() -> None:
-    content = bz2.decompress((DATA / "ltgwiki-sample-pages-articles.xml.bz2").read_bytes())
-    assert counts(read(content)) == {"Document": 690, "other namespace": 714, "redirect": 104, "empty": 4}
-
-
-@real
-def test_what_wikiextractor_wrote_is_read() -> None:
-    found: Counter[str] = Counter()
-    for path in sorted(DATA.glob("A[AB]/*")):
-        with open(path, "rb") as stream:
-            found += counts(read_extracted(stream, str(path)))
-    assert found == {"Document": 1627 + 5740, "empty": 72 + 2024}
+    found = counts(WIKIPEDIA.documents([DATA / "ltgwiki-sample-pages-articles.xml.bz2"]))
+    assert found == {"Document": 690, "other namespace": 714, "redirect": 104, "empty": 4}

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
+from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
 from models.task import Vocabulary
 from tests import toy
@@ -105,7 +106,10 @@ def test_auto_model_is_the_trainers_encoder(tmp_path: Path, tokenizer_json: Path
     np.testing.assert_allclose(mean, own_embeddings(trained), atol=1e-5)
 
 
-def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path) -> None:
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, kind: str) -> None:
+    if kind == "bpe":
+        tokenizer_json = tokenizers.train(TEXTS, 300, tmp_path / "tokenizer.json", "bpe").path
     trained = siamese(tmp_path / "run", tokenizer_json)
     export(trained, tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -116,6 +120,7 @@ def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path) 
         tokenizer.vocab_size, *(getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask"))
     )
     assert special == vocabulary_of(trained.tokenizer)
+    assert len(tokenizer) == trained.tokenizer.vocab_size
     assert tokenizer.padding_side == "right"
 
 

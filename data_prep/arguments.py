@@ -1,0 +1,150 @@
+"""The arguments of the commands that prepare a data set."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from data_prep import remote, stages, uploading
+from data_prep.batches import Part
+from data_prep.errors import InputError
+from data_prep.preparation import Options
+from data_prep.source import Source
+from data_prep.sources import SOURCES
+from data_prep.tokenizer import KINDS
+
+MAX_BAD = 0.001
+
+
+def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) -> None:
+    """Declares what `options_of` takes, for one source."""
+    parser.set_defaults(source=name)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to make or go on with; may be an s3:// one")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="local folder to make it in, for an s3:// --out")
+    for option in source.options:
+        kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
+        flag, name = f"--{option.name.replace('_', '-')}", f"source_{option.name}"
+        parser.add_argument(flag, dest=name, default=option.default, help=option.help, **kind)
+    _add_stages(parser)
+    _add_output(parser)
+    run = parser.add_argument_group("how it is run; nothing of this changes the output")
+    workers_argument(run)
+    run.add_argument(
+        "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"of bad records that is borne ({MAX_BAD})"
+    )
+
+
+def _add_stages(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is done with the text, beside its normalisation")
+    group.add_argument("--repair", action="store_true", help="undo mojibake")
+    group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
+    group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop shorter documents")
+    group.add_argument("--max-words", type=positive, metavar="N", help="drop longer documents")
+    group.add_argument("--english", action="store_true", help="drop documents that are not English")
+    group.add_argument("--quality", action="store_true", help="drop documents that do not read as text")
+    group.add_argument(
+        "--decontaminate",
+        action="append",
+        default=[],
+        metavar="COLLECTION",
+        help="drop what shares a run of words with an evaluation collection (a BEIR folder); may be repeated",
+    )
+    group.add_argument("--ngram", type=positive, default=13, metavar="N", help="words of such a run (13)")
+    group.add_argument("--keep-duplicates", action="store_true", help="keep documents with the same text")
+    group.add_argument("--near-duplicates", type=share, metavar="SIMILARITY", help="drop those more alike, as 0.8")
+    group.add_argument(
+        "--against", action="append", default=[], metavar="DIR", help="drop what another prepared data set has too"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    defaults = Options("")
+    group = parser.add_argument_group("what is made of it")
+    group.add_argument("--held-out", type=share, default=0.0, metavar="SHARE", help="of documents for validation (0)")
+    group.add_argument("--tokenizer", default="", metavar="PATH", help="an existing tokenizer.json, or its folder")
+    group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help="of one to be trained")
+    for flag, default, what in (
+        ("--vocab-size", defaults.vocab_size, "pieces of its vocabulary"),
+        ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk, which is read at once"),
+    ):
+        group.add_argument(flag, type=positive, default=default, metavar="N", help=f"{what} ({default})")
+    group.add_argument("--shards", type=positive, metavar="N", help="how many (one for 64 MiB of text)")
+    group.add_argument("--part", type=_part, default=Part(), metavar="K/N", help="one of N disjoint parts, for `merge`")
+
+
+def options_of(chosen: argparse.Namespace) -> Options:
+    """What the arguments ask for."""
+    choices: dict[str, Any] = {}
+    for option in SOURCES[chosen.source].options:
+        value = getattr(chosen, f"source_{option.name}")
+        choices[option.name] = option.parse(value) if option.metavar and isinstance(value, str) else value
+    return Options(
+        chosen.source,
+        choices,
+        stages.Options(
+            chosen.repair,
+            not chosen.paragraphs,
+            chosen.min_words,
+            chosen.max_words,
+            chosen.english,
+            chosen.quality,
+            tuple(chosen.decontaminate),
+            chosen.ngram,
+        ),
+        chosen.keep_duplicates,
+        chosen.near_duplicates,
+        tuple(chosen.against),
+        chosen.held_out,
+        chosen.tokenizer,
+        chosen.tokenizer_kind,
+        chosen.vocab_size,
+        chosen.chunk_tokens,
+        chosen.shards,
+        chosen.part,
+    )
+
+
+def local_folder(chosen: argparse.Namespace) -> Path:
+    """Where a data set is made; InputError where it is to be put at an address that cannot be, or --work is missing."""
+    if not remote.is_remote(chosen.out):
+        return Path(chosen.out)
+    if chosen.out.startswith("file://"):
+        return Path(urlsplit(chosen.out).path)
+    uploading.check(chosen.out)
+    if chosen.work is None:
+        raise InputError("--out: an address needs --work DIR beside it, a local folder to make the data set in")
+    return chosen.work
+
+
+def workers_argument(parser: Any) -> None:
+    """--workers."""
+    default = os.cpu_count() or 1
+    said = f"processes; they do not change the output ({default})"
+    parser.add_argument("--workers", type=positive, default=default, metavar="N", help=said)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """A number from 0 up to, but without, 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up to 1")
+    return value
+
+
+def _part(text: str) -> Part:
+    try:
+        return Part.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,204 @@
+"""A prepared data set as it lies on disk: OUT/shards, OUT/held_out, and OUT/.partial while it is being made."""
+
+import fcntl
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from data_prep import manifest, spool, tally, writing
+from data_prep.errors import InputError
+from data_prep.files import PARTIAL, make_directory, os_errors_as_input_errors, read_bytes, sync_directory, whole_file
+from data_prep.manifest import Manifest
+from data_prep.shards import Shard as OpenShard
+from data_prep.shards import verify
+from data_prep.tokenizer import Tokenizer
+from data_prep.writing import Shard
+
+SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
+REMOVALS = ("duplicates", "near_duplicates", "against")  # the last stages, which know more than one document
+PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that near-duplicates were looked for among
+
+
+def is_finished(out: Path) -> bool:
+    """Whether OUT has been prepared to its end."""
+    return (out / "shards" / manifest.NAME).exists()
+
+
+def work_folder(out: Path) -> Path:
+    """OUT/.partial; InputError where OUT holds what no unfinished run has left."""
+    for split in SPLITS:
+        if (out / split).exists() and not (out / PARTIAL).exists() and not is_finished(out):
+            raise InputError(f"{out / split}: in the way, and not from an unfinished run; remove it")
+    return out / PARTIAL
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Keeps a second process from working in a folder; the lock dies with its process."""
+    make_directory(work)
+    with os_errors_as_input_errors(work / "lock", "write"):
+        file = open(work / "lock", "ab")  # noqa: SIM115 (an OSError of the block is not this one's)
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{work.parent}: is being prepared by another process; let it end, or end it") from None
+        yield
+
+
+def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[Shard]:
+    """The shards of a data set of so many documents and bytes of text."""
+    shares = {"shards": (1 - held_out, wanted), "held_out": (held_out, None)}
+    return [
+        Shard(split, number, of)
+        for split, (share, number_wanted) in shares.items()
+        if share
+        for of in [writing.shards_of(int(documents * share), int(size * share), number_wanted)]
+        for number in range(of)
+    ]
+
+
+def finish(
+    out: Path,
+    folder: Path,
+    shards: Sequence[Shard],
+    tok: Tokenizer,
+    source: Mapping[str, Any],
+    pairs: Path | None,
+    dropped_before: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Vouches for finished shards with manifests, and moves all into place.
+
+    `source` has the stages before the removal of duplicates; `dropped_before` is what that removed from the parts.
+
+    Raises:
+        InputError: no document is left, with the reasons.
+    """
+    found = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
+    dropped = sum((counts for _, counts in found.values()), Counter(dropped_before))
+    stages = [*source["stages"], *_last_stages(source, dropped)]
+    reasons = tally.dropped(stages)
+    if not found["shards"][0]:
+        said = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
+        raise InputError(f"{out}: no documents are left to write ({said})")
+    ranges = {shard.split: shard.of for shard in shards}
+    held_out = sum(entry.documents for entry in found["held_out"][0])
+    for split, (entries, _) in found.items():
+        if not entries or (out / split).exists() and not (folder / split).exists():
+            continue  # nothing to hold out; or moved already, by a run that was killed just then
+        counts: dict[str, Any] = {
+            name: sum(getattr(entry, name) for entry in entries) for name in ("documents", "segments", "tokens")
+        }
+        counts |= {"held_out_documents": held_out, "dropped": reasons}
+        with whole_file(folder / split / "tokenizer.json") as file:
+            file.write(read_bytes(tok.path))
+        about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts}
+        manifest.write(folder / split, tok, about, entries)
+    with os_errors_as_input_errors(out, "write"):
+        if pairs is not None:
+            os.replace(pairs, out / PAIRS)
+        for split in SPLITS:
+            if (folder / split).exists() and found[split][0]:
+                shutil.rmtree(out / split, ignore_errors=True)
+                os.replace(folder / split, out / split)
+                sync_directory(out)
+        shutil.rmtree(out / PARTIAL)
+
+
+def _last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
+    """What the removal of duplicates did, as a manifest records it."""
+    came = source["spooled"]["documents"]
+    options = source["options"]
+    for name, reason, parameters in (
+        ("duplicates", "same_text", {} if options["keep_duplicates"] else {"text": "folded"}),
+        ("near_duplicates", "near_duplicate", {"similarity": options["near_duplicates"]}),
+        ("against", "elsewhere", {"data sets": options["against"]}),
+    ):
+        if any(parameters.values()):
+            gone = dropped[reason]
+            reasons = {reason: gone} if gone else {}
+            yield {
+                "name": name,
+                "parameters": parameters,
+                "in": came,
+                "out": came - gone,
+                "dropped": reasons,
+            }
+            came -= gone
+
+
+def before_removal(source: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """The stages before the removal of duplicates, and what that removed."""
+    stages = source["stages"]
+    last = [stage for stage in stages if stage["name"] in REMOVALS]
+    return [stage for stage in stages if stage["name"] not in REMOVALS], Counter(tally.dropped(last))
+
+
+def check(out: Path) -> None:
+    """Raises InputError where a shard is not what its manifest says; removes what a run left that was killed last."""
+    for split in SPLITS:
+        if (out / split).exists():
+            for _, problem in verify(out / split):
+                raise InputError(f"{problem} (remove {out} to prepare it again)")
+    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+
+
+def source_of(out: Path) -> dict[str, Any]:
+    """What the manifest of a finished data set says of how it was made."""
+    return Manifest.load(out / "shards").source
+
+
+def keys_of(folders: Sequence[Path]) -> np.ndarray:
+    """The sorted keys of all documents of some data sets, held out or not; InputError where a document has none."""
+    keys = [np.empty(0, spool.KEY)]
+    for folder in folders:
+        for split in splits_of(folder):
+            listed = Manifest.load(folder / split)
+            for index in range(len(listed.shards)):
+                keys.append(
+                    np.array([document.key for document in OpenShard.open(listed, index).documents()], spool.KEY)
+                )
+    return np.unique(np.concatenate(keys))
+
+
+def splits_of(out: Path) -> list[str]:
+    """The splits that a finished data set has."""
+    return [split for split in SPLITS if split == "shards" or (out / split).exists()]
+
+
+def folders_of(directory: Path) -> list[Path]:
+    """The folders of shards of a finished data set, or the one folder of shards that is meant."""
+    if manifest.shards_folder(directory) == directory:
+        return [directory]
+    return [directory / split for split in splits_of(directory)]
+
+
+def pairs_of(out: Path, threshold: float | None) -> Path:
+    """The file of a data set's bands and keys; InputError where near-duplicates were not looked for in the same way."""
+    if source_of(out)["options"].get("near_duplicates") != threshold or not (out / PAIRS).exists():
+        raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")
+    return out / PAIRS
+
+
+def summary(out: Path) -> str:
+    """A finished data set in a few lines."""
+    listed = Manifest.load(out / "shards")
+    source = listed.source
+    counts, stages = source["counts"], source["stages"]
+    lines = [
+        f"{out}: {len(listed.shards):,} shards, a vocabulary of {listed.tokenizer['vocab_size']:,}",
+        f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
+        f"{counts['held_out_documents']:,} documents held out",
+        f"  {'stage':<16}{'in':>14}{'out':>14}  dropped",
+    ]
+    for stage in stages:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in stage["dropped"].items())
+        lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,93 @@
+"""The search for near-duplicates in a spool, by ranges of the bands, so that memory does not depend on its size."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_prep import near_duplicates, spool
+from data_prep.files import whole_file
+from data_prep.near_duplicates import RECORD
+
+RANGE_BYTES = 1 << 27  # of the bands that are compared at once
+
+
+@dataclass(frozen=True)
+class Range:
+    """The bands from `low` up to, but without, `high`."""
+
+    number: int
+    low: int
+    high: int
+
+
+def ranges(size: int) -> list[Range]:
+    """Ranges of all bands, where there are `size` bytes of them and their keys, each small enough to be compared."""
+    ends = spool.edges(-(-size // RANGE_BYTES) or 1)
+    return [Range(number, low, high) for number, (low, high) in enumerate(zip(ends, ends[1:], strict=False))]
+
+
+def size_of(spooled: Sequence[Path]) -> int:
+    """How many bytes the bands of spool files have, with their keys."""
+    return sum(RECORD.itemsize * header["records"] * header["bands"] for header in map(spool.about, spooled))
+
+
+def comparer(
+    spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path
+) -> Callable[[Range], Range]:
+    """What a worker does with a range: FOLDER/keys-N.npy, of the documents to go, and last FOLDER/pairs-N.npy.
+
+    A document of the spool files, or of the data sets whose pairs are `parts`, goes where one of its bands is also that
+    of another with a smaller key, or of one in the data sets whose pairs are `others`.
+    """
+
+    def compare(wanted: Range) -> Range:
+        pairs = np.unique(np.concatenate([_spooled(spooled, wanted), *(_saved(part, wanted) for part in parts)]))
+        bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
+        going = [near_duplicates.surpassed(bands, keys)]
+        going += [keys[np.isin(bands, _saved(other, wanted)["band"])] for other in others]
+        save(folder / f"keys-{wanted.number:06d}.npy", np.unique(np.concatenate(going)))
+        save(pairs_file(folder, wanted), pairs)
+        return wanted
+
+    return compare
+
+
+def _spooled(files: Sequence[Path], wanted: Range) -> np.ndarray:
+    bands, keys = spool.bands(files, wanted.low, wanted.high)
+    pairs = np.empty(len(bands), RECORD)
+    pairs["band"], pairs["key"] = bands, keys
+    return pairs
+
+
+def _saved(file: Path, wanted: Range) -> np.ndarray:
+    """Those of a data set's sorted pairs whose bands are in a range."""
+    pairs = np.load(file, mmap_mode="r")
+    bands = pairs["band"]
+    first = int(np.searchsorted(bands, np.uint64(wanted.low)))
+    last = len(bands) if wanted.high >= spool.KEYS else int(np.searchsorted(bands, np.uint64(wanted.high)))
+    return np.array(pairs[first:last])
+
+
+def pairs_file(folder: Path, wanted: Range) -> Path:
+    """The file that is there once a range has been compared."""
+    return folder / f"pairs-{wanted.number:06d}.npy"
+
+
+def collect(folder: Path, wanted: Sequence[Range], keys: Path, pairs: Path) -> None:
+    """Joins what was found in all ranges: the sorted keys of the documents to go, and all pairs, sorted."""
+    found = [np.load(folder / f"keys-{one.number:06d}.npy") for one in wanted]
+    save(keys, np.unique(np.concatenate(found)))
+    with whole_file(pairs) as file:
+        parts = [np.load(pairs_file(folder, one), mmap_mode="r") for one in wanted]
+        header = {"descr": np.lib.format.dtype_to_descr(RECORD), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (sum(map(len, parts)),)})
+        for part in parts:
+            file.write(part.tobytes())
+
+
+def save(path: Path, array: np.ndarray) -> None:
+    """An .npy file, whole or not there."""
+    with whole_file(path) as file:
+        np.save(file, array)

@@ -1,0 +1,72 @@
+"""Tasks shared out among processes: results as they come, few tasks in memory, an end for all when one ends badly."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from data_prep.errors import InputError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+AHEAD = 2  # tasks that wait for each worker
+
+_work: Callable[[Any], Any]  # of this worker
+
+
+def run(
+    tasks: Iterable[Task], start: Callable[..., Callable[[Task], Result]], arguments: tuple[Any, ...], workers: int
+) -> Iterator[Result]:
+    """The result of every task, in no order; `start(*arguments)` gives each process what it does with a task.
+
+    With one worker everything is done in this process. The first exception of a task ends the others.
+
+    Raises:
+        InputError: a worker was killed, for want of memory most likely.
+    """
+    if workers == 1:
+        yield from map(start(*arguments), tasks)
+        return
+    # not forked: a reader's threads and open files are none of theirs
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _begin, (os.getpid(), start, arguments))
+    waiting: set[Future[Result]] = set()
+    try:
+        for task in tasks:
+            if len(waiting) == AHEAD * workers:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            waiting.add(pool.submit(_do, task))
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    except BrokenProcessPool:
+        raise InputError(
+            "a worker was killed, perhaps for want of memory: the same command, with fewer --workers, goes on"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(parent: int, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the workers are what is parallel
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _work = start(*arguments)
+
+
+def _do(task: Any) -> Any:
+    return _work(task)
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would wait for tasks for ever."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
