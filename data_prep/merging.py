@@ -79,8 +79,7 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     options = sources[0]["options"]
     spooled = {name: sum(source["spooled"][name] for source in sources) for name in ("documents", "bytes")}
     plan = dataset.plan(spooled["documents"], spooled["bytes"], options["held_out"], options["shards"])
-    for name in ("done", *dict.fromkeys(shard.split for shard in plan)):
-        make_directory(folder / name)
+    make_directory(folder / "done")
     near = _near(folders, folder, processes) if options["near_duplicates"] is not None else None
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(

@@ -263,8 +263,7 @@ class _Run:
         arguments = self._selection(spooled), tok.path, options.chunk_tokens
         made_of = [path.name for path in spooled], self._removed_identity(), tok.fingerprint, options.chunk_tokens
         folder = self._folder("written", made_of, options.held_out, options.keep_duplicates, options.shards)
-        for name in ("done", *dict.fromkeys(shard.split for shard in plan)):
-            make_directory(folder / name)
+        make_directory(folder / "done")
         made = [writing.finished(folder, shard) for shard in plan]
         self._each("write", "shards", plan, made, writing.shard_writer, (*arguments, folder))
         source = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep import manifest, packing, spool, tokenizer
 from data_prep.document import Document
-from data_prep.files import whole_file
+from data_prep.files import make_directory, whole_file
 from data_prep.packing import TokenizedDocument
 from data_prep.reading import document_of
 from data_prep.tokenizer import Tokenizer
@@ -120,6 +120,7 @@ def write_documents(
 ) -> None:
     """Writes a shard, unless it has no documents, and what is to be known of it: its entry and what was dropped."""
     path = folder / shard.split / manifest.shard_name(shard.number)
+    make_directory(path.parent)  # here, or a run that was killed after it had moved the split would make it anew
     chunks = list(packing.chunks(documents, tok.dtype, chunk_tokens, folder))
     entry = asdict(packing.write_shard(path, shard.number, chunks)) if chunks else None
     with whole_file(finished(folder, shard)) as file:
