@@ -18,6 +18,12 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 Pooling = Literal["cls", "mean"]
 
 
+class TrunkModel(nn.Module):
+    """A model around an encoder, its `trunk`."""
+
+    trunk: PreTrainedModel
+
+
 def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     """A randomly initialised encoder without pooler, in fp32, with SDPA attention.
 

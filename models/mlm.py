@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.activations import ACT2FN
 
 from models.blocks import Packing, pack, pad, pad_flat
-from models.encoder import check_pretrainable, encode, initialise, select, token_embedding
+from models.encoder import TrunkModel, check_pretrainable, encode, initialise, select, token_embedding
 from models.losses import IGNORED, linear_cross_entropy
 from models.masking import Masking
 from models.task import Document, MicroBatch, Vocabulary
@@ -77,7 +77,7 @@ class LmHead(nn.Module):
         return linear_cross_entropy(hidden, embedding, self.bias, targets)
 
 
-class Mlm(nn.Module):
+class Mlm(TrunkModel):
     """An encoder that learns to name the masked tokens."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:

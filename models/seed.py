@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.blocks import pad, pad_flat
-from models.encoder import check_pretrainable, encode, max_positions, select, token_embedding
+from models.encoder import TrunkModel, check_pretrainable, encode, max_positions, select, token_embedding
 from models.losses import IGNORED, linear_cross_entropy
 from models.mlm import LmHead, MlmBatcher
 from models.seed_decoder import Variant, WeakDecoder, Window
@@ -48,7 +48,7 @@ class SeedBatcher(MlmBatcher):
         return MicroBatch(arrays, counts | {"decoder": targets})
 
 
-class Seed(nn.Module):
+class Seed(TrunkModel):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and the weak decoder (`decoder.`).
 
     The encoder's token embedding is also the decoder's input embedding and both output projections: one

@@ -8,11 +8,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.blocks import pad
-from models.encoder import Pooling, encode, pool
+from models.encoder import Pooling, TrunkModel, encode, pool
 from models.losses import in_batch_softmax, triplet_hinge
 from models.task import MicroBatch, Vocabulary
 
@@ -120,7 +120,7 @@ class SiameseBatcher:
         return pad(framed, max_tokens, self.vocabulary.pad)
 
 
-class Siamese(nn.Module):
+class Siamese(TrunkModel):
     """One shared encoder (`trunk.`); nothing else is learned."""
 
     def __init__(

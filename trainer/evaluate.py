@@ -18,7 +18,7 @@ from data_prep.collection import Collection
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory, whole_file
 from models.siamese import Siamese
-from trainer import bm25, recipe
+from trainer import bm25, method_keys
 from trainer.extras import require
 from trainer.methods import vocabulary_of
 from trainer.metrics import DEPTH, HEADINGS, Metrics, measure, paired_permutation_test
@@ -83,10 +83,10 @@ def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     return task.measure(ranked)
 
 
-def siamese_of(trained: Trained, collection: Collection) -> tuple[Siamese, recipe.Siamese]:
+def siamese_of(trained: Trained, collection: Collection) -> tuple[Siamese, method_keys.Siamese]:
     """The model and its method's settings; refuses what cannot rank this collection."""
     model, method = trained.model, trained.recipe.method
-    if not (isinstance(model, Siamese) and isinstance(method, recipe.Siamese)):
+    if not (isinstance(model, Siamese) and isinstance(method, method_keys.Siamese)):
         raise InputError(
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which has learned no similarity: fine-tune it "
             f"first (deepspeed --module trainer.finetune RECIPE init_from={trained.recipe.run})"

@@ -28,7 +28,8 @@ from transformers import AutoModel, PreTrainedModel
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import PARTIAL, make_directory, os_errors_as_input_errors, sync_directory
 from data_prep.tokenizer import Tokenizer
-from trainer import model_card, recipe
+from trainer import method_keys, model_card
+from trainer.methods import PRETRAINING
 from trainer.trained import Trained, load
 
 MARK = "deepsiam.json"  # says that a folder is an export of ours, and of what
@@ -51,12 +52,12 @@ def export(trained: Trained, out: Path, with_decoder: bool = False) -> None:
         InputError: `out` holds something else or cannot be written, or there is no decoder to export.
     """
     method = trained.recipe.method
-    if with_decoder and isinstance(method, recipe.Siamese):
+    if with_decoder and isinstance(method, method_keys.Siamese):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
     trunk = trained.model.trunk
     with _replaced_folder(out) as folder:
         _write_encoder(trunk, folder)
-        if isinstance(method, recipe.Siamese):
+        if isinstance(method, method_keys.Siamese):
             _write_tokenizer(trained.tokenizer, method.max_document_tokens, folder)
             _write_sentence_transformer(method, trunk.config.hidden_size, folder)
         else:
@@ -103,7 +104,7 @@ def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> Non
     _write_json(folder / "tokenizer_config.json", settings | special)
 
 
-def _write_sentence_transformer(method: recipe.Siamese, hidden_size: int, folder: Path) -> None:
+def _write_sentence_transformer(method: method_keys.Siamese, hidden_size: int, folder: Path) -> None:
     """What makes a Hugging Face folder a SentenceTransformer: its modules and the similarity it was trained for."""
     paths = ["", "1_Pooling"] + (["2_Normalize"] if method.similarity == "cosine" else [])
     modules = [
@@ -134,9 +135,7 @@ def _write_decoder(trained: Trained, folder: Path) -> None:
     _save_tensors(state, folder / "decoder.safetensors")
     kind = type(trained.model)
     method = trained.recipe.method
-    arguments = {}
-    if isinstance(method, recipe.Seed):
-        arguments = {"decoder_layers": method.decoder_layers, "window": method.window, "variant": method.variant}
+    arguments = PRETRAINING[type(method)].arguments(method)  # a Siamese network is refused before
     rebuild = [
         f"from {kind.__module__} import {kind.__name__}",
         "trunk = transformers.AutoModel.from_pretrained(FOLDER)",

@@ -22,13 +22,14 @@ import yaml
 
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, whole_file
+from models.encoder import TrunkModel
 from trainer import checkpoint, ds_config
 from trainer.data import Data, fixed
 from trainer.engine import World, join
 from trainer.faults import RESUME, SharedError
 from trainer.loader import check_layout
 from trainer.loop import Job, Run
-from trainer.methods import Model, trunk_settings
+from trainer.methods import trunk_settings
 from trainer.recipe import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe import load as load_recipe
 
@@ -77,7 +78,7 @@ def main(
         raise SystemExit(RESUME)
 
 
-def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: Model, data: Data) -> Job:
+def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: Data) -> Job:
     """What every kind of training puts together in the same way."""
     about = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),

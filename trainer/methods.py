@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
-from models.encoder import build_trunk, max_positions
+from models.encoder import TrunkModel, build_trunk, max_positions
 from models.mlm import Mlm, MlmBatcher
 from models.seed import Seed, SeedBatcher
 from models.siamese import Siamese
 from models.task import Batcher, Vocabulary
-from trainer import recipe
+from trainer import method_keys as keys
+from trainer.method_keys import PretrainMethod, Section
 
-PretrainMethod = recipe.Mlm | recipe.Seed
-Model = Mlm | Seed | Siamese
+
+@dataclass(frozen=True)
+class Pretraining:
+    """How a pre-training method is made of its keys: what cuts documents into micro-batches, and what learns.
+
+    `arguments` are those of `model` beside the trunk: plain values, which an export repeats.
+    """
+
+    batcher: Callable[[Any, Vocabulary], Batcher]
+    model: Callable[..., TrunkModel]
+    arguments: Callable[[Any], dict[str, Any]] = lambda method: {}
+
+
+PRETRAINING: dict[type[Section], Pretraining] = {
+    keys.Mlm: Pretraining(
+        batcher=lambda method, vocabulary: MlmBatcher(vocabulary, method.max_tokens, method.blocks),
+        model=Mlm,
+    ),
+    keys.Seed: Pretraining(
+        batcher=lambda method, vocabulary: SeedBatcher(vocabulary, method.max_tokens, method.blocks),
+        model=Seed,
+        arguments=lambda method: method.model_dump(include={"decoder_layers", "window", "variant"}),
+    ),
+}
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
@@ -55,19 +79,18 @@ def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
 
 
 def pretrain_batcher(method: PretrainMethod, tokenizer: Tokenizer) -> Batcher:
-    """Documents to micro-batches, by a pre-training method."""
-    make = {"mlm": MlmBatcher, "seed": SeedBatcher}[method.name]
-    return make(vocabulary_of(tokenizer), method.max_tokens, method.blocks)
-
-
-def model_of(method: PretrainMethod | recipe.Siamese, trunk: PreTrainedModel) -> Model:
-    """A method's model around a trunk."""
+    """Documents to micro-batches, by a pre-training method; InputError where the vocabulary will not do for it."""
     with _as_input_error("method"):
-        if isinstance(method, recipe.Seed):
-            return Seed(trunk, method.decoder_layers, method.window, method.variant)
-        if isinstance(method, recipe.Siamese):
+        return PRETRAINING[type(method)].batcher(method, vocabulary_of(tokenizer))
+
+
+def model_of(method: PretrainMethod | keys.Siamese, trunk: PreTrainedModel) -> TrunkModel:
+    """A method's model around a trunk; InputError where the trunk will not do for it."""
+    with _as_input_error("method"):
+        if isinstance(method, keys.Siamese):
             return Siamese(trunk, method.pooling, method.similarity, method.temperature, method.loss)
-        return Mlm(trunk)
+        made = PRETRAINING[type(method)]
+        return made.model(trunk, **made.arguments(method))
 
 
 @contextmanager

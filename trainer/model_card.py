@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer import recipe
+from trainer import method_keys
 from trainer.trained import Trained
 
 SIAMESE = """---
@@ -64,7 +64,7 @@ def text(trained: Trained, out: Path, with_decoder: bool) -> str:
         "step": f"{trained.step:,}",
         "width": trained.model.trunk.config.hidden_size,
     }
-    if isinstance(method, recipe.Siamese):
+    if isinstance(method, method_keys.Siamese):
         return SIAMESE.format(
             **facts,
             pooling={"cls": "[CLS]", "mean": "mean"}[method.pooling],

@@ -16,7 +16,7 @@ def build(recipe: PretrainRecipe) -> Job:
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     trunk = new_trunk(recipe.trunk, data.tokenizer)
-    check_length("method.max_tokens", recipe.method.max_tokens, trunk)
+    check_length("method.max_tokens", recipe.method.positions, trunk)
     return make_job(recipe, model_of(recipe.method, trunk), data)
 
 

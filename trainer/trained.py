@@ -14,9 +14,9 @@ from torch import nn
 from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
-from models.encoder import build_trunk
+from models.encoder import TrunkModel, build_trunk
 from trainer import checkpoint
-from trainer.methods import Model, model_of
+from trainer.methods import model_of
 from trainer.recipe import FinetuneRecipe, PretrainRecipe
 from trainer.recipe import build as build_recipe
 
@@ -25,7 +25,7 @@ from trainer.recipe import build as build_recipe
 class Trained:
     """A model in fp32 on the CPU, in eval mode, and what it was trained with."""
 
-    model: Model
+    model: TrunkModel
     kind: str  # the recipe's method.name: siamese, seed, mlm
     recipe: PretrainRecipe | FinetuneRecipe
     tokenizer: Tokenizer
