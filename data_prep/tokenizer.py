@@ -45,6 +45,10 @@ class Tokenizer:
         """The dtype of token ids."""
         return id_type(self.vocab_size)
 
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every token, the special ones included."""
+        return self._backend.get_vocab(with_added_tokens=True)
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, without special tokens; an array of `dtype` each, empty for an empty text."""
         self._backend.encode_special_tokens = True  # "[MASK]" in a text is text; not kept by pickle

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
@@ -75,6 +76,51 @@ def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
     weight = trunk.get_input_embeddings().weight
     assert isinstance(weight, nn.Parameter)
     return weight
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the heads of a pre-training copy of their trunk, by BERT's names for it."""
+
+    vocab_size: int
+    hidden_size: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_act: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+    layer_norm_eps: float
+    initializer_range: float
+
+
+OTHER_NAMES = {  # DistilBERT's, ModernBERT's
+    "intermediate_size": ("hidden_dim",),
+    "hidden_act": ("activation", "hidden_activation"),
+    "hidden_dropout_prob": ("dropout", "mlp_dropout"),
+    "attention_probs_dropout_prob": ("attention_dropout",),
+    "layer_norm_eps": ("norm_eps",),
+}
+
+
+def shape_of(trunk: PreTrainedModel) -> Shape:
+    """The shape of a trunk whose token embedding is shared with its heads, whatever its configuration calls it.
+
+    Raises:
+        ValueError: a part of it is not to be found, or the embedding is not as wide as the hidden states.
+    """
+    config = trunk.config
+    found: dict[str, Any] = {}
+    for field in fields(Shape):
+        names = (field.name, *OTHER_NAMES.get(field.name, ()))
+        found[field.name] = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+    if found["layer_norm_eps"] is None:  # DistilBERT has it in the code alone
+        found["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
+    if missing := [name for name, value in found.items() if value is None]:
+        raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
+    width = trunk.get_input_embeddings().embedding_dim
+    if width != found["hidden_size"]:
+        raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")
+    return Shape(**found)
 
 
 def check_pretrainable(trunk: PreTrainedModel) -> None:

@@ -32,6 +32,7 @@ from trainer import method_keys, model_card
 from trainer.methods import PRETRAINING
 from trainer.trained import Trained, load
 
+DECODER = "decoder.safetensors"  # what a pre-training trained beside the encoder
 MARK = "deepsiam.json"  # says that a folder is an export of ours, and of what
 SENTENCE_TRANSFORMERS = {  # names that every version resolves
     "": "sentence_transformers.models.Transformer",
@@ -132,7 +133,7 @@ def _write_decoder(trained: Trained, folder: Path) -> None:
     state = {
         name: tensor.detach() for name, tensor in trained.model.state_dict().items() if not name.startswith("trunk.")
     }
-    _save_tensors(state, folder / "decoder.safetensors")
+    _save_tensors(state, folder / DECODER)
     kind = type(trained.model)
     method = trained.recipe.method
     arguments = PRETRAINING[type(method)].arguments(method)  # a Siamese network is refused before

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
@@ -67,9 +67,14 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
 
 def trunk_settings(trunk: PreTrainedModel) -> dict[str, Any]:
     """The plain settings that `build_trunk` makes a trunk of this shape from."""
-    valid = {field.name for field in dataclasses.fields(type(trunk.config))} - {"transformers_version", "dtype"}
-    settings = {key: value for key, value in trunk.config.to_diff_dict().items() if key in valid}
-    return {"model_type": trunk.config.model_type, **settings}
+    return settings_of(trunk.config)
+
+
+def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
+    """The plain settings that `build_trunk` makes a trunk of this configuration from."""
+    valid = {field.name for field in dataclasses.fields(type(config))} - {"transformers_version", "dtype"}
+    settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
+    return {"model_type": config.model_type, **settings}
 
 
 def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:

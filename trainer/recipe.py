@@ -152,8 +152,15 @@ class PretrainRecipe(Recipe):
 
     data: ShardData
     validation: ShardValidation | None = None
-    trunk: dict[str, Any]  # keys of the Hugging Face configuration named by trunk.model_type
+    trunk: dict[str, Any] | None = None  # keys of the Hugging Face configuration named by trunk.model_type
+    init_from: Path | None = None  # or an encoder to start from: a run or checkpoint, an export, a Hugging Face folder
     method: Annotated[PretrainMethod, Field(discriminator="name")]
+
+    @model_validator(mode="after")
+    def _one_trunk(self) -> PretrainRecipe:
+        if (self.trunk is None) == (self.init_from is None):
+            raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
+        return self
 
 
 class FinetuneRecipe(Recipe):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import AutoModel, BertModel
 
-from models.encoder import build_trunk, check_pretrainable, encode, max_positions, pool, select
+from models.encoder import build_trunk, check_pretrainable, encode, max_positions, pool, select, shape_of
 from tests.models.tiny import CONFIG, VOCABULARY, trunk
 
 IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
@@ -82,3 +82,31 @@ def test_pooling_takes_cls_or_the_mean_of_the_tokens():
 def test_select_takes_rows_of_the_flattened_batch():
     hidden = torch.arange(12.0).view(2, 3, 2)
     assert select(hidden, torch.tensor([0, 5, 3])).tolist() == [[0, 1], [10, 11], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "own"),
+    [
+        ("bert", {}),
+        ("roberta", {}),
+        ("distilbert", {"hidden_dim": 32, "dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu"}),
+        ("modernbert", {"hidden_activation": "gelu", "norm_eps": 1e-12}),
+    ],
+)
+def test_heads_copy_their_trunks_shape_whatever_it_calls_it(model_type, own):
+    changes = {key: value for key, value in CONFIG.items() if key not in ("model_type", "hidden_act")}
+    keys = {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "pad_token_id"}
+    common = {key: value for key, value in changes.items() if key in {*keys, "vocab_size", "initializer_range"}}
+    if model_type != "distilbert":
+        common["intermediate_size"] = CONFIG["intermediate_size"]
+    shape = shape_of(build_trunk({**common, **own, "model_type": model_type}))
+    assert (shape.hidden_size, shape.num_attention_heads) == (CONFIG["hidden_size"], CONFIG["num_attention_heads"])
+    assert shape.intermediate_size == (32 if model_type == "distilbert" else CONFIG["intermediate_size"])
+    assert shape.hidden_act == "gelu"
+    assert shape.layer_norm_eps == 1e-12
+    assert shape.vocab_size == CONFIG["vocab_size"]
+
+
+def test_a_shape_that_heads_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="its width 8 must be hidden_size"):
+        shape_of(trunk(model_type="electra", embedding_size=8))

@@ -1,0 +1,122 @@
+"""Where a pre-training starts from: runs, exports, Hugging Face folders, and what is none of these."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM
+
+from data_prep import tokenizer as tokenizers
+from data_prep.errors import InputError
+from data_prep.tokenizer import Tokenizer
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer.export import export
+from trainer.methods import model_of
+from trainer.recipe import PretrainRecipe, build
+from trainer.start import start_from
+from trainer.trained import load
+
+
+@pytest.fixture
+def tokenizer(shards: Path) -> Tokenizer:
+    return tokenizers.load(shards / "tokenizer.json")
+
+
+@pytest.fixture
+def run(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+    return write_run(tmp_path / "run", tokenizer.path, name="seed", max_tokens=32)
+
+
+def hugging_face(folder: Path, tokenizer: Tokenizer) -> BertForMaskedLM:
+    shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
+    model = BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad, **shape))
+    model.save_pretrained(folder)
+    shutil.copy(tokenizer.path, folder / "tokenizer.json")
+    return model
+
+
+def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tokenizer: Tokenizer) -> None:
+    before = load(run)
+    start = start_from(run, tokenizer)
+    again = model_of(before.recipe.method, start.trunk)
+    beside = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
+    assert start.fill(again).endswith(f"the encoder, and {beside} of the {beside} weights beside it")
+    for name, weight in before.model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
+
+
+def test_an_export_goes_on_where_its_run_ended(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    before = load(run)
+    export(before, tmp_path / "published", with_decoder=True)
+    start = start_from(tmp_path / "published", tokenizer)
+    again = model_of(before.recipe.method, start.trunk)
+    start.fill(again)
+    for name, weight in before.model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
+    export(before, tmp_path / "published")
+    assert start_from(tmp_path / "published", tokenizer).heads == {}
+
+
+def test_another_method_takes_the_encoder_and_what_it_has_in_common(run: Path, tokenizer: Tokenizer) -> None:
+    start = start_from(run, tokenizer)
+    mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
+    model = model_of(mlm, start.trunk)
+    assert start.fill(model).endswith("the encoder, and 5 of the 5 weights beside it")  # the head for masked tokens
+
+
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+def test_a_hugging_face_folder_gives_its_encoder(tokenizer: Tokenizer, tmp_path: Path, prefix: str) -> None:
+    model = hugging_face(tmp_path / "bert", tokenizer)
+    if not prefix:
+        weights = load_file(tmp_path / "bert" / "model.safetensors")
+        save_file({k.removeprefix("bert."): v for k, v in weights.items()}, tmp_path / "bert" / "model.safetensors")
+    trunk = start_from(tmp_path / "bert", tokenizer).trunk
+    ids = torch.randint(5, tokenizer.vocab_size, (2, 9))
+    own = model.eval().bert(ids).last_hidden_state
+    torch.testing.assert_close(trunk.eval()(ids).last_hidden_state, own)
+
+
+def test_what_cannot_be_started_from_is_one_clear_line(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    other = tokenizers.train(["some other words of another text"], 60, tmp_path / "other.json")
+    with pytest.raises(InputError, match=r"knows other tokens than the data's .*prepare the data with --tokenizer"):
+        start_from(run, other)
+    with pytest.raises(InputError, match="neither a checkpoint nor a run folder"):
+        start_from(tmp_path / "nowhere", tokenizer)
+
+
+def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    hugging_face(tmp_path, tokenizer)
+    weights = load_file(tmp_path / "model.safetensors")
+    positions = "bert.embeddings.position_embeddings.weight"
+    save_file({name: w for name, w in weights.items() if name != positions}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"lacks embeddings.position_embeddings.weight of a bert encoder"):
+        start_from(tmp_path, tokenizer)
+    save_file({**weights, positions: torch.zeros(3, 3)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"position_embeddings.weight is \[3, 3\]"):
+        start_from(tmp_path, tokenizer)
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="only safetensors are"):
+        start_from(tmp_path, tokenizer)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bertt"}))
+    with pytest.raises(InputError, match="config.json: no configuration of an encoder"):
+        start_from(tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize("start", [{}, {"trunk": toy.TRUNK, "init_from": "x"}], ids=["none", "two"])
+def test_a_recipe_has_one_trunk(start: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="describe a new encoder there, or name one in init_from, and not both"):
+        build(PretrainRecipe, {**VALUES, **start, "method": {"name": "mlm"}}, "test")
+
+
+VALUES = {
+    "run": "r",
+    "steps": 1,
+    "data": {"shards": "s"},
+    "batch": {"size": 4, "micro": 4},
+    "optimizer": {"lr": 1e-3},
+}
