@@ -2,7 +2,8 @@
 
 A batch is named by the hash of what it holds (files by name, size and time, the numbers of its pieces) and of all that
 is done with it, so a finished one is known again, and only by a run that would do the same. A large file has batches of
-its own: where one is damaged, mended or left out, the batches of the others stay.
+its own, and some of the others, by the hash of their names, begin one: where a file is damaged, mended or left out, all
+batches stay but a few beside it.
 """
 
 import json
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from data_prep import compressed
+from data_prep import compressed, spool
 from data_prep.errors import InputError
 from data_prep.files import os_errors_as_input_errors
 from data_prep.source import Choices, File, Piece, Source
@@ -58,10 +59,11 @@ def batches(source: Source, files: Sequence[File], choices: Choices, part: Part,
     done = 0
     group = _Group(what)
     known_files = [_identity(file) for file in files]
-    large = min(LARGEST, max(LEAST, sum(size for size, _ in known_files) // BATCHES))
+    # a power of two, which hardly ever is another one when a file is left out
+    large = min(LARGEST, LEAST << (sum(size for size, _ in known_files) // (LEAST * BATCHES)).bit_length())
     for index, (file, (size, known)) in enumerate(zip(files, known_files, strict=True)):
         before = compressed.tally.bytes
-        if size > large:
+        if size > large or _begins_a_batch(known, size / large):
             yield from group.close(done)
         try:
             for ordinal, piece in enumerate(source.pieces(file, choices)):
@@ -99,6 +101,11 @@ class _Group:
         if self.pieces:
             yield Batch(self.digest.hexdigest(), tuple(self.pieces), read)
         self._empty()
+
+
+def _begins_a_batch(known: str, share: float) -> bool:
+    """Whether a file does, as this share of all do, whatever the files before it."""
+    return spool.key_of(known) < share * spool.KEYS
 
 
 def _identity(file: File) -> tuple[int, str]:

@@ -14,7 +14,15 @@ import numpy as np
 
 from data_prep import manifest, spool, tally, writing
 from data_prep.errors import InputError
-from data_prep.files import PARTIAL, make_directory, os_errors_as_input_errors, read_bytes, sync_directory, whole_file
+from data_prep.files import (
+    PARTIAL,
+    make_directory,
+    os_errors_as_input_errors,
+    read_bytes,
+    sha256_of,
+    sync_directory,
+    whole_file,
+)
 from data_prep.manifest import Manifest
 from data_prep.shards import Shard as OpenShard
 from data_prep.shards import verify
@@ -22,7 +30,8 @@ from data_prep.tokenizer import Tokenizer
 from data_prep.writing import Shard
 
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
-REMOVALS = ("duplicates", "near_duplicates", "against")  # the last stages, which know more than one document
+REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which know more than one document
+OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
 PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that near-duplicates were looked for among
 
 
@@ -84,10 +93,10 @@ def finish(
     found = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
     dropped = sum((counts for _, counts in found.values()), Counter(dropped_before))
     stages = [*source["stages"], *_last_stages(source, dropped)]
+    vouched = {"pairs": sha256_of(pairs)} if pairs else {}
     reasons = tally.dropped(stages)
     if not found["shards"][0]:
-        said = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
-        raise InputError(f"{out}: no documents are left to write ({said})")
+        raise nothing_left(out, reasons)
     ranges = {shard.split: shard.of for shard in shards}
     held_out = sum(entry.documents for entry in found["held_out"][0])
     for split, (entries, _) in found.items():
@@ -99,17 +108,28 @@ def finish(
         counts |= {"held_out_documents": held_out, "dropped": reasons}
         with whole_file(folder / split / "tokenizer.json") as file:
             file.write(read_bytes(tok.path))
-        about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts}
+        about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **vouched}
         manifest.write(folder / split, tok, about, entries)
     with os_errors_as_input_errors(out, "write"):
+        # what is there already is of a run that was killed here, perhaps one with other options
         if pairs is not None:
             os.replace(pairs, out / PAIRS)
+        else:
+            (out / PAIRS).unlink(missing_ok=True)
         for split in SPLITS:
-            if (folder / split).exists() and found[split][0]:
+            if not found[split][0]:
+                shutil.rmtree(out / split, ignore_errors=True)
+            elif (folder / split).exists():
                 shutil.rmtree(out / split, ignore_errors=True)
                 os.replace(folder / split, out / split)
                 sync_directory(out)
         shutil.rmtree(out / PARTIAL)
+
+
+def nothing_left(out: Path, reasons: Mapping[str, int]) -> InputError:
+    """What to raise where all documents were dropped."""
+    said = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
+    return InputError(f"{out}: no documents are left to write ({said})")
 
 
 def _last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -117,9 +137,9 @@ def _last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[d
     came = source["spooled"]["documents"]
     options = source["options"]
     for name, reason, parameters in (
+        ("against", "elsewhere", {"data sets": options["against"]}),
         ("duplicates", "same_text", {} if options["keep_duplicates"] else {"text": "folded"}),
         ("near_duplicates", "near_duplicate", {"similarity": options["near_duplicates"]}),
-        ("against", "elsewhere", {"data sets": options["against"]}),
     ):
         if any(parameters.values()):
             gone = dropped[reason]
@@ -181,9 +201,16 @@ def folders_of(directory: Path) -> list[Path]:
 
 
 def pairs_of(out: Path, threshold: float | None) -> Path:
-    """The file of a data set's bands and keys; InputError where near-duplicates were not looked for in the same way."""
-    if source_of(out)["options"].get("near_duplicates") != threshold or not (out / PAIRS).exists():
+    """The file of a data set's bands and keys.
+
+    Raises:
+        InputError: near-duplicates were not looked for in the same way, or the file is missing or damaged.
+    """
+    source = source_of(out)
+    if source.get("options", {}).get("near_duplicates") != threshold:
         raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")
+    if sha256_of(out / PAIRS) != source.get("pairs"):
+        raise InputError(f"{out / PAIRS}: its SHA-256 is not the one in the manifest (damaged); copy it again")
     return out / PAIRS
 
 

@@ -18,11 +18,7 @@ def packages_of_extra_alone(distribution: str, extra: str) -> set[str]:
     without = _required([(distribution, name) for name in ("", *extras) if name != extra], (distribution, extra))
     alone = _required([(distribution, extra)], None) - without
     packages = importlib.metadata.packages_distributions()
-    return {
-        package
-        for package, owners in packages.items()
-        if {canonicalize_name(owner) for owner in owners} <= alone
-    }
+    return {package for package, owners in packages.items() if {canonicalize_name(owner) for owner in owners} <= alone}
 
 
 def _required(wanted: Iterable[Wanted], leaving_out: Wanted | None) -> set[str]:

@@ -22,14 +22,24 @@ def local(locations: Sequence[str], folder: Path) -> list[Path]:
     Raises:
         InputError: a file cannot be had, or its address is not one that is read from.
     """
-    return [_download(location, folder) if remote.is_remote(location) else Path(location) for location in locations]
+    paths = places(locations, folder)
+    for location, path in zip(locations, paths, strict=True):
+        if remote.is_remote(location) and not path.exists():
+            _download(location, path)
+    return paths
 
 
-def _download(url: str, folder: Path) -> Path:
+def places(locations: Sequence[str], folder: Path) -> list[Path]:
+    """The paths, those of URLs where they would be downloaded to, in `folder`; InputError for another address."""
+    return [_place(location, folder) if remote.is_remote(location) else Path(location) for location in locations]
+
+
+def _place(url: str, folder: Path) -> Path:
     # a folder of its own, so that the file keeps its name, which ids are made of
-    path = folder / hashlib.sha256(url.encode()).hexdigest()[:16] / Path(urlsplit(url).path).name
-    if path.exists():
-        return path
+    return folder / hashlib.sha256(url.encode()).hexdigest()[:16] / Path(urlsplit(url).path).name
+
+
+def _download(url: str, path: Path) -> None:
     make_directory(path.parent)
     print(f"downloading {remote.without_password(url)}", flush=True)
 
@@ -42,7 +52,6 @@ def _download(url: str, folder: Path) -> Path:
             remote.read(url, 1 << 62, receive)
 
     remote.keep_trying(url, attempt, time.sleep)
-    return path
 
 
 def listed(files: Sequence[File]) -> list[dict[str, Any]]:
@@ -54,12 +63,23 @@ def listed(files: Sequence[File]) -> list[dict[str, Any]]:
     return records
 
 
-def same(source: Mapping[str, Any], files: Sequence[File]) -> bool:
-    """Whether a data set was made of files of these names and sizes, as far as its manifest lists them."""
+def same(source: Mapping[str, Any], files: Sequence[File], folder: Path) -> bool:
+    """Whether a data set was made of files of these names and sizes, as far as its manifest lists them.
+
+    Those that would be downloaded to `folder` are known by their names alone.
+    """
     made = source.get("inputs", {})
-    names = [{"name": item["name"], "bytes": item["bytes"]} for item in made.get("files", [])]
-    now = listed(files)
-    return names == now if names else made.get("bytes") == sum(item["bytes"] for item in now)
+    sizes = {
+        item["name"]: item["bytes"] for item in listed([file for file in files if folder not in file.path.parents])
+    }
+    if made.get("number") != len(files):
+        return False
+    if not made["files"]:  # too many to be listed
+        return len(sizes) < len(files) or sum(sizes.values()) == made["bytes"]
+    return all(
+        (item["name"], item["bytes"]) == (file.name, sizes.get(file.name, item["bytes"]))
+        for item, file in zip(made["files"], files, strict=True)
+    )
 
 
 def record(files: Sequence[File]) -> dict[str, Any]:

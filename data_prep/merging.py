@@ -7,8 +7,8 @@ nearly so, is removed here, and the result is byte for byte what one machine wou
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from data_prep import dataset, near_pass, spool, tally, tokenizer, workers, writing
+from data_prep.batches import Part
 from data_prep.errors import InputError
 from data_prep.files import make_directory, read_bytes
 from data_prep.manifest import NAME, Manifest
@@ -23,6 +24,8 @@ from data_prep.packing import TokenizedDocument
 from data_prep.progress import track
 from data_prep.shards import Shard as OpenShard
 from data_prep.writing import Shard
+
+WHOLE = asdict(Part())
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,18 @@ def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
         folder for _, folder in sorted(zip((source["part"]["number"] for source in sources), folders, strict=True))
     ]
     if dataset.is_finished(out):
+        if _identity(dataset.source_of(out)) != _identity({**sources[0], "part": WHOLE}):
+            raise InputError(dataset.OTHERWISE.format(out))
         dataset.check(out)
         return f"{out}: complete already, nothing to do"
     work = dataset.work_folder(out)
     with dataset.alone(work):
         _merge(folders, sources, out, work, processes)
     return dataset.summary(out)
+
+
+def _identity(source: Mapping[str, Any]) -> list[Any]:
+    return [source.get(what) for what in ("command", "options", "inputs", "part")]
 
 
 def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -64,6 +73,9 @@ def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
         for what in ("command", "options", "inputs"):
             if source[what] != sources[0][what]:
                 raise InputError(f"{folder}: was made with other {what} than {folders[0]}; prepare one of them again")
+        one, first = ("{number}/{of}".format(**made["part"]) for made in (source, sources[0]))
+        if source["part"]["of"] != sources[0]["part"]["of"]:
+            raise InputError(f"{folder}: is part {one}, where {folders[0]} is part {first}; name those of one division")
     of = sources[0]["part"]["of"]
     numbers = Counter(source["part"]["number"] for source in sources)
     for number in range(1, of + 1):
@@ -80,10 +92,11 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     spooled = {name: sum(source["spooled"][name] for source in sources) for name in ("documents", "bytes")}
     plan = dataset.plan(spooled["documents"], spooled["bytes"], options["held_out"], options["shards"])
     make_directory(folder / "done")
-    near = _near(folders, folder, processes) if options["near_duplicates"] is not None else None
+    threshold = options["near_duplicates"]
+    near = _near(folders, threshold, folder, processes) if threshold is not None else None
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(
-        tuple(folders), tok.path, options["chunk_tokens"], options["keep_duplicates"], str(near[0]) if near else ""
+        tuple(folders), tok.path, options["chunk_tokens"], options["keep_duplicates"], str(near.keys) if near else ""
     )
     left = [shard for shard in plan if not writing.finished(folder, shard).exists()]
     for _ in track(workers.run(left, _joiner, (parts, folder), processes), "merge", "shards", len(left)):
@@ -91,24 +104,22 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     stages, removed = zip(*(dataset.before_removal(source) for source in sources), strict=True)
     source = {
         **sources[0],
-        "part": {"number": 1, "of": 1},
+        "part": WHOLE,
         "spooled": spooled,
         "stages": tally.add(stages),
     }
-    dataset.finish(out, folder, plan, tok, source, near[1] if near else None, sum(removed, Counter[str]()))
+    dataset.finish(out, folder, plan, tok, source, near.pairs if near else None, sum(removed, Counter[str]()))
 
 
-def _near(folders: Sequence[Path], folder: Path, processes: int) -> tuple[Path, Path]:
-    """The keys of the near-duplicates among all parts, and all pairs."""
-    keys, pairs = folder / "keys.npy", folder / "pairs.npy"
-    files = [part / dataset.PAIRS for part in folders]
+def _near(folders: Sequence[Path], threshold: float, folder: Path, processes: int) -> near_pass.Found:
+    """The near-duplicates among all parts."""
+    files = [dataset.pairs_of(part, threshold) for part in folders]
     wanted = near_pass.ranges(sum(file.stat().st_size for file in files))
     left = [one for one in wanted if not near_pass.pairs_file(folder, one).exists()]
     arguments: tuple[Any, ...] = [], files, [], folder
     for _ in track(workers.run(left, near_pass.comparer, arguments, processes), "near", "ranges", len(left)):
         pass
-    near_pass.collect(folder, wanted, keys, pairs)
-    return keys, pairs
+    return near_pass.collect(folder, wanted)
 
 
 def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:

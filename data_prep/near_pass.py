@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,14 @@ class Range:
     high: int
 
 
+class Found(NamedTuple):
+    """The files with what a search has found, each sorted."""
+
+    keys: Path  # of near-duplicates among the documents themselves
+    elsewhere: Path  # the keys of near-duplicates of other data sets' documents
+    pairs: Path  # of all documents
+
+
 def ranges(size: int) -> list[Range]:
     """Ranges of all bands, where there are `size` bytes of them and their keys, each small enough to be compared."""
     ends = spool.edges(-(-size // RANGE_BYTES) or 1)
@@ -36,18 +45,19 @@ def size_of(spooled: Sequence[Path]) -> int:
 def comparer(
     spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path
 ) -> Callable[[Range], Range]:
-    """What a worker does with a range: FOLDER/keys-N.npy, of the documents to go, and last FOLDER/pairs-N.npy.
+    """What a worker does with a range: FOLDER/keys-N.npy and FOLDER/elsewhere-N.npy, and last FOLDER/pairs-N.npy.
 
-    A document of the spool files, or of the data sets whose pairs are `parts`, goes where one of its bands is also that
-    of another with a smaller key, or of one in the data sets whose pairs are `others`.
+    The documents are those of the spool files, and of the data sets whose pairs are `parts`. The first file has the
+    keys of those one of whose bands is also that of another with a smaller key; the second, of those that share one
+    with the data sets whose pairs are `others`.
     """
 
     def compare(wanted: Range) -> Range:
         pairs = np.unique(np.concatenate([_spooled(spooled, wanted), *(_saved(part, wanted) for part in parts)]))
         bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
-        going = [near_duplicates.surpassed(bands, keys)]
-        going += [keys[np.isin(bands, _saved(other, wanted)["band"])] for other in others]
-        save(folder / f"keys-{wanted.number:06d}.npy", np.unique(np.concatenate(going)))
+        known = [keys[np.isin(bands, _saved(other, wanted)["band"])] for other in others]
+        save(_file(folder, "keys", wanted), near_duplicates.surpassed(bands, keys))
+        save(_file(folder, "elsewhere", wanted), np.unique(np.concatenate([np.empty(0, spool.KEY), *known])))
         save(pairs_file(folder, wanted), pairs)
         return wanted
 
@@ -72,19 +82,27 @@ def _saved(file: Path, wanted: Range) -> np.ndarray:
 
 def pairs_file(folder: Path, wanted: Range) -> Path:
     """The file that is there once a range has been compared."""
-    return folder / f"pairs-{wanted.number:06d}.npy"
+    return _file(folder, "pairs", wanted)
 
 
-def collect(folder: Path, wanted: Sequence[Range], keys: Path, pairs: Path) -> None:
-    """Joins what was found in all ranges: the sorted keys of the documents to go, and all pairs, sorted."""
-    found = [np.load(folder / f"keys-{one.number:06d}.npy") for one in wanted]
-    save(keys, np.unique(np.concatenate(found)))
-    with whole_file(pairs) as file:
+def _file(folder: Path, what: str, wanted: Range) -> Path:
+    return folder / f"{what}-{wanted.number:06d}.npy"
+
+
+def collect(folder: Path, wanted: Sequence[Range]) -> Found:
+    """Joins what was found in all ranges."""
+    found = Found(folder / "keys.npy", folder / "elsewhere.npy", folder / "pairs.npy")
+    if found.pairs.exists():
+        return found
+    for path in (found.keys, found.elsewhere):
+        save(path, np.unique(np.concatenate([np.load(_file(folder, path.stem, one)) for one in wanted])))
+    with whole_file(found.pairs) as file:
         parts = [np.load(pairs_file(folder, one), mmap_mode="r") for one in wanted]
         header = {"descr": np.lib.format.dtype_to_descr(RECORD), "fortran_order": False}
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (sum(map(len, parts)),)})
         for part in parts:
             file.write(part.tobytes())
+    return found
 
 
 def save(path: Path, array: np.ndarray) -> None:

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,13 @@ class TokenizedDocument:
     key: int = NO_KEY
     headings: tuple[int, ...] = ()
     context: int = 0
+
+
+class Marks(NamedTuple):
+    """Which of a document's segments are headings, and how many leading ones are only context."""
+
+    headings: tuple[int, ...]
+    context: int
 
 
 @dataclass(frozen=True)
@@ -114,16 +121,26 @@ def _provenance(documents: Sequence[TokenizedDocument]) -> dict[str, Any]:
 
 def documents(contents: Sequence[TokenDocument], known: Mapping[str, Any]) -> Iterator[TokenizedDocument]:
     """The documents of a chunk, of its two members; ValueError where it has no keys, or lists of another length."""
-    number = len(contents)
     columns = [known["documents"], known.get("keys")]
-    columns += [known.get("headings", [[]] * number), known.get("context", [0] * number)]
-    if not all(isinstance(column, list) and len(column) == number for column in columns):
+    if not all(isinstance(column, list) and len(column) == len(contents) for column in columns):
         raise ValueError("its documents have no keys, or the provenance is of another length")
-    for segments, name, key, headings, context in zip(contents, *columns, strict=True):
+    for segments, name, key, marked in zip(contents, *columns, marks(contents, known), strict=True):
         if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{16}", key):
             raise ValueError(f"{key!r:.40} is no key")
+        yield TokenizedDocument(name, segments, int(key, 16), marked.headings, marked.context)
+
+
+def marks(contents: Sequence[TokenDocument], known: Mapping[str, Any]) -> list[Marks]:
+    """What the provenance of a chunk says of its documents' segments; ValueError where it cannot be of them."""
+    number = len(contents)
+    columns = [known.get("headings", [[]] * number), known.get("context", [0] * number)]
+    if not all(isinstance(column, list) and len(column) == number for column in columns):
+        raise ValueError("the provenance is of another length")
+    found = []
+    for segments, headings, context in zip(contents, *columns, strict=True):
         if type(context) is not int or not 0 <= context <= len(segments):
             raise ValueError(f"{context!r:.40} is no number of segments")
         if not isinstance(headings, list) or not all(type(h) is int and 0 <= h < len(segments) for h in headings):
             raise ValueError(f"{headings!r:.40} are no headings")
-        yield TokenizedDocument(name, segments, int(key, 16), tuple(headings), context)
+        found.append(Marks(tuple(headings), context))
+    return found

@@ -18,8 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from data_prep import (
     dataset,
@@ -30,6 +33,7 @@ from data_prep import (
     reading,
     sources,
     spool,
+    tally,
     tokenizer,
     workers,
     writing,
@@ -89,10 +93,11 @@ def prepare(locations: Sequence[str], out: Path, options: Options, processes: in
 
 def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     made = dataset.source_of(out)
-    files = list(sources.SOURCES[options.source].find(inputs.local(locations, dataset.work_folder(out) / "inputs")))
+    downloads = dataset.work_folder(out) / "inputs"
+    files = list(sources.SOURCES[options.source].find(inputs.places(locations, downloads)))
     part = asdict(options.part)
-    if made.get("options") != _recorded(options) or made.get("part") != part or not inputs.same(made, files):
-        raise InputError(f"{out}: was made from other input or with other options; choose another --out or remove it")
+    if made.get("options") != _recorded(options) or made.get("part") != part or not inputs.same(made, files, downloads):
+        raise InputError(dataset.OTHERWISE.format(out))
     dataset.check(out)
     return f"{out}: complete already, nothing to do"
 
@@ -170,9 +175,8 @@ class _Run:
                 self.totals.add(spool.about(folder / name))
                 report(position // MEGABYTE, self.totals.note())
         self.totals.check()
-        for stale in folder.iterdir():
-            if stale.name not in names:
-                stale.unlink()
+        for stale in {path.name for path in folder.iterdir()}.difference(names):
+            (folder / stale).unlink()
         return [folder / name for name in names]
 
     def _join(self, recipe: Reading, fragments: list[Path]) -> list[Path]:
@@ -187,18 +191,14 @@ class _Run:
             self.totals.add(spool.about(path))
         return made
 
-    def _near(self, spooled: list[Path]) -> tuple[Path, Path]:
-        """The files of the keys of near-duplicates, and of all bands with their keys."""
+    def _near(self, spooled: list[Path]) -> near_pass.Found:
         threshold = self.options.near_duplicates
         others = [dataset.pairs_of(Path(folder), threshold) for folder in self.options.against]
         folder = self._folder("near", [path.name for path in spooled], self._elsewhere_identity())
-        keys, pairs = folder / "keys.npy", folder / "pairs.npy"
-        if not pairs.exists():
-            wanted = near_pass.ranges(near_pass.size_of(spooled))
-            made = [near_pass.pairs_file(folder, one) for one in wanted]
-            self._each("near", "ranges", wanted, made, near_pass.comparer, (spooled, [], others, folder))
-            near_pass.collect(folder, wanted, keys, pairs)
-        return keys, pairs
+        wanted = near_pass.ranges(near_pass.size_of(spooled))
+        made = [near_pass.pairs_file(folder, one) for one in wanted]
+        self._each("near", "ranges", wanted, made, near_pass.comparer, (spooled, [], others, folder))
+        return near_pass.collect(folder, wanted)
 
     def _elsewhere_identity(self) -> list[str]:
         return [sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.options.against]
@@ -231,28 +231,36 @@ class _Run:
         path = path / "tokenizer.json"
         if path.exists():
             return tokenizer.load(path)
+        dropped = Counter(tally.dropped(self.totals.stages))
+        sample = self._sample(spooled, dropped)
+        first = next(sample, None)
+        if first is None:
+            raise dataset.nothing_left(self.out, dropped)
         print(f"learning a vocabulary of {options.vocab_size:,}", flush=True)
-        return tokenizer.train(self._sample(spooled), options.vocab_size, path, options.tokenizer_kind)
+        return tokenizer.train(chain([first], sample), options.vocab_size, path, options.tokenizer_kind)
 
     def _removed_identity(self) -> list[str]:
-        return [*self._elsewhere_identity(), sha256_of(self.near[0]) if self.near else ""]
+        near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
+        return [*self._elsewhere_identity(), *near]
 
-    def _sample(self, spooled: list[Path]) -> Iterator[str]:
-        """Texts of the first hashes: a fair sample of those that shards are made of."""
+    def _sample(self, spooled: list[Path], dropped: Counter[str]) -> Iterator[str]:
+        """Texts of the first hashes: a fair sample of those that shards are made of; counts those that are not."""
         size = sum(spool.about(path)["bytes"] for path in spooled)
         high = spool.KEYS * SAMPLE // max(size, SAMPLE)
-        for _, document in writing.kept(self._selection(spooled), 0, high, False, Counter()):
+        for _, document in writing.kept(self._selection(spooled), 0, high, False, dropped):
             yield "\n".join(document.segments)
 
     def _selection(self, spooled: list[Path]) -> Selection:
         options = self.options
-        elsewhere = ""
+        elsewhere = near = ""
         if options.against:
-            path = self._folder("elsewhere", self._elsewhere_identity()) / "keys.npy"
+            path = self._folder("elsewhere", self._removed_identity()) / "keys.npy"
             if not path.exists():
-                near_pass.save(path, dataset.keys_of([Path(folder) for folder in options.against]))
+                alike = np.load(self.near.elsewhere) if self.near else np.empty(0, spool.KEY)
+                near_pass.save(path, np.union1d(dataset.keys_of([Path(folder) for folder in options.against]), alike))
             elsewhere = str(path)
-        near = str(self.near[0]) if self.near else ""
+        if self.near and options.part.of == 1:  # the near-duplicates of all parts are known to `merge` alone
+            near = str(self.near.keys)
         return Selection(tuple(spooled), options.keep_duplicates, options.held_out, near, elsewhere)
 
     def _write(self, spooled: list[Path], tok: Tokenizer) -> None:
@@ -274,4 +282,4 @@ class _Run:
             "spooled": {"documents": documents, "bytes": size},
             "stages": self.totals.stages,
         }
-        dataset.finish(self.out, folder, plan, tok, source, self.near[1] if self.near else None)
+        dataset.finish(self.out, folder, plan, tok, source, self.near.pairs if self.near else None)

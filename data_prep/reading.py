@@ -171,7 +171,7 @@ def _bands(document: Document, threshold: float) -> np.ndarray:
     """The bands of what is new in a document, or none: of a few words too many documents consist by chance."""
     new = "\n".join(document.segments[document.context :])
     if len(new.split()) < FEWEST_WORDS:
-        return np.full(near_duplicates.layout(threshold)[0], spool.NO_BAND)
+        return np.full(near_duplicates.layout(threshold)[0], spool.NO_BAND, np.uint64)  # int64 and uint64 make floats
     return near_duplicates.bands(new, threshold)
 
 

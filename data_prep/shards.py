@@ -25,7 +25,7 @@ from data_prep.chunk import TokenDocument
 from data_prep.errors import InputError
 from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_file
 from data_prep.manifest import MOST_CHUNKS_OF_A_SHARD, REBUILD, Manifest, ShardEntry
-from data_prep.packing import Chunk, TokenizedDocument, encode_chunk, write_shard
+from data_prep.packing import Chunk, Marks, TokenizedDocument, encode_chunk, write_shard
 from data_prep.progress import track
 from data_prep.tokenizer import Tokenizer
 
@@ -95,6 +95,13 @@ class Shard:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{self.path}: chunk {number}: provenance lists no document ids; {REBUILD}")
         return record
+
+    def marks(self, number: int, documents: Sequence[TokenDocument]) -> list[Marks]:
+        """What is known of the segments of one chunk's documents, as `read` gives them; InputError where unreadable."""
+        try:
+            return packing.marks(documents, self.provenance(number))
+        except ValueError as error:
+            raise InputError(f"{self.path}: chunk {number}: {error}; {REBUILD}") from error
 
     def documents(self) -> Iterator[TokenizedDocument]:
         """Every document of the shard with all that is known of it.

@@ -4,10 +4,10 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Any, TypeVar
 
 from data_prep.errors import InputError
@@ -16,7 +16,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 AHEAD = 2  # tasks that wait for each worker
 
-_work: Callable[[Any], Any]  # of this worker
+_start: Callable[[], Callable[[Any], Any]]  # of this worker
+_work: Callable[[Any], Any] | None = None
 
 
 def run(
@@ -34,7 +35,7 @@ def run(
         return
     # not forked: a reader's threads and open files are none of theirs
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (os.getpid(), start, arguments))
+    pool = ProcessPoolExecutor(workers, context, _begin, (start, arguments))
     waiting: set[Future[Result]] = set()
     try:
         for task in tasks:
@@ -53,20 +54,23 @@ def run(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(parent: int, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
-    global _work
+def _begin(start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+    global _start
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the workers are what is parallel
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _work = start(*arguments)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _start = partial(start, *arguments)
 
 
 def _do(task: Any) -> Any:
+    global _work
+    _work = _work or _start()  # not in _begin, whose exceptions do not reach the parent
     return _work(task)
 
 
-def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would wait for tasks for ever."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for tasks for ever, and write where the next run does."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
     os._exit(1)

@@ -87,13 +87,19 @@ def kept(
 ) -> Iterator[tuple[int, Document]]:
     """The documents of one split with low <= key < high and their keys, in order; counts the others in `dropped`.
 
-    Of documents with the same text the one stays whose record is the smallest, that is, mostly, whose id is.
+    Of documents with the same text the one stays whose record is the smallest, that is, mostly, whose id is. Those that
+    other data sets have are left out first, copies with them, so that parts can tell how many without one another.
     """
-    files = {"near_duplicate": selection.near, "elsewhere": selection.elsewhere}
-    removed = {reason: np.load(file, mmap_mode="r") for reason, file in files.items() if file}
+    near, elsewhere = (
+        np.load(file, mmap_mode="r") if file else np.empty(0, spool.KEY)
+        for file in (selection.near, selection.elsewhere)
+    )
     same: dict[int, list[bytes]] = {}
     for key, record in spool.gather(selection.files, low, high):
         if is_held_out(key, selection.held_out) != held_out:
+            continue
+        if contains(elsewhere, key):
+            dropped["elsewhere"] += 1
             continue
         records = same.setdefault(key, [])
         if records and not selection.keep_duplicates:
@@ -102,10 +108,10 @@ def kept(
         else:
             records.append(record)
     for key in sorted(same):
-        reason = next((reason for reason, keys in removed.items() if contains(keys, key)), None)
+        surpassed = contains(near, key)
         for record in sorted(same.pop(key)):
-            if reason:
-                dropped[reason] += 1
+            if surpassed:
+                dropped["near_duplicate"] += 1
             else:
                 yield key, document_of(record)
 

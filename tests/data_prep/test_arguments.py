@@ -1,0 +1,102 @@
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep import arguments, stages
+from data_prep.__main__ import main
+from data_prep.batches import Part
+from data_prep.errors import InputError
+from data_prep.preparation import Options
+from data_prep.sources import SOURCES
+
+
+def parsed(source: str, *told: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    arguments.add_preparation(parser, source, SOURCES[source])
+    return parser.parse_args(["in", "--out", "out", *told])
+
+
+def options(source: str, *told: str) -> Options:
+    return arguments.options_of(parsed(source, *told))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_defaults_are_those_of_the_code(source: str) -> None:
+    chosen = {option.name: option.default for option in SOURCES[source].options}
+    assert options(source) == Options(source, chosen)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("--repair", {"repair": True}),
+        ("--paragraphs", {"sentences": False}),
+        ("--min-words 3 --max-words 9", {"min_words": 3, "max_words": 9}),
+        ("--english --quality", {"english": True, "quality": True}),
+        ("--decontaminate a --decontaminate b --ngram 8", {"decontaminate": ("a", "b"), "ngram": 8}),
+    ],
+)
+def test_each_stage_has_its_option(told: str, expected: dict[str, Any]) -> None:
+    assert options("text", *told.split()).stages == stages.Options(**expected)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("--keep-duplicates", {"keep_duplicates": True}),
+        ("--near-duplicates 0.8", {"near_duplicates": 0.8}),
+        ("--against a --against b", {"against": ("a", "b")}),
+        ("--held-out 0.01", {"held_out": 0.01}),
+        ("--tokenizer t", {"tokenizer": "t"}),
+        ("--tokenizer-kind bpe --vocab-size 9", {"tokenizer_kind": "bpe", "vocab_size": 9}),
+        ("--chunk-tokens 5 --shards 7", {"chunk_tokens": 5, "shards": 7}),
+        ("--part 2/3", {"part": Part(2, 3)}),
+    ],
+)
+def test_each_choice_of_the_output_has_its_option(told: str, expected: dict[str, Any]) -> None:
+    assert options("text", *told.split()) == Options("text", **expected)
+
+
+def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("r/Two\none\n")
+    assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url"}
+    found = options("reddit", "--any-language", "--without", str(tmp_path / "names")).choices
+    assert found == {"any_language": True, "without": ["one", "two"]}
+    with pytest.raises(InputError, match="gone: cannot read"):
+        options("reddit", "--without", str(tmp_path / "gone"))
+
+
+def test_what_does_not_change_the_output_is_no_option_of_it() -> None:
+    assert options("text", "--workers", "7", "--max-bad", "0.5") == options("text", "--workers", "1")
+    assert (parsed("text").workers >= 1, parsed("text").max_bad) == (True, arguments.MAX_BAD)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("--workers 0", "argument --workers: '0' is not a whole number above 0"),
+        ("--shards -1", "argument --shards: '-1' is not a whole number above 0"),
+        ("--shards 1.5", "argument --shards: '1.5' is not a whole number above 0"),
+        ("--held-out 1", "argument --held-out: '1' is not a number from 0 up to 1"),
+        ("--held-out nan", "argument --held-out: 'nan' is not a number from 0 up to 1"),
+        ("--max-bad x", "argument --max-bad: 'x' is not a number from 0 up to 1"),
+        ("--part 3/2", "argument --part: '3/2' is not a part such as 3/16"),
+        ("--tokenizer-kind x", "argument --tokenizer-kind: invalid choice: 'x'"),
+    ],
+)
+def test_what_is_no_value_is_named(told: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["text", "in", "--out", "out", *told.split()])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_bounds_that_nothing_meets_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["text", "in", "--out", "out", "--min-words", "9", "--max-words", "3"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2,
+        "data_prep: max_words=3 is below min_words=9, or below 1\n",
+    )

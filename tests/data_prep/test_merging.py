@@ -1,0 +1,264 @@
+"""The parts of a data set, merged, are byte for byte what one machine makes; what is not all of them is refused."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep import dataset
+from data_prep.__main__ import main
+from tests.data_prep import raw
+from tests.data_prep.raw import contents
+
+NEAR = ["--near-duplicates", 0.8]
+
+
+@pytest.fixture(autouse=True)
+def instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def tok(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return raw.vocabulary(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+def parts(folder: Path, number: int, source: str, *arguments: object) -> list[Path]:
+    folders = [folder / f"part {one} of {number}" for one in range(1, number + 1)]
+    for one, out in enumerate(folders, 1):
+        raw.run(source, *arguments, "--part", f"{one}/{number}", "--out", out)
+    return folders
+
+
+def agree(folder: Path, source: str, *arguments: object, numbers: Sequence[int] = (1, 2, 3)) -> None:
+    """Merged from any number of parts in any order, it is what is made at once."""
+    raw.run(source, *arguments, "--out", folder / "whole")
+    whole = contents(folder / "whole")
+    for number in numbers:
+        made = parts(folder, number, source, *arguments)
+        for order, shuffled in enumerate(list(permutations(made))[:: 1 + number // 3]):
+            merged = folder / f"merged {number} {order}"
+            raw.run("merge", *shuffled, "--out", merged)
+            assert contents(merged) == whole
+
+
+def alike(text: str, word: str = "entirely") -> str:
+    """A near-duplicate."""
+    return text.replace(" ", f" {word} ", 1)
+
+
+def repeated(number: int) -> list[str]:
+    """Texts of which some are there two or three times, in other letters too, and some nearly so."""
+    some = raw.texts(number, sentences=10)
+    return [
+        *some,
+        *some[:5],
+        *map(str.upper, some[3:8]),
+        *map(alike, some[5:20]),
+        *map(alike, some[6:12]),
+        "Short one.",
+    ]
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+@pytest.mark.parametrize("wanted", [[], ["--keep-duplicates"], ["--held-out", 0.3, "--shards", 4]], ids=str)
+def test_parts_of_json_lines_merge_to_the_whole(
+    tok: Path, tmp_path: Path, near: list[object], wanted: list[object]
+) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    files = [raw.write_jsonl(tmp_path / f"{index}.jsonl", repeated(50)[index::3]) for index in range(3)]
+    agree(tmp_path, "jsonl", *files, "--tokenizer", tok, "--chunk-tokens", 500, *near, *wanted)
+
+
+def test_parts_of_wikipedia_merge_to_the_whole(tok: Path, tmp_path: Path) -> None:
+    some = [f"{text}\n\n== History ==\n{text[::-1]}" for text in repeated(30)]
+    files = [
+        raw.write_wikipedia(tmp_path / "a-pages-articles1.xml", some[:20]),
+        raw.write_wikipedia(tmp_path / "a-pages-articles2.xml", some[20:], first=21),
+    ]
+    agree(tmp_path, "wikipedia", *files, "--tokenizer", tok, "--held-out", 0.2)
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+def test_parts_of_reddit_merge_to_the_whole(tok: Path, tmp_path: Path, near: list[object]) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    some = raw.texts(160, sentences=2)
+    threads = [some[4 * number : 4 * number + 4] for number in range(40)]
+    threads += [threads[0], [*map(alike, threads[1])]]  # other threads that say the same, and nearly so
+    folder = raw.write_reddit(tmp_path / "dumps", threads, files=3)
+    agree(tmp_path, "reddit", folder, "--tokenizer", tok, "--held-out", 0.2, *near)
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+def test_parts_without_what_another_data_set_has_merge_to_the_whole(
+    tok: Path, tmp_path: Path, near: list[object]
+) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    some = repeated(40)
+    other = raw.write_jsonl(tmp_path / "other.jsonl", [*some[:9], alike(some[10], "mostly")])
+    raw.run("jsonl", other, "--tokenizer", tok, *near, "--out", tmp_path / "other")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", some)
+    agree(tmp_path, "jsonl", file, "--tokenizer", tok, "--against", tmp_path / "other", *near)
+
+
+WORD = st.sampled_from(["river", "Stone", "tree", "HOUSE", "water"])
+TEXT = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
+
+
+@settings(max_examples=25)
+@given(st.lists(TEXT, min_size=12, max_size=40), st.integers(2, 3), st.booleans(), st.integers(1, 3))
+def test_parts_of_any_documents_merge_to_the_whole(
+    tok: Path, some: list[str], number: int, keep: bool, files: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [raw.write_jsonl(Path(folder) / f"{one}.jsonl", some[one::files]) for one in range(files)]
+        wanted = ["--tokenizer", tok, "--shards", 3, *(["--keep-duplicates"] if keep else [])]
+        agree(Path(folder), "jsonl", *paths, *wanted, numbers=[number])
+
+
+LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
+    lambda drawn: (alike if drawn[1] else str)((str.upper if drawn[2] else str)(raw.texts(6, sentences=8)[drawn[0]]))
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(LONG, min_size=12, max_size=24))
+def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, some: list[str]) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    others = raw.texts(12, 1)  # so that no part is left without a document
+    with tempfile.TemporaryDirectory() as folder:
+        path = raw.write_jsonl(Path(folder) / "a.jsonl", [*some, *others])
+        agree(Path(folder), "jsonl", path, "--tokenizer", tok, "--shards", 2, *NEAR, numbers=[2])
+
+
+def test_two_processes_merge_as_one(tok: Path, tmp_path: Path) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", repeated(50))
+    made = parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
+    raw.run("jsonl", file, "--tokenizer", tok, "--out", tmp_path / "whole")
+    run = raw.start("merge", *made, "--out", tmp_path / "merged", workers=2)
+    assert run.communicate()[1] == ""
+    assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
+
+
+@pytest.fixture
+def two(tok: Path, tmp_path: Path) -> list[Path]:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(80))
+    return parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
+
+
+def another(two: list[Path], tmp_path: Path, *arguments: object, file: str = "a.jsonl") -> Path:
+    """A second part, made otherwise."""
+    out = tmp_path / "another"
+    raw.run("jsonl", tmp_path / file, *arguments, "--part", "2/2", "--out", out)
+    return out
+
+
+def test_a_missing_and_a_repeated_part_are_refused(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", tmp_path / "out"]
+    assert "part 2/2 is missing" in raw.refusal(capfd, "merge", two[0], *out)
+    assert "part 1/2 is missing" in raw.refusal(capfd, "merge", two[1], *out)
+    assert "part 1/2 is there twice" in raw.refusal(capfd, "merge", two[0], two[0], two[1], *out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_of_another_division_is_refused(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    third = parts(tmp_path, 3, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok)[1]
+    said = raw.refusal(capfd, "merge", two[0], third, "--out", tmp_path / "out")
+    assert said == f"{third}: is part 2/3, where {two[0]} is part 1/2; name those of one division"
+
+
+def test_parts_made_with_other_options_tokenizer_or_input_are_refused(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    raw.write_jsonl(tmp_path / "b.jsonl", raw.texts(41))
+    for arguments, file, what in [
+        (["--tokenizer", tok, "--min-words", 3], "a.jsonl", "options"),
+        (["--tokenizer", raw.vocabulary(tmp_path / "tokenizer.json", 120)], "a.jsonl", "options"),
+        (["--tokenizer", tok], "b.jsonl", "inputs"),
+    ]:
+        other = another(two, tmp_path, *arguments, file=file)
+        said = raw.refusal(capfd, "merge", two[0], other, "--out", tmp_path / "out")
+        assert said == f"{other}: was made with other {what} than {two[0]}; prepare one of them again"
+        shutil.rmtree(other)
+
+
+def test_a_folder_that_is_no_part_is_refused(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    said = raw.refusal(capfd, "merge", two[0], tmp_path / "empty", "--out", tmp_path / "out")
+    assert said.startswith(f"{tmp_path}/empty/shards/manifest.json: no such file")
+    manifest = two[1] / "shards" / "manifest.json"
+    record = json.loads(manifest.read_text())
+    del record["source"]["part"]
+    manifest.write_text(json.dumps(record))
+    said = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
+    assert said == f"{two[1]}: is no part of a data set, prepared with --part"
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-512])
+
+
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
+def test_a_damaged_part_is_refused_and_mended_goes_on(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    raw.run("merge", *two, "--out", tmp_path / "whole")
+    shard = two[1] / "shards" / "shard-000001.tar"
+    sound = shard.read_bytes()
+    damage(shard)
+    said = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
+    assert said.startswith(f"{shard}: ")
+    assert not (tmp_path / "out" / "shards" / "manifest.json").exists()
+    shard.write_bytes(sound)
+    raw.run("merge", *two, "--out", tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
+def test_a_part_whose_near_duplicates_are_damaged_is_refused(
+    tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(40))
+    made = parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
+    damage(made[1] / dataset.PAIRS)
+    said = raw.refusal(capfd, "merge", *made, "--out", tmp_path / "out")
+    assert said.startswith(f"{made[1] / dataset.PAIRS}: ")
+
+
+def test_a_finished_merge_is_left_alone_and_is_of_its_own_parts(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    raw.run("merge", *two, "--out", out)
+    before = contents(out)
+    capfd.readouterr()
+    assert main(["merge", *map(str, two), "--out", str(out)]) == 0
+    assert "complete already, nothing to do" in capfd.readouterr().out
+    assert contents(out) == before
+    others = parts(tmp_path / "others", 2, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok, "--min-words", 3)
+    said = raw.refusal(capfd, "merge", *others, "--out", out)
+    assert said == f"{out}: was made from other input or with other options; choose another --out or remove it"
+    assert "was made from other input" in raw.refusal(capfd, "merge", *two, "--out", two[0])
+    assert contents(out) == before
