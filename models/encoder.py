@@ -16,13 +16,17 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["cls", "mean", "last"]
 
 
 class TrunkModel(nn.Module):
     """A model around an encoder, its `trunk`."""
 
     trunk: PreTrainedModel
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """What the method makes of a text, [B, H], of ids `[CLS] text [SEP]` int64 and mask bool [B, T]: here, h_0."""
+        return encode(self.trunk, input_ids, attention_mask)[:, 0]
 
 
 def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
@@ -123,37 +127,72 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     return Shape(**found)
 
 
-def check_pretrainable(trunk: PreTrainedModel) -> None:
-    """Pre-training heads copy the trunk's shape from BERT's configuration keys and share its embedding.
+def is_causal(trunk: PreTrainedModel) -> bool:
+    """Whether the configuration asks for causal attention: Hugging Face's key for it is `is_decoder`."""
+    return bool(getattr(trunk.config, "is_decoder", False))
+
+
+def check_cls_sees_the_text(trunk: PreTrainedModel) -> None:
+    """Refuse a causal trunk where the state of [CLS] is to stand for a text: there it is the same for every text.
 
     Raises:
-        ValueError: a key is missing, or the embedding is not as wide as the hidden states.
+        ValueError: it is causal.
     """
-    config = trunk.config
-    keys = ["hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "hidden_dropout_prob"]
-    keys += ["attention_probs_dropout_prob", "layer_norm_eps", "initializer_range", "max_position_embeddings"]
-    if missing := [key for key in keys if not hasattr(config, key)]:
-        raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
-    width = trunk.get_input_embeddings().embedding_dim
-    if width != config.hidden_size:
-        raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")
+    if is_causal(trunk):
+        raise ValueError("the trunk is causal (is_decoder), so [CLS] sees no text: pool the last position")
 
 
-def encode(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+def check_token_types(trunk: PreTrainedModel) -> None:
+    """Refuse a trunk that cannot tell the two texts of a pair apart.
+
+    Raises:
+        ValueError: it has no two token types, as RoBERTa, DistilBERT and ModernBERT have not.
+    """
+    table = getattr(getattr(trunk, "embeddings", None), "token_type_embeddings", None)
+    number = 0 if table is None else table.num_embeddings
+    if number < 2:
+        raise ValueError(
+            f"needs a trunk with 2 token types, as BERT has: model_type {trunk.config.model_type!r} has {number}"
+        )
+
+
+def encode(
+    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, token_types: Tensor | None = None
+) -> Tensor:
     """The trunk's last hidden states.
 
     Args:
         trunk: as `build_trunk` makes it.
         input_ids: int64 [B, T].
-        attention_mask: bool [B, T], true where there is a token.
+        attention_mask: bool [B, T], true where there is a token; padding is on the right.
+        token_types: int64 [B, T], for a trunk that has them (`check_token_types`); without them all are 0.
 
     Returns:
         [B, T, H] in the trunk's dtype.
     """
+    types = {} if token_types is None else {"token_type_ids": token_types}
+    return _run(trunk, input_ids, attention_mask, **types).last_hidden_state
+
+
+def encode_with_layer(
+    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
+) -> tuple[Tensor, Tensor]:
+    """The hidden states that layer number `layer`, counted from 1, leaves, and the last ones, as `encode` gives them.
+
+    In training they cost no memory: backward keeps every layer's output anyway.
+    """
+    output = _run(trunk, input_ids, attention_mask, output_hidden_states=True)
+    return output.hidden_states[layer], output.last_hidden_state
+
+
+def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **options: bool | Tensor) -> Any:
+    if is_causal(trunk):
+        # Padding comes last, where no token looks: the causal mask is enough, and attention kernels make it themselves.
+        return trunk(input_ids=input_ids, use_cache=False, **options)
     if trunk.config.model_type == "bert":
         # BERT takes a ready [B, 1, 1, T] mask; a [B, T] one it tests with .all(), which waits for the GPU.
         attention_mask = attention_mask[:, None, None, :]
-    return trunk(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    return trunk(input_ids=input_ids, attention_mask=attention_mask, **options)
 
 
 def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
@@ -162,7 +201,8 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
     Args:
         hidden: [B, T, H].
         attention_mask: bool [B, T].
-        mode: `cls` takes position 0 as it is; `mean` averages the positions with a token, in fp32.
+        mode: `cls` takes position 0 as it is, `last` the last position with a token, which in a causal encoder is
+            the one that has seen all; `mean` averages the positions with a token, in fp32.
 
     Returns:
         [B, H], at least fp32.
@@ -170,6 +210,10 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     if mode == "cls":
         return hidden[:, 0].to(dtype)
+    if mode == "last":
+        positions = torch.arange(hidden.shape[1], device=hidden.device)
+        last = (positions * attention_mask).amax(dim=1)  # [B]
+        return hidden[torch.arange(len(hidden), device=hidden.device), last].to(dtype)
     weights = attention_mask.to(dtype)
     weights = weights / weights.sum(dim=1, keepdim=True)
     return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from models.blocks import Packing, pack, pad, pad_flat
-from models.encoder import TrunkModel, check_pretrainable, encode, initialise, select, token_embedding
+from models.encoder import Shape, TrunkModel, encode, initialise, select, shape_of, token_embedding
 from models.losses import IGNORED, linear_cross_entropy
 from models.masking import Masking
 from models.task import Document, MicroBatch, Vocabulary
@@ -62,14 +62,14 @@ class MlmBatcher:
 class LmHead(nn.Module):
     """BERT's language-model head: dense, activation, LayerNorm, the tied embedding, and a bias of its own."""
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        """Shapes and activation come from the trunk's configuration."""
+    def __init__(self, shape: Shape) -> None:
+        """Widths and activation are the trunk's."""
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        initialise(self, config.initializer_range)
+        self.dense = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.activation = ACT2FN[shape.hidden_act]
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
+        initialise(self, shape.initializer_range)
 
     def forward(self, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
         """Summed cross-entropy of hidden [N, H] against targets [N], with the tied embedding [V, H]."""
@@ -81,11 +81,10 @@ class Mlm(TrunkModel):
     """An encoder that learns to name the masked tokens."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """`trunk` as `models.encoder.build_trunk` makes it; ValueError if its shape is unlike BERT's."""
+        """`trunk` as `models.encoder.build_trunk` makes it; ValueError if it has no such `Shape`."""
         super().__init__()
-        check_pretrainable(trunk)
         self.trunk = trunk
-        self.lm_head = LmHead(trunk.config)
+        self.lm_head = LmHead(shape_of(trunk))
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, mlm_positions: Tensor, mlm_targets: Tensor

@@ -7,11 +7,10 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers.activations import ACT2FN
 
-from models.encoder import initialise
+from models.encoder import Shape, initialise
 from models.local_attention import local_attention
+from models.transformer import FeedForward
 
 Window = int | Literal["all"]
 Variant = Literal["paper", "released"]
@@ -26,39 +25,42 @@ class WeakDecoder(nn.Module):
 
     released: slot 0 holds the [CLS] token's embedding, seen by all in the same way; h_0 enters every layer by a
     cross-attention to this one key. Pre-LayerNorm layers and a final LayerNorm.
+
+    Without `cls` (section 4.3, "no-CLS") no h_0 enters at all, and slot 0 of both holds the [CLS] token's embedding.
     """
 
     def __init__(
-        self, config: PreTrainedConfig, max_tokens: int, layers: int, window: Window, variant: Variant
+        self, shape: Shape, max_tokens: int, layers: int, window: Window, variant: Variant, cls: bool = True
     ) -> None:
-        """Heads, widths, dropouts and initialisation are those of the trunk's `config`."""
+        """Heads, widths, dropouts and initialisation are the trunk's."""
         super().__init__()
         released = variant == "released"
         self.released = released
-        self.positions = nn.Embedding(max_tokens, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.positions = nn.Embedding(max_tokens, shape.hidden_size)
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.dropout = nn.Dropout(shape.hidden_dropout_prob)
         self.layers = nn.ModuleList(
-            ReleasedLayer(config, window) if released else PaperLayer(config, window) for _ in range(layers)
+            ReleasedLayer(shape, window, cls) if released else PaperLayer(shape, window) for _ in range(layers)
         )
-        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if released else nn.Identity()
-        initialise(self, config.initializer_range)
+        self.final_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps) if released else nn.Identity()
+        initialise(self, shape.initializer_range)
 
-    def forward(self, cls: Tensor, ids: Tensor, embedding: Tensor) -> Tensor:
+    def forward(self, cls: Tensor | None, ids: Tensor, embedding: Tensor) -> Tensor:
         """States that predict the next token.
 
         Args:
-            cls: h_0 of the masked input, [B, H].
+            cls: h_0 of the masked input, [B, H]; None for a decoder made without `cls`.
             ids: the unmasked input, int64 [B, T].
             embedding: the encoder's token embeddings, [V, H].
 
         Returns:
             [B, T, H]; slot t is to be multiplied with `embedding` to predict token t + 1.
         """
-        cls = cls[:, None]  # [B, 1, H]
         slots = F.embedding(ids, embedding)
-        if not self.released:
-            slots = torch.cat([cls, slots[:, 1:]], dim=1)
+        if cls is not None:
+            cls = cls[:, None]  # [B, 1, H]
+            if not self.released:
+                slots = torch.cat([cls, slots[:, 1:]], dim=1)
         positions = self.positions(torch.arange(ids.shape[1], device=ids.device))
         x = self.dropout(self.norm(slots + positions))
         for layer in self.layers:
@@ -69,52 +71,53 @@ class WeakDecoder(nn.Module):
 class PaperLayer(nn.Module):
     """A post-LayerNorm Transformer layer with local self-attention."""
 
-    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
-        """Shapes from the trunk's configuration."""
+    def __init__(self, shape: Shape, window: Window) -> None:
+        """Widths from the trunk's shape."""
         super().__init__()
-        self.attention = LocalSelfAttention(config, window)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.attention = LocalSelfAttention(shape, window)
+        self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.feed_forward = FeedForward(shape)
+        self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.dropout = nn.Dropout(shape.hidden_dropout_prob)
 
-    def forward(self, x: Tensor, cls: Tensor) -> Tensor:
-        """[B, T, H] -> [B, T, H]; `cls` is already slot 0 of x."""
+    def forward(self, x: Tensor, cls: Tensor | None) -> Tensor:
+        """[B, T, H] -> [B, T, H]; h_0, if any, is already slot 0 of x."""
         x = self.attention_norm(x + self.dropout(self.attention(x)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 
 class ReleasedLayer(nn.Module):
-    """A pre-LayerNorm Transformer layer with local self-attention and a cross-attention to h_0."""
+    """A pre-LayerNorm Transformer layer with local self-attention and, with `cls`, a cross-attention to h_0."""
 
-    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
-        """Shapes from the trunk's configuration."""
+    def __init__(self, shape: Shape, window: Window, cls: bool) -> None:
+        """Widths from the trunk's shape."""
         super().__init__()
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = LocalSelfAttention(config, window)
-        self.cross_attention = ClsAttention(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.attention = LocalSelfAttention(shape, window)
+        self.cross_attention = ClsAttention(shape) if cls else None
+        self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.feed_forward = FeedForward(shape)
+        self.dropout = nn.Dropout(shape.hidden_dropout_prob)
 
-    def forward(self, x: Tensor, cls: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cls: Tensor | None) -> Tensor:
         """[B, T, H] and h_0 [B, 1, H] -> [B, T, H]."""
         x = x + self.dropout(self.attention(self.attention_norm(x)))
-        x = x + self.dropout(self.cross_attention(cls, x.shape[1]))
+        if self.cross_attention is not None:
+            x = x + self.dropout(self.cross_attention(cls, x.shape[1]))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
 
 class LocalSelfAttention(nn.Module):
     """Multi-head self-attention of slot t to {0} and [t - window + 1 .. t], or to all of [0 .. t]."""
 
-    def __init__(self, config: PreTrainedConfig, window: Window) -> None:
-        """Heads and dropout from the trunk's configuration."""
+    def __init__(self, shape: Shape, window: Window) -> None:
+        """Heads and dropout from the trunk's shape."""
         super().__init__()
-        self.heads = config.num_attention_heads
+        self.heads = shape.num_attention_heads
         self.window = window
-        self.dropout = config.attention_probs_dropout_prob
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = shape.attention_probs_dropout_prob
+        self.qkv = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
+        self.out = nn.Linear(shape.hidden_size, shape.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
@@ -137,13 +140,13 @@ class ClsAttention(nn.Module):
     hides h_0 from a head at a position.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        """Heads and dropout from the trunk's configuration."""
+    def __init__(self, shape: Shape) -> None:
+        """Heads and dropout from the trunk's shape."""
         super().__init__()
-        self.heads = config.num_attention_heads
-        self.dropout = config.attention_probs_dropout_prob
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+        self.heads = shape.num_attention_heads
+        self.dropout = shape.attention_probs_dropout_prob
+        self.value = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.out = nn.Linear(shape.hidden_size, shape.hidden_size)
 
     def forward(self, cls: Tensor, length: int) -> Tensor:
         """h_0 [B, 1, H] -> [B, length, H], or [B, 1, H] where no dropout makes the positions differ."""
@@ -152,15 +155,3 @@ class ClsAttention(nn.Module):
             weights = F.dropout(value.new_ones(len(cls), length, self.heads, 1), self.dropout)
             value = (weights * value.unflatten(-1, (self.heads, -1))).flatten(2)
         return self.out(value)
-
-
-class FeedForward(nn.Sequential):
-    """The trunk's feed-forward block."""
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        """Width and activation from the trunk's configuration."""
-        super().__init__(
-            nn.Linear(config.hidden_size, config.intermediate_size),
-            ACT2FN[config.hidden_act],
-            nn.Linear(config.intermediate_size, config.hidden_size),
-        )

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.blocks import pad
-from models.encoder import Pooling, TrunkModel, encode, pool
+from models.encoder import Pooling, TrunkModel, check_cls_sees_the_text, encode, pool
 from models.losses import in_batch_softmax, triplet_hinge
 from models.task import MicroBatch, Vocabulary
 
@@ -135,6 +135,8 @@ class Siamese(TrunkModel):
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, not {temperature}")
+        if pooling == "cls":
+            check_cls_sees_the_text(trunk)
         self.trunk = trunk
         self.pooling = pooling
         self.similarity = similarity

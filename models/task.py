@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+if TYPE_CHECKING:  # loader workers do without torch
+    from torch import Tensor
+
 Document = Sequence[np.ndarray]
-"""Segments (sentences) of token ids, without special tokens."""
+"""Segments (sentences) of token ids, without special tokens; a `MarkedDocument` where more is known of them."""
+
+
+class MarkedDocument(list[np.ndarray]):
+    """A document some of whose segments are headings, or only context: new in another document, repeated in this one.
+
+    Args:
+        segments: as of any document.
+        headings: the numbers of those that are headings.
+        context: how many leading ones are only context, as the utterances before a reply in the midst of a dialogue.
+    """
+
+    def __init__(self, segments: Iterable[np.ndarray], headings: Iterable[int] = (), context: int = 0) -> None:
+        super().__init__(segments)
+        self.headings = frozenset(headings)
+        self.context = context
 
 
 @dataclass(frozen=True)
@@ -71,3 +89,30 @@ class Batcher(Protocol):
         Each rng is to be used before the next is taken: they may be one generator, set anew.
         """
         ...
+
+
+@runtime_checkable
+class Bottleneck(Protocol):
+    """A model some of whose losses know a sequence by one vector of it, and which shows what that vector is worth.
+
+    With `swap=True`, `forward` sums the same losses over the same targets, but the `bottleneck_terms` among them read
+    the vector of another sequence (`of_another`) in the place of their own; the other terms are unchanged. By how much
+    such a term rises, in nats a target, is what the vector tells of its sequence: 0 where nothing reads it.
+
+    A keyword of `forward`, not a method of its own: under ZeRO-3 the parameters are there inside `forward` only, and
+    gathered fastest where its modules run in the same order every time.
+    """
+
+    bottleneck_terms: tuple[str, ...]
+
+    def forward(self, *args: Any, swap: bool = False, **arrays: Any) -> dict[str, Tensor]:
+        """The arrays of a micro-batch as tensors -> the summed losses, with each sequence's own vector or another's."""
+        ...
+
+
+def of_another(vectors: Tensor) -> Tensor:
+    """For each sequence of a micro-batch, the vector of another of its sequences: [B, ...] -> [B, ...].
+
+    Half the micro-batch away, for neighbours are often cut from one document. A single sequence keeps its own.
+    """
+    return vectors.roll(len(vectors) // 2, dims=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
+import numpy as np
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
@@ -18,6 +19,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
 
 from data_prep.errors import InputError
+from models.encoder import TrunkModel
 from models.task import MicroBatch
 from trainer import ds_config
 from trainer.recipe import Optimizer, Recipe
@@ -87,8 +89,8 @@ class Engine:
     (number of targets of term k over all ranks and micro-batches): what one process would compute on the whole batch.
     """
 
-    def __init__(self, model: nn.Module, recipe: Recipe, weights: Mapping[str, float], world: World):
-        self.world, self.weights = world, dict(weights)
+    def __init__(self, model: TrunkModel, recipe: Recipe, weights: Mapping[str, float], world: World):
+        self.model, self.world, self.weights = model, world, dict(weights)
         _, config = ds_config.load(recipe.deepspeed)
         optimizer = torch.optim.AdamW(_parameter_groups(model, recipe.optimizer), **_adam(recipe.optimizer))
         self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
@@ -127,13 +129,25 @@ class Engine:
             losses=torch.stack(losses),
         )
 
-    def evaluate(self, micro_batch: MicroBatch) -> torch.Tensor:
-        """The summed losses of a micro-batch, fp32 [terms] on the device, without dropout; under ZeRO-3 all call."""
+    def evaluate(self, micro_batch: MicroBatch, **options: bool) -> torch.Tensor:
+        """The summed losses of a micro-batch, fp32 [terms] on the device, without dropout; under ZeRO-3 all call.
+
+        `options` are the model's own (models.task.Bottleneck has one).
+        """
         self.deepspeed.eval()
         with torch.no_grad():
-            sums = self.deepspeed(**self._tensors(micro_batch))
+            sums = self.deepspeed(**self._tensors(micro_batch), **options)
         self.deepspeed.train()
         return torch.stack([sums[term] for term in self.weights])
+
+    def embed(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
+        """The model's embeddings, fp32 [B, H], of ids int64 and mask bool [B, T]; under ZeRO-3 all ranks call."""
+        self.deepspeed.eval()
+        with torch.no_grad():
+            ids, mask = (torch.from_numpy(array).to(self.device) for array in (input_ids, attention_mask))
+            embeddings = self.model.embed(ids, mask).float().cpu().numpy()
+        self.deepspeed.train()
+        return embeddings
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Every parameter in fp32 on the CPU, whatever the ZeRO stage; all ranks call, tied ones stand once."""

@@ -62,7 +62,7 @@ def export(trained: Trained, out: Path, with_decoder: bool = False) -> None:
             _write_tokenizer(trained.tokenizer, method.max_document_tokens, folder)
             _write_sentence_transformer(method, trunk.config.hidden_size, folder)
         else:
-            _write_tokenizer(trained.tokenizer, method.max_tokens, folder)
+            _write_tokenizer(trained.tokenizer, method.positions, folder)
         if with_decoder:
             _write_decoder(trained, folder)
         (folder / "README.md").write_text(model_card.text(trained, out, with_decoder), encoding="utf-8")
@@ -120,6 +120,7 @@ def _write_sentence_transformer(method: method_keys.Siamese, hidden_size: int, f
         "pooling_mode_mean_tokens": method.pooling == "mean",
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_lasttoken": method.pooling == "last",
     }
     _write_json(folder / "1_Pooling" / "config.json", pooling)
     transformer = {"max_seq_length": method.max_document_tokens, "do_lower_case": False}  # the tokenizer lower-cases

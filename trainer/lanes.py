@@ -69,6 +69,14 @@ class LaneStep(NamedTuple):
     skips: tuple[Skip, ...]
 
 
+def examples_of(batcher: Batcher, items: list[Any]) -> list[Any]:
+    """What a batcher cuts a window of items into; InputError where such data will not do for its method."""
+    try:
+        return batcher.examples(items)
+    except ValueError as error:
+        raise InputError(f"method: {error}") from None
+
+
 class Lanes:
     """Every lane of a source, readable from any position.
 
@@ -139,7 +147,7 @@ class Lanes:
                 raise InputError(
                     f"lane {lane}, epochs {fruitful} to {epoch - 1}: its shards hold nothing to make an example of"
                 )
-            examples = self.batcher.examples([item for _, item in items])
+            examples = examples_of(self.batcher, [item for _, item in items])
             for index in range(first, len(examples)):
                 key = (self.seed, epoch, lane, window, index)
                 yield examples[index], key, Position(epoch, window, index + 1)

@@ -30,6 +30,7 @@ from trainer.faults import RESUME, SharedError
 from trainer.loader import check_layout
 from trainer.loop import Job, Run
 from trainer.methods import trunk_settings
+from trainer.probe import Probe
 from trainer.recipe import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe import load as load_recipe
 
@@ -78,7 +79,7 @@ def main(
         raise SystemExit(RESUME)
 
 
-def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: Data) -> Job:
+def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
     """What every kind of training puts together in the same way."""
     about = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
@@ -94,6 +95,7 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: D
         recipe.method.weights,
         about,
         fixed(recipe, data),
+        probe,
     )
 
 

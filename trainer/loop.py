@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
+from models.encoder import TrunkModel
 from trainer import checkpoint
 from trainer.checkpoint import SaveError, State
 from trainer.cursor import Cursor
@@ -21,8 +21,8 @@ from trainer.keyed import dropout_seed
 from trainer.loader import rank_micro_batches
 from trainer.monitor import Monitor
 from trainer.order import LaneBatch, Order
+from trainer.probe import Probe, look
 from trainer.recipe import Recipe
-from trainer.schedule import learning_rate
 from trainer.sentinel import Sentinel
 from trainer.validation import Validation
 
@@ -32,13 +32,14 @@ class Job:
     """What there is to train: a model, the order of its examples, and what they depend on."""
 
     recipe: Recipe
-    model: nn.Module
+    model: TrunkModel
     order: Order
     validation: Validation | None
     workers: int
     weights: dict[str, float]  # of each loss term
     about: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
     fixed: dict[str, Any]  # what must not change when the run goes on
+    probe: Probe | None = None
 
 
 class Run:
@@ -71,6 +72,7 @@ class Run:
                     self._save(must=True)
                     self.monitor.say(f"told to stop after step {self.step}: the same command with --resume goes on")
                     break
+                look(self.job.probe, self.step, self.engine, batches, self.monitor, self.watchdog.beat)
                 result = self._optimize(batches, targets)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
                 if not self.sentinel.sound(self.step + 1, batches, result):
@@ -107,8 +109,7 @@ class Run:
             return self.engine.step(micro_batches, targets, seeds, self._lr(self.step))
 
     def _lr(self, step: int) -> float:
-        optimizer, steps = self.recipe.optimizer, self.recipe.steps
-        return learning_rate(step, peak=optimizer.lr, warmup_steps=optimizer.warmup_steps, steps=steps)
+        return self.recipe.optimizer.rate(step, self.recipe.steps)
 
     def _report_and_save(self, result: StepResult) -> None:
         save, validation = self._due(self.recipe.checkpoint.every), self.job.validation

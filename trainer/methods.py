@@ -12,10 +12,17 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
+from models.clm import Clm, ClmBatcher
+from models.condenser import Condenser, CondenserBatcher
+from models.cross_thought import CrossThought, CrossThoughtBatcher
 from models.encoder import TrunkModel, build_trunk, max_positions
+from models.ict import Ict, IctBatcher
 from models.mlm import Mlm, MlmBatcher
+from models.poly_pretraining import PolyBatcher, PolyPretraining
+from models.retromae import RetroMae, RetroMaeBatcher
 from models.seed import Seed, SeedBatcher
 from models.siamese import Siamese
+from models.skip_thought import SkipThought, SkipThoughtBatcher
 from models.task import Batcher, Vocabulary
 from trainer import method_keys as keys
 from trainer.method_keys import PretrainMethod, Section
@@ -25,12 +32,14 @@ from trainer.method_keys import PretrainMethod, Section
 class Pretraining:
     """How a pre-training method is made of its keys: what cuts documents into micro-batches, and what learns.
 
-    `arguments` are those of `model` beside the trunk: plain values, which an export repeats.
+    `arguments` are those of `model` beside the trunk: plain values, which an export repeats. `own_tokens` are how many
+    tokens the method has beside the tokenizer's: ids that follow the tokenizer's, rows of the trunk's embedding.
     """
 
     batcher: Callable[[Any, Vocabulary], Batcher]
     model: Callable[..., TrunkModel]
     arguments: Callable[[Any], dict[str, Any]] = lambda method: {}
+    own_tokens: Callable[[Any], int] = lambda method: 0
 
 
 PRETRAINING: dict[type[Section], Pretraining] = {
@@ -39,9 +48,50 @@ PRETRAINING: dict[type[Section], Pretraining] = {
         model=Mlm,
     ),
     keys.Seed: Pretraining(
-        batcher=lambda method, vocabulary: SeedBatcher(vocabulary, method.max_tokens, method.blocks),
+        batcher=lambda method, vocabulary: SeedBatcher(vocabulary, method.max_tokens, method.blocks, method.mlm),
         model=Seed,
-        arguments=lambda method: method.model_dump(include={"decoder_layers", "window", "variant"}),
+        arguments=lambda method: {
+            "mlm": method.mlm,
+            **method.model_dump(include={"decoder_layers", "window", "variant", "cls", "freeze_encoder"}),
+        },
+    ),
+    keys.Clm: Pretraining(
+        batcher=lambda method, vocabulary: ClmBatcher(vocabulary, method.max_tokens, method.blocks),
+        model=Clm,
+    ),
+    keys.Ict: Pretraining(
+        batcher=lambda method, vocabulary: IctBatcher(
+            vocabulary, method.max_tokens, method.max_query_tokens, method.remove
+        ),
+        model=Ict,
+    ),
+    keys.SkipThought: Pretraining(
+        batcher=lambda method, vocabulary: SkipThoughtBatcher(vocabulary, method.max_tokens),
+        model=SkipThought,
+        arguments=lambda method: method.model_dump(include={"decoder_layers"}),
+    ),
+    keys.CrossThought: Pretraining(
+        batcher=lambda method, vocabulary: CrossThoughtBatcher(
+            vocabulary, method.sequences, method.sequence_tokens, method.special_tokens
+        ),
+        model=CrossThought,
+        arguments=lambda method: method.model_dump(include={"special_tokens", "activation_checkpointing"}),
+        own_tokens=lambda method: method.special_tokens - 1,  # the first is [CLS]
+    ),
+    keys.RetroMae: Pretraining(
+        batcher=lambda method, vocabulary: RetroMaeBatcher(
+            vocabulary, method.max_tokens, method.blocks, method.encoder_mask, method.decoder_mask
+        ),
+        model=RetroMae,
+    ),
+    keys.Condenser: Pretraining(
+        batcher=lambda method, vocabulary: CondenserBatcher(vocabulary, method.max_tokens, method.blocks),
+        model=Condenser,
+        arguments=lambda method: method.model_dump(include={"early_layers", "head_layers"}),
+    ),
+    keys.Poly: Pretraining(
+        batcher=lambda method, vocabulary: PolyBatcher(vocabulary, method.max_tokens, method.pairs, method.tokens),
+        model=PolyPretraining,
     ),
 }
 
@@ -63,6 +113,13 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
             raise InputError(f"trunk.{key}: the recipe says {config[key]}, the data's {tokenizer.path} has {value}")
     with _as_input_error("trunk"):
         return build_trunk({**config, **known})
+
+
+def make_room(method: PretrainMethod, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    """Give the trunk's token embedding a row, drawn at random, for each token that the method has of its own."""
+    own = PRETRAINING[type(method)].own_tokens(method)
+    if own and trunk.config.vocab_size != tokenizer.vocab_size + own:
+        trunk.resize_token_embeddings(tokenizer.vocab_size + own, mean_resizing=False)
 
 
 def trunk_settings(trunk: PreTrainedModel) -> dict[str, Any]:

@@ -67,9 +67,9 @@ def text(trained: Trained, out: Path, with_decoder: bool) -> str:
     if isinstance(method, method_keys.Siamese):
         return SIAMESE.format(
             **facts,
-            pooling={"cls": "[CLS]", "mean": "mean"}[method.pooling],
+            pooling={"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling],
             similarity=method.similarity,
             tokens=method.max_document_tokens,
             query_tokens=method.max_query_tokens,
         )
-    return PRETRAINED.format(**facts, tokens=method.max_tokens) + (DECODER if with_decoder else "")
+    return PRETRAINED.format(**facts, tokens=method.positions) + (DECODER if with_decoder else "")

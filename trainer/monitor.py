@@ -102,6 +102,11 @@ class Monitor:
         self._write(step, {f"validation/{term}": value for term, value in losses.items()})
         self.say(f"step {step}  validation  " + "  ".join(f"{term} {value:.4f}" for term, value in losses.items()))
 
+    def probed(self, step: int, found: Mapping[str, float]) -> None:
+        """Write what the probe has found."""
+        self._write(step, {f"probe/{name}": value for name, value in found.items()})
+        self.say(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
+
     @contextmanager
     def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
         """Counts the operations of the first step, where that makes utilisation known."""

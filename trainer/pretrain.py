@@ -9,7 +9,8 @@ import torch
 from trainer.data import shard_data
 from trainer.launch import main, make_job
 from trainer.loop import Job
-from trainer.methods import check_length, model_of, new_trunk
+from trainer.methods import check_length, make_room, model_of, new_trunk, vocabulary_of
+from trainer.probe import open_probe
 from trainer.recipe import PretrainRecipe
 from trainer.start import start_from
 
@@ -20,13 +21,19 @@ def build(recipe: PretrainRecipe) -> Job:
     torch.manual_seed(recipe.seed)
     start = start_from(recipe.init_from, data.tokenizer) if recipe.init_from else None
     trunk = start.trunk if start else new_trunk(recipe.trunk or {}, data.tokenizer)
-    check_length("method.max_tokens", recipe.method.positions, trunk)
+    make_room(recipe.method, trunk, data.tokenizer)
+    key = "max_tokens" if hasattr(recipe.method, "max_tokens") else "sequence_tokens"
+    check_length(f"method.{key}", recipe.method.positions, trunk)
     model = model_of(recipe.method, trunk)
     if start:
         said = start.fill(model)
         if os.environ.get("RANK", "0") == "0":
             print(said, flush=True)
-    return make_job(recipe, model, data)
+    probe = None
+    if recipe.probe:
+        check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
+        probe = open_probe(recipe.probe, data.tokenizer.fingerprint, vocabulary_of(data.tokenizer))
+    return make_job(recipe, model, data, probe)
 
 
 if __name__ == "__main__":

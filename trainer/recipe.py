@@ -21,7 +21,8 @@ from pydantic import (
 )
 
 from data_prep.errors import InputError
-from trainer.method_keys import PretrainMethod, Section, Siamese
+from trainer.method_keys import PretrainMethod, ProbeKeys, Section, Siamese
+from trainer.schedule import Schedule, learning_rate
 
 
 class Batch(Section):
@@ -43,14 +44,19 @@ class Batch(Section):
 
 
 class Optimizer(Section):
-    """AdamW with linear warm-up and linear decay to zero at the run's last step; weights of rank 1 never decay."""
+    """AdamW with linear warm-up, then a schedule's decay (trainer/schedule.py); weights of rank 1 never decay."""
 
     lr: PositiveFloat
     betas: tuple[float, float] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
     weight_decay: float = Field(0.01, ge=0)
     warmup_steps: int = Field(0, ge=0)
+    schedule: Schedule = "linear"  # to zero at the run's last step; inverse_sqrt never gets there
     clip: float = Field(1.0, ge=0)  # global gradient norm; 0 clips nothing
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate of a step, counted from 0, of so many."""
+        return learning_rate(step, peak=self.lr, warmup_steps=self.warmup_steps, steps=steps, schedule=self.schedule)
 
 
 class Checkpoint(Section):
@@ -152,6 +158,7 @@ class PretrainRecipe(Recipe):
 
     data: ShardData
     validation: ShardValidation | None = None
+    probe: ProbeKeys | None = None
     trunk: dict[str, Any] | None = None  # keys of the Hugging Face configuration named by trunk.model_type
     init_from: Path | None = None  # or an encoder to start from: a run or checkpoint, an export, a Hugging Face folder
     method: Annotated[PretrainMethod, Field(discriminator="name")]
@@ -160,6 +167,8 @@ class PretrainRecipe(Recipe):
     def _one_trunk(self) -> PretrainRecipe:
         if (self.trunk is None) == (self.init_from is None):
             raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
+        if getattr(self.method, "freeze_encoder", False) and self.init_from is None:
+            raise ValueError("method.freeze_encoder: only a trained encoder is worth freezing: name it in init_from")
         return self
 
 

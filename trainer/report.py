@@ -7,20 +7,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, read_bytes, whole_file
+from data_prep.files import make_directory, read_bytes
 from trainer.extras import require
 from trainer.metrics import HEADINGS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Curve = tuple[np.ndarray, np.ndarray]  # steps int64 [n], values fp64 [n]
+from trainer.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
 
 LOSSES = {  # tag: what it is, in which unit
     "mlm": ("masked language model", "nats per masked token"),
@@ -28,7 +23,6 @@ LOSSES = {  # tag: what it is, in which unit
     "softmax": ("in-batch softmax", "nats per query"),
     "hinge": ("triplet hinge", "margin units per query"),
 }
-GREY, COLORS = "#6e6e6e", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito, 2008
 NEXT = "make demo-long"
 
 
@@ -71,17 +65,8 @@ def find_runs(folder: Path) -> dict[str, Path]:
 
 
 def read_losses(run: Path) -> dict[str, Curve]:
-    """The loss terms of a run over optimizer steps, where finite; a step that a resumed run wrote again counts once."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    losses = {}
-    for tag in events.Tags()["scalars"]:
-        if tag.startswith("loss/"):
-            by_step = {event.step: event.value for event in events.Scalars(tag) if math.isfinite(event.value)}
-            if steps := sorted(by_step):
-                losses[tag.removeprefix("loss/")] = (np.array(steps), np.array([by_step[step] for step in steps]))
-    return losses
+    """The loss terms of a run over optimizer steps."""
+    return {tag.removeprefix("loss/"): curve for tag, curve in read_scalars(run).items() if tag.startswith("loss/")}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -100,23 +85,9 @@ def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() == HEADINGS.keys()}
 
 
-def smooth(values: np.ndarray) -> np.ndarray:
-    """A moving average over about a tenth of the points, [n].
-
-    It is centred, and narrower at the start, so that it does not lag where the loss falls fastest; at the end it looks
-    back only.
-    """
-    half = max(1, len(values) // 20)
-    place = np.arange(len(values))
-    first = np.maximum(place - half, 0)
-    last = np.minimum(place + np.minimum(half, place), len(values) - 1)
-    sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return (sums[last + 1] - sums[first]) / (last + 1 - first)
-
-
 def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
     """A panel for each loss term, since their units differ: what was logged thin, its moving average thick."""
-    figure, panels = _figure(len(losses), width=5.0, height=3.4)
+    figure, panels = new_figure(len(losses), width=5.0, height=3.4)
     for panel, color, (term, (steps, values)) in zip(panels, COLORS * len(losses), losses.items(), strict=False):
         title, unit = LOSSES.get(term, (term, "loss"))
         average = smooth(values)
@@ -131,7 +102,7 @@ def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
         panel.xaxis.set_major_formatter("{x:,.0f}")
         panel.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     figure.suptitle(f"{name}: training loss", x=0.01, ha="left", weight="bold")
-    return _save(figure, folder / f"{name}.png")
+    return save(figure, folder / f"{name}.png")
 
 
 def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
@@ -139,7 +110,7 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     systems = systems_of(results)
     labels = ["BM25" if name == "bm25" else name for name in systems]
     colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
-    figure, panels = _figure(len(HEADINGS), width=3.4, height=1.7 + 0.42 * len(systems))
+    figure, panels = new_figure(len(HEADINGS), width=3.4, height=1.7 + 0.42 * len(systems))
     rows = np.arange(len(systems))[::-1]
     for panel, (metric, title) in zip(panels, HEADINGS.items(), strict=True):
         values = [system[metric] for system in systems.values()]
@@ -156,26 +127,7 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     if p_value is not None and math.isfinite(p_value):
         title += f"; {labels[-1]} against {labels[-2]} on MRR@10: p = {p_value:.2g}"
     figure.suptitle(title, x=0.01, ha="left", weight="bold")
-    return _save(figure, folder / "results.png")
-
-
-def _figure(columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A row of plain panels, each `width` x `height` inches, without a display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = list(figure.subplots(1, columns, squeeze=False)[0])
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, panels
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    with whole_file(path) as file:
-        figure.savefig(file, format="png", dpi=150)
-    return path
+    return save(figure, folder / "results.png")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from data_prep.errors import InputError
 from data_prep.files import read_bytes
 from data_prep.shards import Manifest, Shard, TokenDocument
 from models.siamese import Pair
+from models.task import MarkedDocument
 from trainer.keyed import keyed_rng
 
 RETRIES = (1.0, 5.0)  # seconds before a shard is read again: a file system's hiccup is no damage
@@ -33,15 +34,18 @@ class ShardSource:
         self._open: dict[int, Shard] = {}
 
     def read(self, shard: int, chunk: int) -> list[TokenDocument]:
-        """The documents of one chunk; raises InputError naming a shard that the manifest does not vouch for."""
+        """The documents of one chunk, marked where the shard knows more of their segments than the tokens.
+
+        Raises InputError naming a shard that the manifest does not vouch for.
+        """
         for delay in () if self.cache else RETRIES:  # the cache tries again by itself
             try:
-                return self._shard(shard).read(chunk)
+                return self._read(shard, chunk)
             except InputError as error:
                 print(f"{error}; trying again in {delay:.0f} s", file=sys.stderr, flush=True)
                 self._open.pop(shard, None)
                 time.sleep(delay)
-        return self._shard(shard).read(chunk)
+        return self._read(shard, chunk)
 
     def fetch_ahead(self, shards: Sequence[int]) -> None:
         """Download shards that will be read soon, in the background."""
@@ -62,6 +66,12 @@ class ShardSource:
         """The shard's file, the chunk, and the document's own id."""
         opened = self._shard(shard)
         return f"{opened.path.name} chunk {chunk} document {item} ({opened.provenance(chunk)['documents'][item]})"
+
+    def _read(self, shard: int, chunk: int) -> list[TokenDocument]:
+        opened = self._shard(shard)
+        documents = opened.read(chunk)
+        marks = opened.marks(chunk, documents)
+        return [MarkedDocument(d, *known) if any(known) else d for d, known in zip(documents, marks, strict=True)]
 
     def _shard(self, shard: int) -> Shard:
         if shard not in self._open:

@@ -12,7 +12,7 @@ import torch
 from data_prep.errors import InputError
 from models.task import Batcher, MicroBatch
 from trainer.keyed import keyed_rngs
-from trainer.lanes import Source
+from trainer.lanes import Source, examples_of
 
 if TYPE_CHECKING:  # importing it imports DeepSpeed, which trainer.trace does without
     from trainer.engine import Engine
@@ -39,7 +39,7 @@ class Validation:
         units = self.units()
         for number in range(rank, len(units), world_size):
             items = [item for shard, chunk in units[number] for item in self.source.read(shard, chunk)]
-            examples = self.batcher.examples(items)
+            examples = examples_of(self.batcher, items)
             for start in range(0, len(examples), self.micro_batch):
                 some = examples[start : start + self.micro_batch]
                 keys = [(self.seed, number, start + i) for i in range(len(some))]

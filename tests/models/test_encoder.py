@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, BertModel
+from transformers import BertModel
 
-from models.encoder import build_trunk, check_pretrainable, encode, max_positions, pool, select, shape_of
+from models.encoder import (
+    build_trunk,
+    check_cls_sees_the_text,
+    encode,
+    is_causal,
+    max_positions,
+    pool,
+    select,
+    shape_of,
+)
 from tests.models.tiny import CONFIG, VOCABULARY, trunk
 
 IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
@@ -42,13 +51,21 @@ def test_hidden_states_equal_stock_bert_called_the_usual_way():
     torch.testing.assert_close(encode(model, IDS, MASK), usual, rtol=0, atol=1e-12)
 
 
+def test_token_types_are_those_of_stock_bert():
+    model, types = trunk(), (torch.arange(12) >= torch.tensor([5, 1, 3])[:, None]).long()
+    usual = model(input_ids=IDS, attention_mask=MASK.long(), token_type_ids=types).last_hidden_state
+    torch.testing.assert_close(encode(model, IDS, MASK, types), usual, rtol=0, atol=1e-12)
+    assert (encode(model, IDS, MASK, types) - encode(model, IDS, MASK)).abs().max() > 0.1
+    torch.testing.assert_close(encode(model, IDS, MASK, 0 * types), encode(model, IDS, MASK), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("model_type", ["roberta", "electra"])
 def test_other_encoders_ignore_padding_too(model_type):
     extra = {"embedding_size": 16} if model_type == "electra" else {}
     model = trunk(model_type=model_type, max_position_embeddings=32, **extra).eval()
     short = encode(model, IDS[2:, :7], MASK[2:, :7])
     torch.testing.assert_close(encode(model, IDS, MASK)[2:, :7], short, rtol=0, atol=1e-12)
-    check_pretrainable(model)
+    shape_of(model)
 
 
 def test_longest_input():
@@ -60,23 +77,30 @@ def test_longest_input():
         encode(roberta, IDS.repeat(1, 2), MASK.repeat(1, 2))
 
 
-def test_trunks_that_cannot_share_shape_or_embedding_are_refused():
-    with pytest.raises(ValueError, match="distilbert.*intermediate_size"):
-        check_pretrainable(AutoModel.from_config(build_distilbert_config()))
-    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
-        check_pretrainable(trunk(model_type="electra", embedding_size=8))
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "electra"])
+def test_a_causal_encoder_sees_no_later_token_and_is_stock_hugging_faces(model_type):
+    extra = {"embedding_size": 16} if model_type == "electra" else {}
+    model = trunk(model_type=model_type, max_position_embeddings=32, is_decoder=True, **extra).eval()
+    states = encode(model, IDS, MASK)
+    usual = model(input_ids=IDS, attention_mask=MASK.long()).last_hidden_state
+    torch.testing.assert_close(states[MASK], usual[MASK], rtol=0, atol=1e-12)
+    torch.testing.assert_close(encode(model, IDS[:, :5], MASK[:, :5])[0], states[0, :5], rtol=0, atol=1e-12)
+    assert torch.isfinite(encode(model, IDS, MASK & False)).all()
+    assert is_causal(model)
+    with pytest.raises(ValueError, match="causal"):
+        check_cls_sees_the_text(model)
 
 
-def build_distilbert_config():
-    return build_trunk({"model_type": "distilbert", "n_layers": 1, "dim": 8, "n_heads": 2, "hidden_dim": 8}).config
-
-
-def test_pooling_takes_cls_or_the_mean_of_the_tokens():
+def test_pooling_takes_cls_or_the_last_or_the_mean_of_the_tokens():
     hidden = torch.randn(3, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(pool(hidden, MASK, "cls"), hidden[:, 0])
+    lasts = torch.stack([row[keep][-1] for row, keep in zip(hidden, MASK, strict=True)])
+    assert torch.equal(pool(hidden, MASK, "last"), lasts)
+    assert torch.equal(pool(hidden, MASK.flip(1), "last"), hidden[:, -1])
     means = torch.stack([row[keep].mean(0) for row, keep in zip(hidden, MASK, strict=True)])
     torch.testing.assert_close(pool(hidden, MASK, "mean"), means)
     assert pool(hidden.bfloat16(), MASK, "mean").dtype == pool(hidden.half(), MASK, "cls").dtype == torch.float32
+    assert pool(hidden.half(), MASK, "last").dtype == torch.float32
 
 
 def test_select_takes_rows_of_the_flattened_batch():

@@ -9,12 +9,17 @@ from transformers import AutoModel
 from models.blocks import pad
 from models.encoder import encode
 from models.losses import IGNORED
+from models.mlm import Mlm, MlmBatcher
 from models.seed import Seed, SeedBatcher
+from models.task import Bottleneck
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, documents, rngs, seed, seed_batch, tensors, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
+WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 EXAMPLES = blocks([20], [7, 5], [1], [2, 2, 2], rng=5)
+MLM_ARRAYS = MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(EXAMPLES, rngs(4)).arrays
 
 
 def gradients(model):
@@ -37,8 +42,10 @@ def test_the_decoder_loss_is_equation_10(variant):
 
 
 @VARIANTS
-def test_invariant_4_the_decoder_reaches_the_encoder_through_h_0_only(variant):
-    model, seen = seed(variant=variant), []
+@LAYERS
+@WINDOWS
+def test_invariant_4_the_decoder_reaches_the_encoder_through_h_0_only(variant, layers, window):
+    model, seen = seed(variant=variant, decoder_layers=layers, window=window), []
 
     def keep(module, args, output):
         output.last_hidden_state.retain_grad()
@@ -52,8 +59,10 @@ def test_invariant_4_the_decoder_reaches_the_encoder_through_h_0_only(variant):
 
 
 @VARIANTS
-def test_invariant_4_without_h_0_no_gradient_reaches_the_encoder_but_the_tied_embedding(variant):
-    model = seed(variant=variant)
+@LAYERS
+@WINDOWS
+def test_invariant_4_without_h_0_no_gradient_reaches_the_encoder_but_the_tied_embedding(variant, layers, window):
+    model = seed(variant=variant, decoder_layers=layers, window=window)
 
     def cut(module, args, output):
         output.last_hidden_state = output.last_hidden_state.detach()
@@ -66,8 +75,10 @@ def test_invariant_4_without_h_0_no_gradient_reaches_the_encoder_but_the_tied_em
 
 
 @VARIANTS
-def test_invariant_6_one_embedding_also_after_save_and_load(variant, tmp_path):
-    model = seed(variant=variant)
+@pytest.mark.parametrize(("layers", "window"), [(3, 2), (1, 8), (5, "all")])
+def test_invariant_6_one_embedding_also_after_save_and_load(variant, layers, window, tmp_path):
+    options = {"variant": variant, "decoder_layers": layers, "window": window}
+    model = seed(**options)
     name = "trunk.embeddings.word_embeddings.weight"
     table = model.get_parameter(name)
     with_vocabulary = [key for key, value in model.state_dict().items() if VOCABULARY.vocab_size in value.shape]
@@ -77,7 +88,7 @@ def test_invariant_6_one_embedding_also_after_save_and_load(variant, tmp_path):
     arrays = tensors(seed_batch(EXAMPLES))
     before = {key: value.item() for key, value in model(**arrays).items()}
     save_model(model, str(tmp_path / "model.safetensors"))
-    other = seed(variant=variant)
+    other = seed(**options)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
@@ -190,16 +201,113 @@ def test_invariant_11_the_exported_trunk_is_a_stock_encoder(variant, tmp_path):
 
 
 @settings(max_examples=20)
-@given(SENTENCES, st.sampled_from([1, 2, 9, "all"]), st.sampled_from(["paper", "released"]))
-def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant):
+@given(
+    SENTENCES,
+    st.sampled_from([1, 2, 9, "all"]),
+    st.sampled_from(["paper", "released"]),
+    st.sampled_from([{}, {"cls": False}, {"freeze_encoder": True, "mlm": False}, {"cls": False, "mlm": False}]),
+)
+def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant, control):
     examples = blocks(*lengths)
-    model = seed(variant=variant, window=window, decoder_layers=2)
+    model = seed(variant=variant, window=window, decoder_layers=2, **control)
+    batches = [seed_batch([ids], start=i, mlm="mlm" not in control) for i, ids in enumerate(examples)]
     with torch.no_grad():
-        together = model(**tensors(seed_batch(examples)))
-        apart = [model(**tensors(seed_batch([ids], start=i))) for i, ids in enumerate(examples)]
+        together = model(**tensors(seed_batch(examples, mlm="mlm" not in control)))
+        apart = [model(**tensors(batch)) for batch in batches]
+    assert together.keys() == batches[0].counts.keys()
     for name, loss in together.items():
         torch.testing.assert_close(loss, sum(losses[name] for losses in apart), rtol=1e-10, atol=1e-10)
         assert torch.isfinite(loss)
+
+
+def decoder_alone(model, arrays, cls):
+    """The decoder's loss of an arrays' micro-batch with these h_0, by full logits."""
+    embedding = model.trunk.get_input_embeddings().weight
+    log_p = (model.decoder(cls, arrays["original_ids"], embedding) @ embedding.T).log_softmax(-1).flatten(0, 1)
+    real = arrays["decoder_targets"] != IGNORED
+    return -log_p[arrays["decoder_positions"][real], arrays["decoder_targets"][real]].sum()
+
+
+def trained(model, arrays):
+    """The names of the parameters that a step of Adam on all losses changes."""
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
+    sum(model(**arrays).values()).backward()
+    optimizer.step()
+    return {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_beside_a_frozen_encoder_only_the_decoder_learns(variant, window):
+    free = seed(variant=variant, window=window)
+    model = seed(variant=variant, window=window, freeze_encoder=True, mlm=False)
+    model.load_state_dict({k: v for k, v in free.state_dict().items() if not k.startswith("lm_head.")})
+    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
+    losses = model(**arrays)
+    assert losses.keys() == seed_batch(EXAMPLES, mlm=False).counts.keys() == {"decoder"}
+    assert losses["decoder"].item() == free(**tensors(seed_batch(EXAMPLES)))["decoder"].item()
+    names = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert names == {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
+    assert trained(model, arrays) == names
+    assert all(p.grad is None for p in model.trunk.parameters())
+
+
+def test_a_frozen_encoder_runs_without_dropout_and_the_decoder_with_it():
+    config = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    model = seed(config, freeze_encoder=True, mlm=False)
+    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
+    for _ in range(2):  # as it is made, and again after an evaluation
+        h_0 = [encode(model.trunk, arrays["input_ids"], arrays["attention_mask"]) for _ in range(2)]
+        assert torch.equal(*h_0)
+        assert model(**arrays)["decoder"].item() != model(**arrays)["decoder"].item()
+        assert model.decoder.training
+        model.eval()
+        assert model(**arrays)["decoder"].item() == model(**arrays)["decoder"].item()
+        assert model.train() is model
+
+
+@VARIANTS
+def test_without_cls_the_decoder_hears_nothing_of_the_encoder(variant):
+    model, arrays = seed(variant=variant, cls=False), tensors(seed_batch(EXAMPLES))
+    losses = model(**arrays)
+    torch.testing.assert_close(losses["decoder"], decoder_alone(model, arrays, None), rtol=1e-10, atol=0)
+    plain = Mlm(model.trunk)
+    plain.lm_head = model.lm_head
+    assert losses["mlm"].item() == plain(**{n: x for n, x in arrays.items() if n in MLM_ARRAYS})["mlm"].item()
+    losses["decoder"].backward()
+    touched = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert {name for name in touched if not name.startswith("decoder.")} == {"trunk.embeddings.word_embeddings.weight"}
+    assert not [name for name, _ in model.named_parameters() if "cross_attention" in name]
+    other = {**arrays, "input_ids": arrays["input_ids"].flip(0)}
+    assert model(**other)["decoder"].item() == losses["decoder"].item() != model(**other)["mlm"].item()
+
+
+@VARIANTS
+@pytest.mark.parametrize("freeze", [False, True])
+def test_with_neither_cls_nor_mlm_no_encoder_runs(variant, freeze):
+    model = seed(variant=variant, cls=False, mlm=False, freeze_encoder=freeze)
+    arrays, runs = tensors(seed_batch(EXAMPLES, mlm=False)), []
+    model.trunk.register_forward_hook(lambda *args: runs.append(args))
+    loss = model(**arrays)["decoder"]
+    torch.testing.assert_close(loss, decoder_alone(model, arrays, None), rtol=1e-10, atol=0)
+    names = {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
+    names |= set() if freeze else {"trunk.embeddings.word_embeddings.weight"}
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained(model, arrays) == names
+    assert not runs
+
+
+@VARIANTS
+def test_swapping_gives_the_decoder_another_sequences_h_0(variant):
+    model, arrays = seed(variant=variant), tensors(seed_batch(EXAMPLES))
+    assert isinstance(model, Bottleneck)
+    own, other = model(**arrays), model(**arrays, swap=True)
+    assert other["mlm"].item() == own["mlm"].item()
+    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
+    torch.testing.assert_close(other["decoder"], decoder_alone(model, arrays, h_0[[2, 3, 0, 1]]), rtol=1e-10, atol=0)
+    assert other["decoder"].item() != own["decoder"].item()
+    deaf = seed(variant=variant, cls=False)
+    assert deaf(**arrays, swap=True)["decoder"].item() == deaf(**arrays)["decoder"].item()
 
 
 @VARIANTS
@@ -222,6 +330,8 @@ def test_bf16_losses_are_fp32_and_near_the_exact_ones(variant):
         ({"window": 0}, "window must be"),
         ({"window": "some"}, "window must be"),
         ({"variant": "published"}, "variant must be"),
+        ({"freeze_encoder": True}, "freeze_encoder goes without mlm"),
+        ({"config": {"is_decoder": True}}, "causal"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

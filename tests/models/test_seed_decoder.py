@@ -8,6 +8,8 @@ from models.seed_decoder import ClsAttention
 from tests.models.tiny import VOCABULARY, seed, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
+WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])  # with LAYERS, figure 6 and more
 LENGTH = 11
 
 
@@ -37,11 +39,11 @@ def plain_attention(layer, x, window):
 
 
 def plain_decoder(decoder, variant, window, cls, ids, embedding):
-    """The decoder by the papers' words, one sequence at a time."""
+    """The decoder by the papers' words, one sequence at a time; without `cls` no h_0 is anywhere."""
     outputs = []
-    for h_0, row in zip(cls, ids, strict=True):
+    for h_0, row in zip([None] * len(ids) if cls is None else cls, ids, strict=True):
         words = [embedding[i] for i in row]
-        if variant == "paper":
+        if variant == "paper" and h_0 is not None:
             words[0] = h_0
         x = decoder.norm(torch.stack([w + decoder.positions.weight[t] for t, w in enumerate(words)]))
         for layer in decoder.layers:
@@ -50,25 +52,40 @@ def plain_decoder(decoder, variant, window, cls, ids, embedding):
                 x = layer.feed_forward_norm(x + layer.feed_forward(x))
             else:  # pre-LN, and W_o W_v h_0 added everywhere
                 x = x + plain_attention(layer.attention, layer.attention_norm(x), window)
-                x = x + layer.cross_attention.out(layer.cross_attention.value(h_0))
+                if h_0 is not None:
+                    x = x + layer.cross_attention.out(layer.cross_attention.value(h_0))
                 x = x + layer.feed_forward(layer.feed_forward_norm(x))
         outputs.append(decoder.final_norm(x))
     return torch.stack(outputs)
 
 
 @VARIANTS
-@pytest.mark.parametrize(
-    ("layers", "window", "length"), [(3, 2, LENGTH), (2, 4, 6), (1, 8, 5), (2, "all", 7), (2, 2, 1)]
-)
-def test_equals_a_plain_reference_forward_and_backward(variant, layers, window, length):
-    model = seed(variant=variant, window=window, decoder_layers=layers)
+@LAYERS
+@WINDOWS
+@pytest.mark.parametrize("reads_cls", [True, False])
+def test_equals_a_plain_reference_forward_and_backward(variant, layers, window, reads_cls):
+    equals_a_plain_reference(LENGTH, variant, window, layers, reads_cls)
+
+
+@VARIANTS
+@pytest.mark.parametrize("length", [1, 2, 4])
+@pytest.mark.parametrize("window", [2, 4, "all"])
+@pytest.mark.parametrize("reads_cls", [True, False])
+def test_equals_a_plain_reference_where_the_window_is_as_long_as_the_text(variant, length, window, reads_cls):
+    equals_a_plain_reference(length, variant, window, 2, reads_cls)
+
+
+def equals_a_plain_reference(length, variant, window, layers, reads_cls):
+    model = seed(variant=variant, window=window, decoder_layers=layers, cls=reads_cls)
     embedding = model.trunk.get_input_embeddings().weight
     cls, ids = inputs(length=length)
+    if not reads_cls:
+        cls = None
     ours = model.decoder(cls, ids, embedding)
     reference = plain_decoder(model.decoder, variant, window, cls, ids, embedding)
     torch.testing.assert_close(ours, reference, rtol=0, atol=1e-10)
     grad = torch.randn_like(ours)
-    leaves = [cls, embedding, *model.decoder.parameters()]
+    leaves = [*([cls] if reads_cls else []), embedding, *model.decoder.parameters()]
     pairs = zip(
         torch.autograd.grad(ours, leaves, grad, allow_unused=True),
         torch.autograd.grad(reference, leaves, grad, allow_unused=True),
@@ -81,36 +98,33 @@ def test_equals_a_plain_reference_forward_and_backward(variant, layers, window, 
             torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
 
 
-def changed_slots(model, j):
-    """The slots whose state changes with input j; in the paper's variant input 0 is h_0."""
+def changed_slots(model, length):
+    """For each input the slots whose state changes with it, bool [length, length]; the paper's input 0 is h_0."""
     embedding = model.trunk.get_input_embeddings().weight
-    cls, ids = inputs(batch=1)
+    cls, ids = (x[:1].repeat(length, *[1] * (x.ndim - 1)) for x in inputs(length=length))
+    other_cls, other_ids = cls.clone(), ids.clone()
+    ordinary = ids.diagonal()
+    other_ids.diagonal().copy_(5 + (ordinary - 4) % 35)  # row j has another ordinary token at j
+    if model.cls and not model.decoder.released:
+        other_cls[0] = cls[0].flip(0)  # a constant added would be lost in the LayerNorm
+    if not model.cls:
+        cls = other_cls = None
     with torch.no_grad():
-        before = model.decoder(cls, ids, embedding)
-        if j == 0 and not model.decoder.released:
-            cls = cls.flip(1)  # a constant added would be lost in the LayerNorm
-        else:
-            ids = ids.clone()
-            ids[0, j] = 5 + (ids[0, j] - 4) % 35  # another ordinary token
-        difference = (model.decoder(cls, ids, embedding) - before).abs().amax(-1)[0]
-    return {t for t in range(LENGTH) if difference[t] > 1e-12}
+        difference = model.decoder(other_cls, other_ids, embedding) - model.decoder(cls, ids, embedding)
+    return difference.abs().amax(-1) > 1e-12
 
 
 @VARIANTS
-@pytest.mark.parametrize(("layers", "window"), [(3, 2), (1, 8), (2, 3), (1, 1)])
-def test_invariant_1_logits_depend_exactly_on_the_stacked_window_and_position_0(variant, layers, window):
-    model = seed(variant=variant, window=window, decoder_layers=layers)
-    for j in range(LENGTH):
-        reached = {t for t in range(LENGTH) if j == 0 or t - layers * (window - 1) <= j <= t}
-        assert changed_slots(model, j) == reached
-
-
-@VARIANTS
-@pytest.mark.parametrize("window", [1, 2, 5, "all"])
-def test_invariant_3_later_tokens_never_change_a_slot(variant, window):
-    model = seed(variant=variant, window=window, decoder_layers=2)
-    for j in range(1, LENGTH):
-        assert min(changed_slots(model, j)) == j
+@LAYERS
+@WINDOWS
+@pytest.mark.parametrize("reads_cls", [True, False])
+def test_invariants_1_to_3_states_hang_exactly_on_the_stacked_window_and_slot_0(variant, layers, window, reads_cls):
+    length = 40  # 5 layers of window 8 reach 35 back
+    config = {"max_position_embeddings": length}
+    model = seed(config, variant=variant, window=window, decoder_layers=layers, cls=reads_cls)
+    reach = length if window == "all" else layers * (window - 1)
+    j, t = torch.meshgrid(torch.arange(length), torch.arange(length), indexing="ij")
+    assert torch.equal(changed_slots(model, length), (j == 0) | ((t - reach <= j) & (j <= t)))
 
 
 def test_invariant_5_cross_attention_to_one_key_knows_no_query():
@@ -132,8 +146,10 @@ def test_invariant_5_cross_attention_to_one_key_knows_no_query():
     assert query_and_key.abs().max() < 1e-13 < 1e-3 < value.abs().max()
 
 
-def test_invariant_5_adding_h_0_is_the_same_at_every_position():
-    model = seed(variant="released")
+@LAYERS
+@WINDOWS
+def test_invariant_5_adding_h_0_is_the_same_at_every_position(layers, window):
+    model = seed(variant="released", decoder_layers=layers, window=window)
     cls, _ = inputs()
     added = []
     hooks = [
@@ -141,7 +157,7 @@ def test_invariant_5_adding_h_0_is_the_same_at_every_position():
         for layer in model.decoder.layers
     ]
     model.eval().decoder(cls, inputs()[1], model.trunk.get_input_embeddings().weight)
-    assert len(hooks) == len(added) == 3
+    assert len(hooks) == len(added) == layers
     assert all(out.shape == (2, 1, 16) for out in added)
 
 

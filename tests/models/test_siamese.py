@@ -94,12 +94,12 @@ def embeddings(model, ids, mask):
     rows = []
     for row, keep in zip(ids, mask, strict=True):
         hidden = model.trunk(input_ids=row[keep][None]).last_hidden_state[0]
-        vector = hidden[0] if model.pooling == "cls" else hidden.mean(0)
+        vector = {"cls": hidden[0], "mean": hidden.mean(0), "last": hidden[-1]}[model.pooling]
         rows.append(vector / vector.norm() if model.similarity == "cosine" else vector)
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("loss", ["softmax", "hinge"])
 def test_loss_and_gradient_against_loops(pooling, similarity, loss):
@@ -142,6 +142,17 @@ def test_embeddings_do_not_depend_on_padding():
     ids, mask = torch.tensor([[2, 9, 8, 3]]), torch.ones(1, 4, dtype=torch.bool)
     wide, wide_mask = (F.pad(x, (0, MAX_TOKENS - 4)) for x in (ids, mask))
     torch.testing.assert_close(model.encode(ids, mask), model.encode(wide, wide_mask), rtol=0, atol=1e-12)
+
+
+def test_a_causal_encoder_stays_causal_and_pools_its_last_state():
+    model = Siamese(trunk(is_decoder=True), "last").double()
+    ids = torch.tensor([[2, 9, 8, 3, 0, 0], [2, 9, 8, 7, 6, 3]])
+    mask = ids != VOCABULARY.pad
+    hidden = model.trunk(input_ids=ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(model.encode(ids, mask), hidden[[0, 1], [3, 5]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(hidden[0, :3], hidden[1, :3], rtol=0, atol=1e-12)  # unlike what follows
+    with pytest.raises(ValueError, match="causal"):
+        Siamese(trunk(is_decoder=True), "cls")
 
 
 def test_only_the_trunk_is_learned():

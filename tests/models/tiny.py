@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
@@ -15,6 +15,7 @@ from models.encoder import build_trunk
 from models.seed import Seed, SeedBatcher
 from models.task import Document, MicroBatch, Vocabulary
 
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 VOCABULARY = Vocabulary(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 MAX_TOKENS = 24
 
@@ -41,9 +42,13 @@ def trunk(**config: Any) -> PreTrainedModel:
 
 def seed(config: dict[str, Any] | None = None, **options: Any) -> Seed:
     """An fp64 SEED model, no weight at a value that would hide a mistake."""
-    model = Seed(trunk(**(config or {})), **options).double()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:  # biases and LayerNorms
+    return scattered(Seed(trunk(**(config or {})), **options))
+
+
+def scattered(model: AnyModule) -> AnyModule:
+    """The model in fp64, with biases and LayerNorms at no value that would hide a mistake."""
+    for parameter in model.double().parameters():
+        if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, 0.5, 0.3)
     return model
 
@@ -59,9 +64,9 @@ def rngs(number: int, start: int = 0) -> list[np.random.Generator]:
     return [np.random.default_rng(start + i) for i in range(number)]
 
 
-def seed_batch(examples: Sequence[np.ndarray], start: int = 0) -> MicroBatch:
+def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
     """SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
-    return SeedBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples), start))
+    return SeedBatcher(VOCABULARY, MAX_TOKENS, mlm=mlm).micro_batch(examples, rngs(len(examples), start))
 
 
 def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:

@@ -13,7 +13,8 @@ from data_prep.files import sha256_of
 from tests import toy
 from trainer import checkpoint
 from trainer.cursor import Cursor
-from trainer.methods import model_of, new_trunk, trunk_settings
+from trainer.method_keys import Siamese
+from trainer.methods import make_room, model_of, new_trunk, trunk_settings
 from trainer.recipe import FinetuneRecipe, PretrainRecipe, build
 
 STEP = 7
@@ -36,7 +37,11 @@ def write_run(
     }
     recipe = build(FinetuneRecipe if method["name"] == "siamese" else PretrainRecipe, values, "test")
     torch.manual_seed(seed)
-    model = model_of(recipe.method, new_trunk(trunk or toy.TRUNK, tokenizers.load(tokenizer_json)))
+    tokenizer = tokenizers.load(tokenizer_json)
+    encoder = new_trunk(trunk or toy.TRUNK, tokenizer)
+    if not isinstance(recipe.method, Siamese):
+        make_room(recipe.method, encoder, tokenizer)
+    model = model_of(recipe.method, encoder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -77,7 +77,7 @@ def stock_hidden(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 def test_sentence_transformer_is_the_trainers_encoder(
     tmp_path: Path, tokenizer_json: Path, pooling: str, similarity: str
 ) -> None:
@@ -92,6 +92,22 @@ def test_sentence_transformer_is_the_trainers_encoder(
     assert model.max_seq_length == MAX_TOKENS
     assert model.similarity_fn_name == similarity
     np.testing.assert_allclose(model.similarity(own, own), own @ own.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])
+def test_a_causal_encoder_stays_causal_in_stock_libraries(
+    tmp_path: Path, tokenizer_json: Path, trunk: dict[str, object]
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, "pooling": "last"}
+    trained = load(write_run(tmp_path / "run", tokenizer_json, trunk={**trunk, "is_decoder": True}, **method))
+    export(trained, tmp_path / "out")
+    np.testing.assert_allclose(
+        SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), own_embeddings(trained), atol=1e-5
+    )
+    hidden, _ = stock_hidden(tmp_path / "out")
+    np.testing.assert_allclose(hidden[:, 0], hidden[:1, 0].expand(len(TEXTS), -1), atol=1e-5)  # [CLS] has seen nothing
 
 
 @pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])

@@ -214,6 +214,18 @@ def test_a_lane_without_text_is_refused_rather_than_searched_for_ever() -> None:
         next(empty.micro_batches(1, START))
 
 
+class Choosy(Echo):
+    def examples(self, documents: Sequence[Any]) -> list[Any]:
+        raise ValueError("needs sentence boundaries")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_that_will_not_do_for_the_method_are_refused_in_a_line(workers: int) -> None:
+    order = order_of(Lanes(Numbers([1] * 4), Choosy(), seed=1, lanes=4, window=1, micro_batch=1))
+    with pytest.raises(InputError, match="^method: needs sentence boundaries$"):
+        next(rank_micro_batches(order, order.start(), 0, 0, 1, workers))
+
+
 @pytest.mark.parametrize(
     ("layout", "word"),
     [

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.tensorboard import SummaryWriter
 
-from trainer.report import draw_results, find_runs, main, read_losses, smooth
+from trainer.plots import smooth
+from trainer.report import draw_results, find_runs, main, read_losses
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
 RESULTS = {"bm25": METRICS, "from_random": METRICS, "from_seed": METRICS, "p_value": 0.5, "queries": 9, "corpus": 99}
@@ -100,7 +101,7 @@ def test_bars_stand_for_every_system(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from matplotlib.figure import Figure
 
     drawn: list[Figure] = []
-    monkeypatch.setattr("trainer.report._save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
     systems = {f"model {i}": dict.fromkeys(METRICS, i / 10) for i in range(4)}  # one of them all zeros
     draw_results({**systems, "p_value": None, "queries": 1, "corpus": 2}, tmp_path)
     for panel in drawn[0].axes:

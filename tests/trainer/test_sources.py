@@ -3,11 +3,16 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from data_prep import manifest, packing
+from data_prep import tokenizer as tokenizers
 from data_prep.collection import Collection
 from data_prep.errors import InputError
-from data_prep.shards import Manifest
+from data_prep.packing import TokenizedDocument
+from data_prep.shards import Manifest, Shard
+from models.task import MarkedDocument
 from trainer.sources import PairSource, ShardSource
 
 
@@ -28,6 +33,53 @@ def test_a_damaged_shard_is_refused_by_name(shards: Path, tmp_path: Path) -> Non
     source.read(0, 0)
     with pytest.raises(InputError, match=victim.name):
         source.read(3, 0)
+
+
+def test_documents_without_marks_are_the_shards_own_lists(shards: Path) -> None:
+    source = ShardSource(Manifest.load(shards))
+    for shard, chunks in enumerate(source.chunks):
+        for chunk in range(chunks):
+            assert {type(document) for document in source.read(shard, chunk)} == {list}
+
+
+def write_marked(folder: Path, tokenizer_json: Path, documents: list[TokenizedDocument]) -> Manifest:
+    """One shard, two documents a chunk."""
+    folder.mkdir()
+    vocabulary = tokenizers.load(shutil.copy(tokenizer_json, folder))
+    chunks = [packing.encode_chunk(documents[i : i + 2], vocabulary.dtype, folder) for i in range(0, len(documents), 2)]
+    manifest.write(folder, vocabulary, {}, [packing.write_shard(folder / manifest.shard_name(0), 0, chunks)])
+    return Manifest.load(folder)
+
+
+SEGMENTS = [np.array([5, 6]), np.array([7]), np.array([8, 9, 10])]
+
+
+def test_headings_and_context_come_with_the_documents(shards: Path, tmp_path: Path) -> None:
+    documents = [
+        TokenizedDocument("a", SEGMENTS, headings=(0, 2)),
+        TokenizedDocument("b", SEGMENTS[:1]),
+        TokenizedDocument("c", SEGMENTS, context=2),
+        TokenizedDocument("d", SEGMENTS, headings=(1,), context=1),
+        TokenizedDocument("e", SEGMENTS),
+    ]
+    source = ShardSource(write_marked(tmp_path / "marked", shards / "tokenizer.json", documents))
+    plain = Shard.open(source.manifest, 0)
+    read = [document for chunk in range(3) for document in source.read(0, chunk)]
+    stored = [document for chunk in range(3) for document in plain.read(chunk)]
+    assert [[s.tolist() for s in document] for document in read] == [[s.tolist() for s in d] for d in stored]
+    found = [(set(d.headings), d.context) if isinstance(d, MarkedDocument) else None for d in read]
+    assert found == [({0, 2}, 0), None, (set(), 2), ({1}, 1), None]
+
+
+@pytest.mark.parametrize(("marks", "said"), [({"context": 4}, "4 is no number"), ({"headings": (3,)}, "no headings")])
+def test_marks_that_cannot_be_of_the_document_are_refused(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, int], said: str
+) -> None:
+    monkeypatch.setattr("trainer.sources.RETRIES", ())
+    documents = [TokenizedDocument("a", SEGMENTS, **marks)]
+    source = ShardSource(write_marked(tmp_path / "marked", shards / "tokenizer.json", documents))
+    with pytest.raises(InputError, match=f"shard-000000.tar: chunk 0: .*{said}"):
+        source.read(0, 0)
 
 
 def test_pairs_and_negatives_are_of_the_split_alone(toy_collection: Path) -> None:

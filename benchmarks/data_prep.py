@@ -1,0 +1,372 @@
+"""How fast raw text becomes shards, beside what limits it and what one would use instead, and what that takes.
+
+    python -m benchmarks.data_prep [--data FOLDER] [--megabytes N] [--rounds N] [--out PATH]
+
+    text to shards   the writing pass (spooled documents -> shards) beside `tokenizers` alone, which encodes the same
+                     segments with the same tokenizer, in memory already: in one process, and in two
+    dump to text     wikipedia.documents beside WikiExtractor, both writing JSON lines, by the CPU time of all processes
+    two workers      the whole command on that dump, with one worker and with two
+    passes           the CPU time of each pass over each source, from which docs/data.md foretells how long it takes
+    memory           the most that the whole command's one process takes, for 1, 4 and 16 times as much text
+
+FOLDER has wiki/*.xml.bz2, wiki/A*/wiki_*, books/ and reddit/ ($DEEPSIAM_DATA, or ../shared/data beside the checkout).
+A dump is the pages of the first one that have templates, as nearly all real ones have, over and over. Where there is no
+such folder the text is made up: then only the scaling and the memory are of any worth.
+"""
+
+import argparse
+import bz2
+import html
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from importlib.metadata import version
+from itertools import chain, count, cycle, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from data_prep import batches, reading, spool, stages, tokenizer, workers, writing
+from data_prep.compressed import open_input
+from data_prep.errors import InputError, exit_on_input_error
+from data_prep.files import make_directory
+from data_prep.sources import SOURCES
+from data_prep.writing import Selection, Shard
+
+ROOT = Path(__file__).resolve().parent.parent
+VOCABULARY, CHUNK_TOKENS = 32768, 32768
+SHARDS = [Shard("shards", number, 8) for number in range(8)]  # that the writing pass is measured on
+AT_ONCE = 1000  # texts that `tokenizers` alone is given at once: more are no faster
+TIMES = (1, 4, 16)  # as much text, for the memory
+MEGABYTE = 1_000_000
+WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
+EXTRACT = """
+import json, sys
+from pathlib import Path
+from data_prep.wikipedia import WIKIPEDIA
+with open(sys.argv[2], "w") as out:
+    for found in WIKIPEDIA.documents([Path(sys.argv[1])]):
+        if hasattr(found, "segments"):
+            out.write(json.dumps({"id": found.id.split("/")[1], "text": "\\n".join(found.segments)}) + "\\n")
+"""
+PEAK = "import sys; from data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
+
+Start = Callable[[list[Path], Path, Path], Callable[[Shard], float]]  # spool, tokenizer, folder -> seconds of a shard
+
+
+@dataclass(frozen=True)
+class Material:
+    """Input to measure with, in files that are made when they are asked for; of real text where there is some."""
+
+    folder: Path
+    data: Path | None
+    megabytes: float  # of a dump, and at most of text
+
+    def dump(self, once: bool = False) -> Path:
+        """A dump of the pages over and over, or once."""
+        path = self.folder / f"{'once' if once else 'times'}-pages-articles.xml.bz2"
+        if not path.exists():
+            head, pages = self.pages()
+            with bz2.open(path, "wt", encoding="utf-8") as file:
+                file.writelines([head, *(pages if once else up_to(self.megabytes, cycle(pages))), "</mediawiki>\n"])
+        return path
+
+    def pages(self) -> tuple[str, list[str]]:
+        """What stands before the pages of a dump, and those that have templates."""
+        if self.data is None:
+            return "<mediawiki>\n", list(map(made_page, range(1, 200)))
+        with bz2.open(min(self.data.glob("wiki/*.xml.bz2")), "rt", encoding="utf-8") as file:
+            text = file.read()
+        pages = re.findall(r"<page>.*?</page>\n", text, re.DOTALL)
+        return text[: text.index("<page>")], [page for page in pages if "{{" in page]
+
+    def text(self) -> Path:
+        """Articles, a line of JSON each."""
+        path = self.folder / "wiki_00"
+        if not path.exists():
+            files = sorted(self.data.glob("wiki/A*/wiki_*")) if self.data else []
+            lines = chain.from_iterable(re.findall(r".+\n", file.read_text()) for file in files)
+            path.write_text("".join(up_to(self.megabytes, lines if files else map(made_line, count()))))
+        return path
+
+    def tokenizer(self) -> Path:
+        """One that is trained on the text."""
+        path = self.folder / "tokenizer.json"
+        if not path.exists():
+            tokenizer.train(self.text().read_text().splitlines(), VOCABULARY, path)
+        return path
+
+
+def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
+    """The first texts, of so many megabytes."""
+    size = 0
+    for text in texts:
+        size += len(text.encode())
+        yield text
+        if size >= megabytes * MEGABYTE:
+            return
+
+
+@lru_cache
+def sentences(seed: int) -> list[str]:
+    """Twenty, of made-up words."""
+    rng = np.random.default_rng(seed)
+    words = ["".join(map(chr, rng.integers(97, 123, 1 + int(size)))) for size in rng.gamma(4, 1.2, 200)]
+    return [" ".join(rng.choice(words, 18)) for _ in range(20)]
+
+
+def made_text(number: int) -> str:
+    """No two have a sentence in common."""
+    return " ".join(f"{sentence} {number}." for sentence in sentences(number % 100))
+
+
+def made_line(number: int) -> str:
+    return json.dumps({"id": str(number), "text": made_text(number)}) + "\n"
+
+
+def made_page(number: int) -> str:
+    text = f"{{{{Infobox|{number}}}}}\n'''It''' is [[a page|one]].<ref>{number}</ref>\n\n== Text ==\n"
+    text = html.escape(f"{text}{made_text(number)}\n* An item\n{{|\n| a cell\n|}}\n", quote=False)
+    revision = f"<revision>\n<id>{number}</id>\n<text>{text}</text>\n</revision>\n"
+    return f"<page>\n<title>{number}</title>\n<ns>0</ns>\n<id>{number}</id>\n{revision}</page>\n"
+
+
+def run(command: Sequence[object]) -> tuple[str, dict[str, float]]:
+    """What a command prints, and its seconds: on the clock, and on the CPU of all its processes."""
+    begin, before = time.perf_counter(), os.times()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT)
+    clock, after = time.perf_counter() - begin, os.times()
+    if done.returncode:
+        raise InputError(f"{' '.join(map(str, command[1:4]))}: {done.stderr.strip()[-500:]}")
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return done.stdout, {"clock": clock, "cpu": cpu}
+
+
+def compared(what: str, rivals: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
+    """What all rivals measure in MB/s, and the ratios of the first to each other one; prints them."""
+    rates = alternate(rivals, rounds)
+    first, *others = rivals
+    results: dict[str, Any] = {"MB/s": rates}
+    for name, values in rates.items():
+        print(in_words(f"{what}: {name}", spread(values), "MB/s"))
+    for other in others:
+        results[f"{first} / {other}"] = ratios(rates[first], rates[other])
+        print(in_words(f"{what}: {first} / {other}", results[f"{first} / {other}"]), flush=True)
+    return results
+
+
+@dataclass
+class Passes:
+    """What the passes over some files took in CPU seconds, and the bytes that there are before and after each."""
+
+    records: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def read(self, source: str, path: Path, folder: Path) -> list[Path]:
+        """All but the last, as preparation.py makes them; returns the files of the spool."""
+        kind = SOURCES[source]
+        choices = {option.name: option.default for option in kind.options}
+        recipe = reading.Reading(source, choices, batches.Part(), stages.Options())
+        files = list(kind.find([path]))
+        self.sizes["raw"] = sum(file.path.stat().st_size for file in files)
+        self.sizes["inflated"] = self._timed("inflate", lambda: sum(inflated(file.path) for file in files))
+        make_directory(folder)
+        cut = self._timed("cut", lambda: list(batches.batches(kind, files, choices, recipe.part, "")))
+        self.records = sum(len(batch.pieces) for batch in cut)
+        read = reading.batch_reader(recipe, folder)
+        names = self._timed("read", lambda: list(map(read, cut)))
+        if kind.join:
+            self.sizes["fragments"] = sum(spool.about(folder / name)["bytes"] for name in names)
+            wanted = reading.Range(tuple(folder / name for name in names), 0, spool.KEYS)
+            names = self._timed("join", lambda: [reading.range_joiner(recipe, folder)(wanted)])
+        self.sizes["text"] = sum(spool.about(folder / name)["bytes"] for name in names)
+        return [folder / name for name in names]
+
+    def write(self, spooled: list[Path], tokenizer_file: Path, folder: Path) -> None:
+        work = shard_writer(spooled, tokenizer_file, folder)
+        self._timed("write", lambda: list(map(work, SHARDS)))
+        found, _ = writing.entries(folder, SHARDS)
+        self.sizes |= {"tokens": sum(entry.tokens for entry in found), "shards": sum(entry.bytes for entry in found)}
+
+    def _timed(self, name: str, work: Callable[[], Any]) -> Any:
+        begin = time.process_time()
+        done = work()
+        self.seconds[name] = time.process_time() - begin
+        return done
+
+
+def inflated(path: Path) -> int:
+    with open_input(path) as stream:
+        return sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
+
+
+def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[Shard], float]:
+    """What a process of ours does with the documents of a shard; returns its seconds."""
+    for name in ("shards", "done"):
+        make_directory(folder / name)
+    do = writing.shard_writer(Selection(tuple(spooled), True, 0.0), tokenizer_file, CHUNK_TOKENS, folder)
+    return lambda shard: seconds(lambda: do(shard))
+
+
+def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Shard], float]:
+    """What a process of `tokenizers` alone does with the same segments; returns its seconds."""
+    backend = tokenizers.Tokenizer.from_file(str(tokenizer_file))
+
+    def work(texts: list[str]) -> None:
+        for start in range(0, len(texts), AT_ONCE):
+            backend.encode_batch_fast(texts[start : start + AT_ONCE], add_special_tokens=False)
+
+    def encode(shard: Shard) -> float:
+        documents = writing.kept(Selection(tuple(spooled), True, 0.0), *shard.range, False, Counter())
+        texts = [segment for _, document in documents for segment in document.segments]
+        return seconds(lambda: work(texts))
+
+    return encode
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
+    """MB of text a second by one process and by two, while they work: what they take to start is no part of it."""
+    reader = Passes()
+    spooled = reader.read("wikipedia", material.text(), material.folder / "spool")
+    given = spooled, material.tokenizer(), material.folder / "written"
+    size = reader.sizes["text"] / MEGABYTE
+
+    def rate(start: Start, processes: int) -> float:
+        return processes * size / sum(workers.run(SHARDS, start, given, processes))
+
+    results: dict[str, Any] = {"MB": size}
+    for processes, what in ((1, "one process"), (2, "two processes")):
+        rivals = {"deepsiam": shard_writer, "tokenizers": encoder}
+        measures = {name: partial(rate, start, processes) for name, start in rivals.items()}
+        results[what] = compared(f"text to shards, {what}", measures, rounds)
+    return results
+
+
+def dump_to_text(material: Material, rounds: int) -> dict[str, Any]:
+    """MB of XML a CPU second; without WikiExtractor, ours alone."""
+    there = importlib.util.find_spec("wikiextractor") is not None
+    if not there:
+        print("WikiExtractor is not installed (pip install wikiextractor): it is left out")
+    path = material.dump()
+    size = inflated(path) / MEGABYTE
+    extract = extractors(material.folder)
+
+    def rate(name: str) -> float:
+        return size / extract[name](path)[1]["cpu"]
+
+    found = {"MB": size, "WikiExtractor": version("wikiextractor") if there else None}
+    return found | compared("dump to text", {name: partial(rate, name) for name in extract}, rounds)
+
+
+def extractors(folder: Path) -> dict[str, Callable[[Path], tuple[Path, dict[str, float]]]]:
+    """Each makes JSON lines of a dump, and tells where they are and how long it took."""
+    ours, theirs = folder / "extracted.jsonl", folder / "extracted"
+    found = {"deepsiam": lambda dump: (ours, run([sys.executable, "-c", EXTRACT, dump, ours])[1])}
+    if importlib.util.find_spec("wikiextractor"):
+        found["WikiExtractor"] = lambda dump: (theirs, run([*WIKIEXTRACTOR, dump, "-o", theirs])[1])
+    return found
+
+
+def command(material: Material, source: str, path: Path, processes: int, *more: object) -> list[object]:
+    """The arguments of the whole command, for an output that is not there yet."""
+    out = tempfile.mkdtemp(dir=material.folder)
+    options = ["--out", out, "--tokenizer", material.tokenizer(), "--workers", processes, "--keep-duplicates"]
+    return [source, path, *options, *more]
+
+
+def two_workers(material: Material, rounds: int) -> dict[str, Any]:
+    """MB of the dump, inflated, a second of the clock."""
+    path = material.dump()
+    size = inflated(path) / MEGABYTE
+
+    def rate(processes: int) -> float:
+        line = command(material, "wikipedia", path, processes)
+        return size / run([sys.executable, "-m", "data_prep", *line])[1]["clock"]
+
+    rivals = {"two workers": partial(rate, 2), "one worker": partial(rate, 1)}
+    return {"MB": size} | compared("the whole command", rivals, rounds)
+
+
+def passes(material: Material) -> dict[str, Any]:
+    """MB a CPU second of each pass, of what it reads: the last one of text, the others of raw text, inflated.
+
+    `cut` is what the reading process does, inflating included; the others are shared out among the workers.
+    """
+    sources = {"wikipedia": material.dump()}
+    if material.data:
+        sources |= {"bookcorpus": material.data / "books", "reddit": material.data / "reddit"}
+    results = {}
+    for name, path in sources.items():
+        one = Passes()
+        one.write(one.read(name, path, material.folder / name), material.tokenizer(), material.folder / name)
+        sizes = {work: one.sizes["text" if work == "write" else "inflated"] for work in one.seconds}
+        rates = {work: sizes[work] / spent / MEGABYTE for work, spent in one.seconds.items()}
+        shares = {f"{what} / {of}": one.sizes[what] / one.sizes[of] for of, what in pairwise(one.sizes)}
+        results[name] = {"records": one.records, "MB/s": rates, "bytes": one.sizes, "shares": shares}
+        for what, numbers in (("MB/s", rates), ("shares", shares)):
+            print(f"passes, {name}, {what}: " + ", ".join(f"{key} {value:.3g}" for key, value in numbers.items()))
+    return results
+
+
+def memory(material: Material) -> dict[str, float]:
+    """The most MB by the MB of text, in shards that have as much of it as those of a large data set."""
+    peaks = {}
+    for size in (times * material.megabytes for times in TIMES):
+        path = material.folder / "generated.jsonl"
+        with open(path, "w") as file:
+            file.writelines(up_to(size, map(made_line, count())))
+        line = command(material, "jsonl", path, 1, "--shards", -(-path.stat().st_size // writing.SHARD_BYTES))
+        # not ru_maxrss, which may be this process's own, of which that one begins as a copy
+        peak = re.search(r"VmHWM:\s*(\d+) kB", run([sys.executable, "-c", PEAK, *line])[0])
+        peaks[f"{size:g}"] = int(peak[1]) * 1024 / MEGABYTE if peak else 0.0
+        print(f"memory: {size:>8,g} MB of text, {peaks[f'{size:g}']:>6,.0f} MB at most", flush=True)
+    return peaks
+
+
+def data_argument(parser: argparse.ArgumentParser) -> None:
+    beside = os.environ.get("DEEPSIAM_DATA", ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=beside, metavar="FOLDER", help="real text (%(default)s)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    data_argument(parser)
+    parser.add_argument("--megabytes", type=float, default=32, help="of a dump, and at most of text (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each rival runs (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep.json"), help="(%(default)s)")
+    options = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is a core
+    with tempfile.TemporaryDirectory() as folder:
+        material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
+        results: dict[str, Any] = {"text": "real" if material.data else "made up"}
+        print(f"the text is {results['text']}")
+        results["text to shards"] = text_to_shards(material, options.rounds)
+        results["dump to text"] = dump_to_text(material, options.rounds)
+        results["two workers"] = two_workers(material, options.rounds)
+        results["passes"] = passes(material)
+        results["memory"] = memory(material)
+    write(options.out, results)
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("benchmarks.data_prep"):
+        main()

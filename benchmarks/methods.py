@@ -1,0 +1,232 @@
+"""Training tokens a second, and memory, of each method; of SEED and the masked LM also against the plain way.
+
+    python -m benchmarks.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
+
+The plain way is what one writes first, and what a framework's model classes do: the logits of every position of the
+whole batch at once, n x n attention masks in the decoder, every row padded to the longest input there may be. It has
+the same parameters, and so the same losses, which is checked before anything is measured. Memory is measured in a
+process of its own for each: the highest resident size of a step, less that before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from data_prep.errors import InputError, exit_on_input_error
+from models import seed_decoder
+from models.encoder import TrunkModel, build_trunk, encode, token_embedding
+from models.losses import IGNORED
+from models.seed import Seed
+from models.task import Batcher, Document, MicroBatch, Vocabulary
+from trainer.keyed import keyed_rng, keyed_rngs
+from trainer.method_keys import PretrainMethod
+from trainer.methods import PRETRAINING
+from trainer.recipe import PretrainRecipe, build
+
+PLAIN = ("seed", "mlm")  # the methods whose plain way is written here
+SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
+Step = Callable[[], float]
+
+
+def method_of(name: str, tokens: int) -> PretrainMethod:
+    """A method with its own defaults, for inputs of so many tokens."""
+    keys: dict[str, Any] = {"name": name}
+    if name == "cross_thought":
+        keys |= {"sequences": 8, "sequence_tokens": 64}
+    elif name not in ("poly", "skip_thought"):
+        keys["max_tokens"] = tokens
+    values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 1, "micro": 1}, "trunk": {}}
+    return build(PretrainRecipe, {**values, "optimizer": {"lr": 1e-3}, "method": keys}, name).method
+
+
+def made(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Batcher, MicroBatch]:
+    """A method's model, batcher and one micro-batch of made-up text: Zipf's words, log-normal sentences."""
+    torch.manual_seed(0)
+    method = method_of(name, sizes["tokens"])
+    vocabulary = Vocabulary(sizes["vocab"], pad=0, unk=1, cls=2, sep=3, mask=4)
+    how = PRETRAINING[type(method)]
+    causal = {"is_decoder": True} if name == "clm" else {}
+    trunk = build_trunk(
+        {
+            "model_type": "bert",
+            "vocab_size": sizes["vocab"] + how.own_tokens(method),
+            "pad_token_id": 0,
+            "hidden_size": sizes["hidden"],
+            "num_hidden_layers": sizes["layers"],
+            "num_attention_heads": sizes["hidden"] // 64 or 1,
+            "intermediate_size": 4 * sizes["hidden"],
+            "max_position_embeddings": max(method.positions, 512),
+            **causal,
+        }
+    )
+    batcher = how.batcher(method, vocabulary)
+    examples = batcher.examples(text(sizes))[: sizes["batch"]]
+    batch = batcher.micro_batch(examples, keyed_rngs("benchmark", [(i,) for i in range(len(examples))]))
+    return how.model(trunk, **how.arguments(method)), batcher, batch
+
+
+def text(sizes: dict[str, int]) -> list[Document]:
+    """Enough documents for a micro-batch of any method."""
+    rng = keyed_rng("benchmark text")
+    documents = []
+    for _ in range(40 * sizes["batch"]):
+        lengths = np.maximum(1, rng.lognormal(3.0, 0.6, rng.integers(2, 12))).astype(int)
+        documents.append([5 + np.minimum(rng.zipf(1.2, n), sizes["vocab"] - 6) for n in lengths])
+    return documents
+
+
+def step(model: TrunkModel, batch: MicroBatch, losses: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
+    """Tokens a second of one forward and backward pass."""
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    began = time.perf_counter()
+    model.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        total = sum(loss / max(1, batch.counts[term]) for term, loss in losses(**arrays).items())
+    assert isinstance(total, Tensor)
+    total.backward()
+    return batch.tokens / (time.perf_counter() - began)
+
+
+def plain_losses(model: Any, width: int, **arrays: Tensor) -> dict[str, Tensor]:
+    """SEED's or the masked LM's losses, the plain way: the same numbers."""
+    ids, mask = (F.pad(arrays[name], (0, width - arrays[name].shape[1])) for name in ("input_ids", "attention_mask"))
+    hidden = encode(model.trunk, ids, mask)  # [B, T, H]
+    embedding, head = token_embedding(model.trunk), model.lm_head
+    states = head.norm(head.activation(head.dense(hidden)))
+    labels = _labels(arrays["mlm_positions"], arrays["mlm_targets"], arrays["input_ids"].shape, width)
+    losses = {"mlm": _full(F.linear(states, embedding, head.bias), labels)}
+    if isinstance(model, Seed):
+        original = F.pad(arrays["original_ids"], (0, width - arrays["original_ids"].shape[1]))
+        fast, seed_decoder.local_attention = seed_decoder.local_attention, _masked_attention
+        try:
+            decoded = model.decoder(hidden[:, 0], original, embedding)
+        finally:
+            seed_decoder.local_attention = fast
+        labels = _labels(arrays["decoder_positions"], arrays["decoder_targets"], arrays["input_ids"].shape, width)
+        losses["decoder"] = _full(F.linear(decoded, embedding), labels)
+    return losses
+
+
+def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
+    """A label for every position, IGNORED where there is none: int64 [B, width]."""
+    kept = targets != IGNORED
+    flat = torch.full((shape[0] * shape[1],), IGNORED)
+    flat[positions[kept]] = targets[kept]
+    return F.pad(flat.view(shape), (0, width - shape[1]), value=IGNORED)
+
+
+def _full(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
+    """What local_attention computes, [B, T, heads, d], with a T x T mask."""
+    place = torch.arange(query.shape[1])
+    back = place[:, None] - place
+    mask = ((back >= 0) & (back < window)) | (place == 0)
+    mask &= back >= 0
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    weights = F.dropout(scores.masked_fill(~mask, -torch.inf).softmax(-1), dropout, training=dropout > 0)
+    return (weights @ v).transpose(1, 2)
+
+
+def rivals_of(name: str, sizes: dict[str, int], dtype: torch.dtype) -> dict[str, Step]:
+    """The ways to take a step of a method that are compared."""
+    model, _, batch = made(name, sizes)
+    ways = {"deepsiam": partial(step, model, batch, model.forward, dtype)}
+    if name in PLAIN:
+        plain = partial(plain_losses, model, sizes["tokens"])
+        _agree(model, batch, plain)
+        ways["plain"] = partial(step, model, batch, plain, dtype)
+    return ways
+
+
+def _agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, Tensor]]) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    model.eval()
+    with torch.no_grad():
+        for term, loss in model.forward(**arrays).items():
+            torch.testing.assert_close(plain(**arrays)[term], loss, rtol=1e-4, atol=1e-2)
+    model.train()
+
+
+def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
+    """Bytes of memory that a step of one way takes beside the model and its gradients, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.methods", "--peak", name, way, "--sizes", json.dumps(sizes)]
+    done = subprocess.run([*command, *(["--bf16"] if bf16 else [])], capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -> float:
+    model, _, batch = made(name, sizes)
+    losses = model.forward if way == "deepsiam" else partial(plain_losses, model, sizes["tokens"])
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # is not the step's, which sets them to None and makes them anew
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # sets the highest resident size back to the present one
+    step(model, batch, losses, dtype)
+    return _resident("VmHWM") - before
+
+
+def _resident(what: str) -> float:
+    """VmRSS or VmHWM, the present and the highest resident size of this process, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what):
+            return float(line.split()[1]) * 1024
+    raise InputError("/proc/self/status: no such line; memory is measured on Linux alone")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.methods", description=__doc__.splitlines()[0])
+    names = [keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING]
+    parser.add_argument("--methods", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help=f"of {SIZES}")
+    parser.add_argument("--bf16", action="store_true", help="autocast; fp32 otherwise")
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    sizes = {**SIZES, **chosen.sizes}
+    dtype = torch.bfloat16 if chosen.bf16 else torch.float32
+    with exit_on_input_error("benchmarks.methods"):
+        if chosen.peak:
+            print(_peak_here(*chosen.peak, sizes, dtype))
+            return
+        results: dict[str, Any] = {"sizes": sizes, "precision": "bf16" if chosen.bf16 else "fp32"}
+        for name in chosen.methods:
+            ways = rivals_of(name, sizes, dtype)
+            for take in ways.values():
+                take()
+            rates = alternate(ways, chosen.rounds)
+            memory = {way: peak(name, way, sizes, chosen.bf16) for way in ways}
+            found: dict[str, Any] = {"tokens_per_second": {way: spread(values) for way, values in rates.items()}}
+            found["peak_bytes"] = memory
+            print(in_words(f"{name}: tokens/s", found["tokens_per_second"]["deepsiam"]), flush=True)
+            if "plain" in ways:
+                found["speed_ratio"] = ratios(rates["deepsiam"], rates["plain"])
+                found["memory_ratio"] = memory["deepsiam"] / memory["plain"]
+                print(in_words(f"{name}: speed against the plain way", found["speed_ratio"]))
+                print(f"{name}: memory of a step against the plain way {found['memory_ratio']:.2f}", flush=True)
+            results[name] = found
+        if chosen.out:
+            write(chosen.out, results)
+
+
+if __name__ == "__main__":
+    main()

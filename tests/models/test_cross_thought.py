@@ -1,0 +1,486 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoModel
+
+from models.cross_thought import CrossThought, CrossThoughtBatcher, check_positions_can_be_chosen
+from models.encoder import build_trunk, max_positions
+from models.losses import IGNORED
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, rngs, tensors, trunk
+
+SEQUENCES, WORDS, SPECIALS = 6, 7, 3
+WIDTH = SPECIALS + WORDS
+ROWS = VOCABULARY.vocab_size + SPECIALS - 1
+SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
+BATCHER = CrossThoughtBatcher(VOCABULARY, SEQUENCES, WORDS, SPECIALS)
+SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
+DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
+
+
+def examples(*sizes, rng=0):
+    """Examples of so many words each."""
+    generator = np.random.default_rng(rng)
+    return [generator.integers(5, VOCABULARY.vocab_size, size) for size in sizes]
+
+
+def batch(some, start=0):
+    return BATCHER.micro_batch(some, rngs(len(some), start))
+
+
+def cross_thought(config=None, **options):
+    """An fp64 model, no weight at a value that would hide a mistake."""
+    model = CrossThought(trunk(vocab_size=ROWS, **(config or {})), SPECIALS, **options).double()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # biases and LayerNorms
+            torch.nn.init.normal_(parameter, 0.5, 0.3)
+    return model
+
+
+MODEL = cross_thought()
+
+
+def states(model, arrays):
+    """What the head predicts words from, [B, M, T, H]."""
+    seen = []
+    handle = model.final.register_forward_hook(lambda module, args, output: seen.append(output))
+    model(**arrays)
+    handle.remove()
+    return seen[0].unflatten(0, arrays["input_ids"].shape[:2])
+
+
+def gradients(model):
+    return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+
+def slow_layer(layer, x):
+    """A post-LayerNorm Transformer layer over the rows of x [S, H], one query and head at a time."""
+    width = x.shape[1] // layer.attention.heads
+    query = layer.attention.query(x)
+    key, value = layer.attention.key_value(x).chunk(2, dim=1)
+    rows = []
+    for i in range(len(x)):
+        parts = []
+        for head in range(layer.attention.heads):
+            d = slice(head * width, (head + 1) * width)
+            scores = torch.stack([query[i, d] @ key[j, d] / width**0.5 for j in range(len(x))])
+            parts.append(sum(a * value[j, d] for j, a in enumerate(scores.softmax(0))))
+        rows.append(layer.attention.out(torch.cat(parts)))
+    x = layer.attention_norm(x + torch.stack(rows))
+    return layer.feed_forward_norm(x + layer.feed_forward(x))
+
+
+def slow_loss(model, arrays):
+    """Equations 1 to 9, sequence by sequence and without any padding."""
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    embedding = model.trunk.get_input_embeddings().weight
+    loss = 0.0
+    for b, (ids, mask, offset) in enumerate(
+        zip(arrays["input_ids"], arrays["attention_mask"], arrays["offsets"].tolist(), strict=True)
+    ):
+        real = [m for m in range(len(ids)) if mask[m].any()]
+        start = SPECIALS + offset % (MAX_TOKENS - WIDTH + 1)
+        hidden = []
+        for m in real:
+            words = int(mask[m].sum()) - SPECIALS
+            positions = torch.tensor([[*range(SPECIALS), *range(start, start + words)]])
+            hidden.append(model.trunk(input_ids=ids[m][mask[m]][None], position_ids=positions).last_hidden_state[0])
+        crossed = [slow_layer(model.cross, torch.stack([h[n] for h in hidden])) for n in range(SPECIALS)]
+        for m, h in enumerate(hidden):
+            output = slow_layer(model.final, torch.cat([torch.stack([c[m] for c in crossed]), h[SPECIALS:]]))
+            output = model.lm_head.norm(F.gelu(model.lm_head.dense(output)))
+            log_p = (output @ embedding.T + model.lm_head.bias).log_softmax(1)
+            for t in range(len(h)):
+                target = targets.get((b * len(ids) + real[m]) * WIDTH + t, IGNORED)
+                loss = loss - (log_p[t, target] if target != IGNORED else 0.0)
+    return loss
+
+
+@pytest.mark.parametrize("sizes", [[42, 17, 8], [7], [1, 2, 30]])
+def test_loss_and_gradients_are_those_of_the_equations(sizes):
+    model, made = cross_thought(), batch(examples(*sizes, rng=1), start=3)
+    assert made.counts["mlm"] > 0
+    arrays = tensors(made)
+    loss = model(**arrays)["mlm"]
+    loss.backward()
+    fast = gradients(model)
+    model.zero_grad()
+    expected = slow_loss(model, arrays)
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(fast[name], gradient, rtol=0, atol=1e-10, msg=name)
+
+
+def test_invariant_12_a_sequence_reaches_another_through_the_cross_layer_alone():
+    class Bypass(torch.nn.Module):
+        def forward(self, x, context, visible):
+            return x
+
+    model, arrays = cross_thought(), tensors(batch(examples(42)))
+    edited = dict(arrays, input_ids=arrays["input_ids"].clone())
+    edited["input_ids"][0, 2, SPECIALS + 4] = 5 + (edited["input_ids"][0, 2, SPECIALS + 4] + 1) % 30
+    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
+    assert changed.all()
+    model.cross = Bypass()
+    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
+    assert changed[2].all()
+    assert not changed[[0, 1, 3, 4, 5]].any()
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(SEQUENCES)))
+def test_invariant_13_sequences_in_another_order_give_outputs_in_that_order(order):
+    model, arrays = cross_thought(), tensors(batch(examples(30)))  # five sequences, one of them short, and padding
+    permuted = {**arrays, **{name: arrays[name][:, order] for name in ("input_ids", "attention_mask")}}
+    torch.testing.assert_close(states(model, permuted), states(model, arrays)[:, order], rtol=0, atol=1e-11)
+    inputs = ("input_ids", "attention_mask", "offsets")
+    alpha = model.attention(**{name: permuted[name] for name in inputs})
+    expected = model.attention(**{name: arrays[name] for name in inputs})[..., order, :][..., order]
+    torch.testing.assert_close(alpha, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("slot", range(WIDTH))
+def test_invariant_13_slot_n_of_c_depends_on_slot_n_of_e_alone(slot):
+    model = cross_thought()
+    hidden = torch.randn(2, SEQUENCES, WIDTH, 16, dtype=torch.float64)
+    mask = torch.ones(2, SEQUENCES, WIDTH, dtype=torch.bool)
+    edited = hidden.clone()
+    edited[1, 2, slot] += 1.0
+    changed = (model.across(hidden, mask) != model.across(edited, mask)).any(dim=3)  # [B, M, N]
+    expected = torch.zeros_like(changed)
+    if slot < SPECIALS:
+        expected[1, :, slot] = True
+    assert torch.equal(changed, expected)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4), st.integers(SPECIALS, MAX_TOKENS))
+def test_invariant_14_special_positions_are_fixed_and_words_contiguous_and_in_range(offsets, width):
+    positions = MODEL.positions(torch.tensor(offsets), width)
+    assert positions.shape == (len(offsets), width)
+    assert (positions[:, :SPECIALS] == torch.arange(SPECIALS)).all()
+    assert (positions[:, SPECIALS:].diff(dim=1) == 1).all()
+    assert ((positions >= 0) & (positions < MAX_TOKENS)).all()
+    assert (positions[:, SPECIALS:] >= SPECIALS).all()
+
+
+def test_invariant_14_every_offset_that_fits_is_drawn():
+    made = [batch(examples(5), start=i).arrays["offsets"] for i in range(300)]
+    positions = cross_thought().positions(torch.from_numpy(np.concatenate(made)), WIDTH)
+    assert set(positions[:, SPECIALS].tolist()) == set(range(SPECIALS, MAX_TOKENS - WORDS + 1))
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_invariant_14_without_an_offset_the_exported_encoder_gives_the_same_states(model_type, tmp_path):
+    model = cross_thought({"model_type": model_type}).eval()
+    arrays = tensors(batch(examples(30, 9)))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
+    assert stock.config.vocab_size == ROWS
+    hidden = model.encode(ids, mask, torch.zeros(2, dtype=torch.int64))
+    usual = stock(input_ids=ids[mask.any(2)], attention_mask=mask[mask.any(2)].long()).last_hidden_state
+    torch.testing.assert_close(hidden[mask], usual[mask[mask.any(2)]], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "electra"])
+def test_other_encoders_are_moved_in_their_own_positions(model_type):
+    """RoBERTa's table has padding_idx + 1 rows that no token uses: its last row is the last position."""
+    extra = {"embedding_size": 16} if model_type == "electra" else {}
+    model = cross_thought({"model_type": model_type, **extra})
+    most = max_positions(model.trunk)
+    assert most == MAX_TOKENS - (0 if model_type == "electra" else 1)
+    positions = model.positions(torch.tensor([0, most - WIDTH]), WIDTH)
+    assert positions[0, 0] == MAX_TOKENS - most
+    assert positions[1, -1] == MAX_TOKENS - 1
+    model(**tensors(batch(examples(42, 3))))["mlm"].backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_invariant_15_padded_sequences_neither_attend_nor_are_attended_to():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
+    ids, mask, offsets = (arrays[name].clone() for name in ("input_ids", "attention_mask", "offsets"))
+    ids[2], mask[2] = VOCABULARY.pad, False  # a whole example of padding
+    real = mask.any(2)
+    assert real.sum(1).tolist() == [3, 6, 0]
+    alpha = model.attention(ids, mask, offsets)
+    assert alpha.shape == (3, 2, SPECIALS, SEQUENCES, SEQUENCES)
+    rows = real[:, None, None, :].expand(alpha.shape[:-1])
+    torch.testing.assert_close(alpha.sum(-1), rows.double(), rtol=0, atol=1e-12)
+    assert not alpha[~(rows[..., None] & rows[..., None, :])].any()
+    crossed = model.across(model.encode(ids, mask, offsets), mask)
+    assert not crossed[~real].any()
+    assert (crossed[real] != 0).all()
+
+
+def test_the_attention_shown_is_that_of_the_cross_layer():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 42)))
+    inputs = [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
+    alpha = model.attention(*inputs)
+    seen = []
+    model.cross.attention.register_forward_hook(lambda module, args, output: seen.append((args[0], output)))
+    model(**arrays)
+    x, output = (y.view(2, SPECIALS, SEQUENCES, 16) for y in seen[0])
+    value = model.cross.attention.key_value(x)[..., 16:].unflatten(-1, (2, 8))  # [B, N, M, heads, d]
+    expected = model.cross.attention.out(torch.einsum("bhnqk,bnkhd->bnqhd", alpha, value).flatten(3))
+    real = arrays["attention_mask"].any(2)[:, None].expand(output.shape[:3])
+    torch.testing.assert_close(output[real], expected[real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8])
+def test_invariant_16_one_sequence_or_word_is_enough(size):
+    model = cross_thought()
+    made = CrossThoughtBatcher(VOCABULARY, 1, 7, SPECIALS).micro_batch(examples(min(size, 7)), rngs(1, start=5))
+    assert made.arrays["input_ids"].shape == (1, 1, WIDTH)
+    loss = model(**tensors(made))["mlm"]
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@given(DOCUMENTS, st.integers(1, 5), st.integers(1, 6))
+def test_invariant_16_examples_are_the_text_in_order(lengths, sequences, words):
+    texts = documents(*lengths)
+    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, SPECIALS)
+    made, origins = batcher.examples(texts), batcher.origins(texts)
+    expected, numbers = [], []
+    for number, document in enumerate(texts):
+        tokens = [int(i) for sentence in document for i in sentence]
+        expected += [*tokens, VOCABULARY.sep] if tokens else []
+        numbers += [number] * (len(tokens) + 1) if tokens else []
+    assert [i for ids in made for i in ids.tolist()] == expected
+    size = sequences * words
+    assert [len(ids) for ids in made] == [len(expected[i : i + size]) for i in range(0, len(expected), size)]
+    assert origins == [sorted(set(numbers[i : i + size])) for i in range(0, len(numbers), size)]
+
+
+@given(SIZES, st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 99))
+def test_arrays_are_the_masked_words_behind_their_special_tokens(sizes, sequences, words, specials, start):
+    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, specials)
+    some = examples(*(min(size, sequences * words) for size in sizes))
+    before = [ids.copy() for ids in some]
+    arrays, counts = batcher.micro_batch(some, rngs(len(some), start))
+    assert all(np.array_equal(a, b) for a, b in zip(some, before, strict=True))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    assert ids.shape == mask.shape
+    assert ids.shape[1] <= sequences
+    assert ids.shape[2] == specials + words
+    real = arrays["mlm_targets"] != IGNORED
+    assert counts == {"mlm": real.sum()}
+    assert (arrays["mlm_positions"][~real] == 0).all()
+    restored = ids.copy()
+    restored.reshape(-1)[arrays["mlm_positions"][real]] = arrays["mlm_targets"][real]
+    for example, row, visible in zip(some, restored, mask, strict=True):
+        used = -(-len(example) // words)
+        assert (row[:used, :specials] == [VOCABULARY.cls, *range(40, 40 + specials - 1)]).all()
+        assert visible[:used, :specials].all()
+        assert row[:, specials:][visible[:, specials:]].tolist() == example.tolist()
+        assert (row[~visible] == VOCABULARY.pad).all()
+        assert visible[: used - 1].all()
+        assert not visible[used:].any()
+        assert not visible[used - 1, specials + (len(example) - 1) % words + 1 :].any()
+    assert batcher.micro_batch(some, rngs(len(some), start)).tokens == mask.sum()
+
+
+def test_15_percent_of_the_words_are_targets_and_none_of_the_special_tokens():
+    batcher = CrossThoughtBatcher(VOCABULARY, 50, 64, 5)
+    some = examples(*[3200] * 8)
+    arrays, counts = batcher.micro_batch(some, rngs(8))
+    assert counts["mlm"] == pytest.approx(0.15 * 8 * 3200, abs=8)
+    ids = arrays["input_ids"].reshape(-1)[arrays["mlm_positions"][arrays["mlm_targets"] != IGNORED]]
+    targets = arrays["mlm_targets"][arrays["mlm_targets"] != IGNORED]
+    assert (ids == VOCABULARY.mask).mean() == pytest.approx(0.8, abs=0.03)
+    assert (ids == targets).mean() == pytest.approx(0.1, abs=0.03)
+    assert not np.isin(arrays["input_ids"][:, :, 5:], [VOCABULARY.cls, *range(40, 44)]).any()
+
+
+def test_shapes_depend_on_the_longest_example_alone_and_on_that_little():
+    batcher = CrossThoughtBatcher(VOCABULARY, 20, WORDS, SPECIALS)
+    shapes = [
+        {name: array.shape for name, array in batcher.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
+        for sizes in ([70, 3], [100, 60], [112, 112])
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert shapes[0]["input_ids"] == (2, 16, WIDTH)
+
+
+def test_the_same_rng_gives_the_same_arrays_in_any_company():
+    some = examples(42, 5, 30)
+    among, again, alone = batch(some), batch(some), batch(some[1:2], start=1)
+    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
+    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][1])
+    assert alone.arrays["offsets"][0] == among.arrays["offsets"][1]
+
+
+@settings(max_examples=15)
+@given(SIZES, st.randoms(use_true_random=False))
+def test_losses_are_the_sums_of_the_examples_losses_in_any_order(sizes, random):
+    some, model = examples(*sizes), cross_thought()
+    order = random.sample(range(len(some)), len(some))
+    generators = rngs(len(some))
+    with torch.no_grad():
+        together = model(**tensors(batch(some)))["mlm"]
+        apart = sum(model(**tensors(batch([ids], start=i)))["mlm"] for i, ids in enumerate(some))
+        shuffled = BATCHER.micro_batch([some[i] for i in order], [generators[i] for i in order])
+        other = model(**tensors(shuffled))["mlm"]
+    assert torch.isfinite(together)
+    torch.testing.assert_close(together, apart, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(together, other, rtol=1e-10, atol=1e-10)
+
+
+def test_more_padding_changes_nothing():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 9)))
+    arrays["offsets"] %= 4  # within the room that the wider sequences leave, too
+    more, wider = SEQUENCES + 3, WIDTH + 5
+    wide = dict(arrays)
+    for name, value in (("input_ids", VOCABULARY.pad), ("attention_mask", False)):
+        wide[name] = F.pad(arrays[name], (0, 5, 0, 3), value=value)
+    flat = arrays["mlm_positions"]
+    example, sequence, slot = flat // (SEQUENCES * WIDTH), flat // WIDTH % SEQUENCES, flat % WIDTH
+    wide["mlm_positions"] = (example * more + sequence) * wider + slot
+    loss = model(**arrays)["mlm"]
+    loss.backward()
+    narrow_gradients = gradients(model)
+    model.zero_grad()
+    wide_loss = model(**wide)["mlm"]
+    wide_loss.backward()
+    torch.testing.assert_close(wide_loss, loss, rtol=1e-12, atol=0)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, narrow_gradients[name], rtol=0, atol=1e-11, msg=name)
+
+
+def test_the_embedding_of_a_text_is_its_special_tokens_states_side_by_side():
+    model = cross_thought().eval()
+    texts = examples(9, 4, rng=2)
+    rows = [[VOCABULARY.cls, *text.tolist(), VOCABULARY.sep] for text in texts]
+    ids = torch.tensor([row + [VOCABULARY.pad] * (11 - len(row)) for row in rows])
+    embeddings = model.embed(ids, ids != VOCABULARY.pad)
+    for embedding, row in zip(embeddings, rows, strict=True):
+        hidden = model.trunk(torch.tensor([[*SPECIAL_IDS, *row[1:]]])).last_hidden_state[0]
+        torch.testing.assert_close(embedding, hidden[:SPECIALS].flatten(), rtol=0, atol=1e-12)
+    longest = torch.full((1, MAX_TOKENS), 9)
+    assert model.embed(longest, longest > 0).shape == (1, SPECIALS * 16)
+
+
+def test_activation_checkpointing_changes_nothing_with_the_same_seed():
+    config = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+    arrays, results = tensors(batch(examples(42, 30))), []
+    for checkpointing in (False, True):
+        torch.manual_seed(1)
+        model = cross_thought(config, activation_checkpointing=checkpointing).train()
+        torch.manual_seed(2)
+        loss = model(**arrays)["mlm"]
+        loss.backward()
+        results.append((loss, gradients(model)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert all(torch.equal(a, b) for a, b in zip(results[0][1].values(), results[1][1].values(), strict=True))
+    assert model.state_dict().keys() == cross_thought(config).state_dict().keys()
+
+
+def saved_bytes(monkeypatch, checkpointing):
+    """What autograd keeps of a forward pass at BERT-base, 500 x 64 words in fp16, by the tensors that it saves.
+
+    On the meta device, so nothing is computed; attention and dropout save there what their fused CUDA kernels save.
+    """
+
+    class FusedAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, query, key, value):
+            batch, heads, length, width = query.shape
+            out = query.new_empty(batch, length, heads, width).transpose(1, 2)
+            ctx.save_for_backward(query, key, value, out, out.new_empty(out.shape[:-1], dtype=torch.float32))
+            return out
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, *_, **__: FusedAttention.apply(q, k, v))
+    monkeypatch.setattr(F, "dropout", lambda x, p, training, inplace=False: torch.native_dropout(x, p, training)[0])
+    config = {"model_type": "bert", "vocab_size": 32768 + 4, "max_position_embeddings": 569}
+    with torch.device("meta"):
+        model = CrossThought(build_trunk(config), 5, checkpointing).half().train()
+        arrays = {
+            "input_ids": torch.empty(1, 500, 69, dtype=torch.int64),
+            "attention_mask": torch.empty(1, 500, 69, dtype=torch.bool),
+            "offsets": torch.empty(1, dtype=torch.int64),
+            "mlm_positions": torch.empty(4801, dtype=torch.int64),
+            "mlm_targets": torch.empty(4801, dtype=torch.int64),
+        }
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage  # alive, so that no other gets its address
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(**arrays)
+    return sum(storage.nbytes() for address, storage in kept.items() if address not in parameters)
+
+
+def test_activations_of_a_bert_base_sample_are_as_large_as_the_documentation_says(monkeypatch):
+    """docs/cross_thought.md: 12 GB, or 1 GB with checkpointing."""
+    assert saved_bytes(monkeypatch, False) == pytest.approx(12.0e9, rel=0.02)
+    assert saved_bytes(monkeypatch, True) == pytest.approx(0.95e9, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
+    arrays = tensors(batch(examples(42, 20)))
+    model = CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double()
+    exact = model(**arrays)["mlm"].item()
+    loss = model.to(dtype)(**arrays)["mlm"]
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact, rel=0.02)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    alpha = model.attention(*(arrays[name] for name in ("input_ids", "attention_mask", "offsets")))
+    assert alpha.dtype == torch.float32
+
+
+def test_weights_start_as_berts_do():
+    torch.manual_seed(0)
+    model = CrossThought(trunk(vocab_size=ROWS, hidden_size=128, initializer_range=0.02), SPECIALS)
+    for layer in (model.cross, model.final):
+        assert layer.attention.key_value.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert layer.feed_forward[2].bias.abs().sum() == 0
+
+
+def test_training_lowers_the_loss():
+    torch.manual_seed(0)
+    model = CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double()
+    arrays = tensors(batch(examples(42, 42, 42)))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    history = []
+    for _ in range(30):
+        loss = model(**arrays)["mlm"]
+        history.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert history[-1] < 0.8 * history[0]
+
+
+@pytest.mark.parametrize("name", ["sequences", "sequence_tokens", "special_tokens"])
+def test_a_batcher_of_nothing_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
+        CrossThoughtBatcher(VOCABULARY, **{name: 0})
+
+
+def test_options_and_trunks_that_will_not_do_are_refused():
+    with pytest.raises(ValueError, match="special_tokens must be at least 1, not 0"):
+        CrossThought(trunk(), 0)
+    with pytest.raises(ValueError, match="CLS. sees no text"):
+        CrossThought(trunk(is_decoder=True))
+    rotary = {"model_type": "modernbert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with pytest.raises(ValueError, match="model_type 'modernbert' does not allow"):
+        check_positions_can_be_chosen(build_trunk({**rotary, "vocab_size": 50300}))
+
+
+def test_sequences_longer_than_the_trunk_are_refused():
+    batcher = CrossThoughtBatcher(VOCABULARY, 2, MAX_TOKENS, SPECIALS)
+    made = batcher.micro_batch(examples(30), rngs(1))
+    with pytest.raises(ValueError, match=f"sequences of {MAX_TOKENS + 3} tokens.*the trunk's {MAX_TOKENS} positions"):
+        cross_thought()(**tensors(made))

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.sentences import ENOUGH, check_boundaries, frame, scatter, sentences
+from models.task import MarkedDocument
+from tests.models.tiny import VOCABULARY, documents
+
+
+@given(st.lists(st.integers(0, 12), max_size=6), st.integers(1, 5))
+def test_sentences_are_all_the_tokens_in_order_none_empty_none_too_long(lengths, longest):
+    (document,) = documents(lengths)
+    found, context = sentences(document, longest)
+    assert context == 0
+    assert all(0 < len(s) <= longest for s in found)
+    assert np.array_equal(np.concatenate([[], *found]), np.concatenate([[], *document]))
+    assert [len(s) for s in found] == [min(longest, n - at) for n in lengths for at in range(0, n, longest)]
+
+
+def test_headings_are_left_out_and_what_is_only_context_is_counted():
+    segments = [np.array([i] * n) for i, n in enumerate([1, 3, 0, 2, 1])]
+    texts, context = sentences(MarkedDocument(segments, headings=(0, 3), context=2), 2)
+    assert [text.tolist() for text in texts] == [[1, 1], [1], [4]]
+    assert context == 2
+    assert sentences(MarkedDocument(segments, context=5), 9)[1] == 4
+
+
+def test_data_without_sentence_boundaries_is_refused():
+    undivided = documents(*[[9]] * (ENOUGH - 1), [0, 4, 0])
+    with pytest.raises(ValueError, match=f"of {ENOUGH} documents in a row none has two sentences"):
+        check_boundaries(undivided)
+    check_boundaries(undivided[1:])  # so few may happen
+    check_boundaries(documents(*[[9]] * ENOUGH, [4, 4]))
+
+
+def test_examples_are_scattered_always_alike():
+    order = scatter(range(1000))
+    assert order == scatter(range(1000))
+    assert sorted(order) == list(range(1000))
+    assert sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False)) < 10
+    assert scatter([]) == []
+
+
+def test_a_text_is_framed():
+    framed = frame(np.array([7, 8], dtype=np.uint16), VOCABULARY)
+    assert framed.tolist() == [VOCABULARY.cls, 7, 8, VOCABULARY.sep]
+    assert framed.dtype == np.int64

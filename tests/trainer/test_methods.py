@@ -1,0 +1,162 @@
+"""Every pre-training method, from shards to an exported encoder: real ranks, precisions and ZeRO stages agree."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from data_prep.errors import InputError
+from models.encoder import encode
+from tests import toy
+from trainer.export import export
+from trainer.method_keys import PretrainMethod
+from trainer.methods import PRETRAINING, new_trunk, pretrain_batcher
+from trainer.start import start_from
+from trainer.trained import load
+
+pytestmark = pytest.mark.slow  # every run is real processes, some ten seconds each
+
+METHODS: dict[str, dict[str, Any]] = {
+    "mlm": {"max_tokens": 32},
+    "seed": {"max_tokens": 32, "decoder_layers": 2},
+    "clm": {"max_tokens": 32},
+    "ict": {"max_tokens": 32, "max_query_tokens": 16},
+    "skip_thought": {"max_tokens": 24, "decoder_layers": 1},
+    "cross_thought": {"sequences": 4, "sequence_tokens": 12, "special_tokens": 3},
+    "poly": {"max_tokens": 48, "tokens": 400},
+    "retromae": {"max_tokens": 32},
+    "condenser": {"max_tokens": 32, "early_layers": 1, "head_layers": 1},
+}
+STEPS = 20
+# of a loss within the first 20 steps: what another number of ranks, another ZeRO stage or fewer bits may change of it
+TOLERANCE = {"cpu": 1e-4, "zero2_bf16": 3e-2, "zero3_bf16": 3e-2}
+
+
+def recipe_of(path: Path, shards: Path, name: str) -> Path:
+    trunk = {**toy.TRUNK, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    changes: dict[str, Any] = {"steps": STEPS, "trunk": trunk, "method": {"name": name, **METHODS[name]}}
+    if name == "clm":
+        changes["trunk"]["is_decoder"] = True
+    if name == "poly":
+        changes["batch"] = {"size": 2, "micro": 1}
+    return toy.seed_recipe(path, shards, **changes, checkpoint={"every": STEPS})
+
+
+def test_every_method_is_tried_here() -> None:
+    assert set(METHODS) == {keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains_the_same_everywhere_and_its_encoder_is_a_stock_model(
+    shards: Path, tmp_path: Path, name: str
+) -> None:
+    recipe = recipe_of(tmp_path / "run.yaml", shards, name)
+    alone = toy.launch(1, "trainer.pretrain", recipe)
+    assert alone.returncode == 0, alone.stderr
+    terms = list(load(tmp_path / "run").recipe.method.weights)
+    expected = {term: toy.scalars(tmp_path / "run", f"loss/{term}") for term in terms}
+    print(f"\n{name:<14} first 20 losses, the largest difference from one rank in fp32")
+    for config, tolerance in TOLERANCE.items():
+        run = tmp_path / config
+        done = toy.launch(2, "trainer.pretrain", recipe, f"run={run}", f"deepspeed={config}")
+        assert done.returncode == 0, done.stderr
+        for term, losses in expected.items():
+            seen = toy.scalars(run, f"loss/{term}")
+            assert seen.keys() == losses.keys()
+            assert len(seen) >= STEPS // 2  # in poly each step has one of its two losses
+            worst = max(abs(seen[step] / loss - 1) for step, loss in losses.items())
+            print(f"{'':<14} {term:<10} 2 ranks {config:<11} {worst:.1e}")
+            assert worst < tolerance
+    check_export(tmp_path, shards, recipe)
+
+
+def check_export(tmp_path: Path, shards: Path, recipe: Path) -> None:
+    """What is exported is the trainer's encoder to 1e-5; its second file and it are all a pre-training goes on with."""
+    trained = load(tmp_path / "run")
+    export(trained, tmp_path / "published", with_decoder=True)
+    stock, said = AutoModel.from_pretrained(tmp_path / "published", output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    ids = torch.randint(5, 290, (3, 20), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
+    with torch.inference_mode():
+        own = encode(trained.model.trunk, ids, mask)
+        theirs = stock.eval()(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    torch.testing.assert_close(theirs[mask], own[mask], atol=1e-5, rtol=0)
+    start = start_from(tmp_path / "published", trained.tokenizer)
+    beside = {n for n, _ in trained.model.named_parameters() if not n.startswith("trunk.")}
+    assert set(start.heads) >= beside
+    on = [f"init_from={tmp_path / 'published'}", "trunk=null", f"run={tmp_path / 'on'}", "steps=2", "optimizer.lr=1e-9"]
+    done = toy.launch(1, "trainer.pretrain", recipe, *on)
+    assert done.returncode == 0, done.stderr
+    assert f"the encoder, and {len(beside)} of the {len(beside)} weights beside it" in done.stdout
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path: Path, name: str) -> None:
+    from data_prep import tokenizer as tokenizers
+    from trainer.methods import make_room, model_of
+    from trainer.recipe import PretrainRecipe
+    from trainer.recipe import load as load_recipe
+
+    tokenizer = tokenizers.load(shards / "tokenizer.json")
+    method = load_recipe(PretrainRecipe, recipe_of(tmp_path / "run.yaml", shards, name)).method
+    shape = {k: v for k, v in toy.TRUNK.items() if k not in ("model_type", "intermediate_size")}
+    kinds = {
+        "bert": {"intermediate_size": 64},
+        "roberta": {"intermediate_size": 64, "max_position_embeddings": 80},
+        "distilbert": {"hidden_dim": 64},
+        "modernbert": {"intermediate_size": 64},
+    }
+    if name == "clm":
+        kinds = {kind: {**keys, "is_decoder": True} for kind, keys in kinds.items() if kind in ("bert", "roberta")}
+    trained, refused = [], {}
+    for kind, keys in kinds.items():
+        trunk = new_trunk({**shape, **keys, "model_type": kind}, tokenizer)
+        try:
+            make_room(method, trunk, tokenizer)
+            model = model_of(method, trunk)
+        except InputError as error:
+            refused[kind] = str(error)
+            continue
+        losses = one_step(model, method, tokenizer, shards)
+        assert all(torch.isfinite(loss) for loss in losses.values())
+        trained.append(kind)
+    assert "bert" in trained
+    assert all(kind in said or "trunk" in said for kind, said in refused.items())
+
+
+def one_step(model: Any, method: PretrainMethod, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
+    from data_prep.manifest import Manifest
+    from trainer.keyed import keyed_rngs
+    from trainer.sources import ShardSource
+
+    batcher = pretrain_batcher(method, tokenizer)
+    examples = batcher.examples(ShardSource(Manifest.load(shards)).read(0, 0))[:4]
+    batch = batcher.micro_batch(examples, keyed_rngs("test", [(i,) for i in range(len(examples))]))
+    losses = model(**{key: torch.from_numpy(array) for key, array in batch.arrays.items()})
+    assert losses.keys() == batch.counts.keys()
+    sum(losses.values()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    return losses
+
+
+def test_data_without_sentences_is_refused_before_the_first_step(tmp_path: Path, shards: Path) -> None:
+    from data_prep import tokenizer as tokenizers
+    from data_prep.shards import ShardWriter
+
+    tokenizer = tokenizers.load(shards / "tokenizer.json")
+    with ShardWriter(tmp_path / "flat", tokenizer, chunk_tokens=500, chunks_per_shard=2) as writer:
+        for number, text in enumerate(toy.documents(300)):
+            writer.add(f"d{number}", tokenizer.encode([" ".join(text)]))
+    for name in ("ict", "skip_thought", "poly"):
+        recipe = recipe_of(tmp_path / f"{name}.yaml", tmp_path / "flat", name)
+        done = toy.launch(1, "trainer.pretrain", recipe)
+        assert done.returncode == 2, (name, done.stderr)
+        (line,) = (line for line in done.stderr.splitlines() if line.startswith("trainer.pretrain: "))
+        assert "sentence" in line
+        assert "Traceback" not in done.stderr
+        shutil.rmtree(tmp_path / name, ignore_errors=True)

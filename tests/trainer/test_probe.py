@@ -1,0 +1,152 @@
+"""What the probe measures, against plain loops; that ranks share it out; and that it leaves the training as it was."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep import tokenizer as tokenizers
+from data_prep.errors import InputError
+from tests import toy
+from trainer.method_keys import ProbeKeys
+from trainer.methods import vocabulary_of
+from trainer.probe import Probe, drawn_from_bottleneck, figures, open_probe
+
+
+def plain_figures(
+    queries: Sequence[np.ndarray], documents: Sequence[np.ndarray], relevant: Sequence[frozenset[int]]
+) -> dict[str, float]:
+    """The same in loops."""
+    queries = [q / math.sqrt(q @ q) for q in queries]
+    documents = [d / math.sqrt(d @ d) for d in documents]
+    reciprocal, gaps = [], []
+    for query, wanted in zip(queries, relevant, strict=True):
+        ranked = sorted(range(len(documents)), key=lambda i: (-np.float32(query @ documents[i]), i))[:10]
+        reciprocal.append(next((1 / rank for rank, i in enumerate(ranked, 1) if i in wanted), 0.0))
+        gaps += [sum((query - documents[i]) ** 2) for i in wanted]
+    pairs = [(a, b) for a in range(len(documents)) for b in range(a)]
+    near = [math.exp(-2 * sum((documents[a] - documents[b]) ** 2)) for a, b in pairs]
+    values = torch.linalg.svdvals(torch.tensor(np.array(documents))).numpy()
+    shares = [value / values.sum() for value in values if value > 1e-9]
+    return {
+        "mrr@10": sum(reciprocal) / len(queries),
+        "alignment": sum(gaps) / len(gaps),
+        "uniformity": math.log(sum(near) / len(near)),
+        "effective_rank": math.exp(-sum(share * math.log(share) for share in shares)),
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99))
+def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, width: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, corpus = rng.normal(size=(queries, width)), rng.normal(size=(documents, width))
+    relevant = [frozenset(rng.choice(documents, rng.integers(1, 3), replace=False).tolist()) for _ in rows]
+    expected = plain_figures(list(rows), list(corpus), relevant)
+    assert figures(rows, corpus, relevant) == {name: pytest.approx(value, abs=1e-9) for name, value in expected.items()}
+
+
+def test_figures_at_their_ends() -> None:
+    one_point = np.ones((5, 3))
+    collapsed = figures(one_point, one_point, [frozenset([i]) for i in range(5)])
+    assert collapsed["alignment"] == pytest.approx(0)
+    assert collapsed["uniformity"] == pytest.approx(0)
+    assert collapsed["effective_rank"] == pytest.approx(1)
+    axes = np.eye(4)
+    spread = figures(axes, axes, [frozenset([i]) for i in range(4)])
+    assert spread["mrr@10"] == 1
+    assert spread["effective_rank"] == pytest.approx(4)
+    assert spread["uniformity"] == pytest.approx(-4)
+    assert figures(np.zeros((1, 3)), np.zeros((1, 3)), [frozenset([0])])["uniformity"] == 0
+
+
+class Engine:
+    """A rank that embeds a text as simple sums of its ids; what the others give it is what they would."""
+
+    def __init__(self, probe: Probe, rank: int, size: int):
+        from trainer.engine import World
+
+        self.probe, self.world = probe, World(rank, size, rank, size)
+        self.calls = 0
+
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        ids = np.where(mask, ids, 0).astype(np.float64)
+        return np.stack([ids.sum(1), (ids**2).sum(1) / 40, mask.sum(1), ids[:, 1]], axis=1).astype(np.float32)
+
+    def gather(self, mine: Any) -> list[Any]:
+        size = self.world.size
+        others = [Engine(self.probe, rank, size) for rank in range(size) if rank != self.world.rank]
+        return [mine, *(self.probe.share(other, lambda: None) for other in others)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def probe(shards: Path, toy_collection: Path) -> Probe:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeKeys(collection=toy_collection, split="train", every=3, queries=5, documents=70, max_tokens=16)
+    return open_probe(keys, tok.fingerprint, vocabulary_of(tok))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int) -> None:
+    alone = probe.measure(Engine(probe, 0, 1), lambda: None)  # type: ignore[arg-type]
+    shared = Engine(probe, 1, ranks)
+    beats: list[int] = []
+    assert probe.measure(shared, lambda: beats.append(1)) == alone  # type: ignore[arg-type]
+    batches = math.ceil(len(probe.rows) / 32)
+    assert len(beats) == shared.calls == math.ceil(batches / ranks)
+
+
+def test_the_collection_is_fixed_and_whole(probe: Probe) -> None:
+    assert len(probe.relevant) == 5
+    assert all(probe.relevant)
+    assert len(probe.rows) == 5 + 70
+    assert max(map(len, probe.rows)) <= 16
+    documents = len(probe.rows) - 5
+    assert all(0 <= i < documents for wanted in probe.relevant for i in wanted)
+
+
+def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeKeys(collection=toy_collection, split="train", every=1)
+    with pytest.raises(InputError, match="probe.collection: .* another tokenizer than the shards"):
+        open_probe(keys, "0" * 64, vocabulary_of(tok))
+
+
+def test_a_model_without_a_bottleneck_has_nothing_to_say() -> None:
+    class Plain:
+        model = torch.nn.Linear(1, 1)
+        weights = {"mlm": 1.0}
+
+    assert drawn_from_bottleneck(Plain(), []) == {}  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+def test_a_run_reports_it_and_is_none_the_worse(
+    shards: Path, toy_collection: Path, tmp_path: Path, config: str
+) -> None:
+    keys = {"collection": str(toy_collection), "split": "train", "every": 3, "queries": 4, "documents": 40}
+    changes = {"steps": 8, "deepspeed": config, "trunk": toy.TRUNK}  # with dropout
+    plain = toy.seed_recipe(tmp_path / "plain.yaml", shards, **changes)
+    probed = toy.seed_recipe(tmp_path / "probed.yaml", shards, probe={**keys, "max_tokens": 16}, **changes)
+    for recipe in (plain, probed):
+        done = toy.launch(2, "trainer.pretrain", recipe)
+        assert done.returncode == 0, done.stderr
+    assert "step 3  probe  mrr@10 " in done.stdout
+    for term in ("loss/mlm", "loss/decoder"):
+        assert toy.scalars(tmp_path / "probed", term) == toy.scalars(tmp_path / "plain", term)
+    tags = ("alignment", "uniformity", "effective_rank", "bottleneck/decoder")
+    two = {tag: toy.scalars(tmp_path / "probed", f"probe/{tag}") for tag in tags}
+    assert all(list(values) == [0, 3, 6] for values in two.values())
+    assert toy.launch(1, "trainer.pretrain", probed, f"run={tmp_path / 'one'}").returncode == 0
+    for tag, values in two.items():  # not the rank of a document, which jumps
+        one = toy.scalars(tmp_path / "one", f"probe/{tag}")
+        for step, value in values.items():
+            assert one[step] == pytest.approx(value, abs=2e-2 if config == "zero3_bf16" else 1e-4)
