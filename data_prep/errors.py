@@ -1,5 +1,6 @@
 """The one exception for whatever the user can put right, and how an entry point ends on it."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,16 @@ def printable(text: str) -> str:
 
 @contextmanager
 def exit_on_input_error(prefix: str) -> Iterator[None]:
-    """Ends the process with one line on stderr, `PREFIX: message`: code 2 on an InputError, 130 on Ctrl-C."""
+    """Ends the process with one line on stderr, `PREFIX: message`: code 2 on an InputError, 130 on Ctrl-C.
+
+    Where nobody reads on what it prints (`| head`) it ends quietly, with the code of a command that SIGPIPE ends.
+    """
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
+        raise SystemExit(141) from None
     except InputError as error:
         print(f"{prefix}: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -31,6 +31,7 @@ from models.encoder import (
     select,
     shape_of,
     token_embedding,
+    with_own_tokens,
 )
 from models.losses import IGNORED
 from models.masking import Masking
@@ -272,12 +273,10 @@ class CrossThought(TrunkModel):
                 trunk has positions is cut off.
             attention_mask: bool [B, T].
         """
-        most, n = max_positions(self.trunk), self.special_tokens
-        rows = self.trunk.config.vocab_size
-        own = torch.arange(rows - n + 1, rows, device=input_ids.device).expand(len(input_ids), -1)
-        ids = torch.cat([input_ids[:, :1], own, input_ids[:, 1:]], dim=1)[:, None, :most]  # [B, 1, T + N - 1]
-        mask = torch.cat([attention_mask[:, :1].expand(-1, n), attention_mask[:, 1:]], dim=1)[:, None, :most]
-        return self._by_slot(self.encode(ids, mask, torch.zeros_like(input_ids[:, 0]))).flatten(1)
+        ids, mask = with_own_tokens(self.trunk, input_ids, attention_mask, self.special_tokens - 1)
+        most = max_positions(self.trunk)
+        states = self.encode(ids[:, None, :most], mask[:, None, :most], torch.zeros_like(input_ids[:, 0]))
+        return self._by_slot(states).flatten(1)
 
     def _by_slot(self, hidden: Tensor) -> Tensor:
         """[B, M, T, H] -> the states of the special tokens, [B, N, M, H]."""

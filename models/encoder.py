@@ -195,6 +195,26 @@ def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **op
     return trunk(input_ids=input_ids, attention_mask=attention_mask, **options)
 
 
+def with_own_tokens(
+    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, own: int
+) -> tuple[Tensor, Tensor]:
+    """Puts the last `own` rows of the trunk's token embedding after [CLS]: special tokens of the method itself.
+
+    Args:
+        trunk: whose embedding has these rows.
+        input_ids: int64 [B, T], `[CLS] text [SEP]`.
+        attention_mask: bool [B, T].
+        own: how many, maybe 0.
+
+    Returns:
+        ids and mask, [B, T + own].
+    """
+    rows = trunk.config.vocab_size
+    tokens = torch.arange(rows - own, rows, device=input_ids.device).expand(len(input_ids), -1)
+    ids = torch.cat([input_ids[:, :1], tokens, input_ids[:, 1:]], dim=1)
+    return ids, torch.cat([attention_mask[:, :1].expand(-1, 1 + own), attention_mask[:, 1:]], dim=1)
+
+
 def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
     """One vector a sequence.
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.blocks import pad
-from models.encoder import Pooling, TrunkModel, check_cls_sees_the_text, encode, pool
+from models.encoder import Pooling, TrunkModel, check_cls_sees_the_text, encode, pool, with_own_tokens
 from models.losses import in_batch_softmax, triplet_hinge
 from models.task import MicroBatch, Vocabulary
 
@@ -130,9 +131,16 @@ class Siamese(TrunkModel):
         similarity: Similarity = "dot",
         temperature: float = 1.0,
         loss: Loss = "softmax",
+        special_tokens: int = 1,
     ) -> None:
-        """Scores are similarities divided by `temperature`; the hinge's margin of 1 is in that unit."""
+        """Scores are similarities divided by `temperature`; the hinge's margin of 1 is in that unit.
+
+        Where the encoder was pre-trained with `special_tokens` of them, [CLS] and its own, the embedding is their
+        states side by side, at the positions that they had there (Cross-Thought).
+        """
         super().__init__()
+        if special_tokens > 1 and pooling != "cls":
+            raise ValueError(f"special_tokens={special_tokens} are what is pooled: pooling must be cls, not {pooling}")
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, not {temperature}")
         if pooling == "cls":
@@ -142,10 +150,16 @@ class Siamese(TrunkModel):
         self.similarity = similarity
         self.temperature = temperature
         self.loss = loss
+        self.special_tokens = special_tokens
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Ids int64 and mask bool [B, T] -> embeddings fp32 [B, H], of length 1 where similarity is cosine."""
-        embeddings = pool(encode(self.trunk, input_ids, attention_mask), attention_mask, self.pooling)
+        """Ids int64 and mask bool [B, T] -> embeddings fp32 [B, special_tokens * H], of length 1 for cosine."""
+        n = self.special_tokens
+        if n > 1:
+            hidden = encode(self.trunk, *with_own_tokens(self.trunk, input_ids, attention_mask, n - 1))
+            embeddings = hidden[:, :n].flatten(1).to(torch.promote_types(hidden.dtype, torch.float32))
+        else:
+            embeddings = pool(encode(self.trunk, input_ids, attention_mask), attention_mask, self.pooling)
         return F.normalize(embeddings, dim=-1) if self.similarity == "cosine" else embeddings
 
     def forward(

@@ -55,6 +55,8 @@ def export(trained: Trained, out: Path, with_decoder: bool = False) -> None:
     method = trained.recipe.method
     if with_decoder and isinstance(method, method_keys.Siamese):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
+    if isinstance(method, method_keys.Siamese) and method.special_tokens > 1:
+        raise InputError(f"{trained.checkpoint}: no SentenceTransformer pools several special tokens; use the run")
     trunk = trained.model.trunk
     with _replaced_folder(out) as folder:
         _write_encoder(trunk, folder)

@@ -21,8 +21,9 @@ def build(recipe: FinetuneRecipe) -> Job:
     if recipe.random_weights:
         torch.manual_seed(recipe.seed)
         trunk = build_trunk(trunk_settings(trunk))
-    check_length("method.max_query_tokens", recipe.method.max_query_tokens, trunk)
-    check_length("method.max_document_tokens", recipe.method.max_document_tokens, trunk)
+    own = recipe.method.special_tokens - 1
+    check_length("method.max_query_tokens", recipe.method.max_query_tokens + own, trunk)
+    check_length("method.max_document_tokens", recipe.method.max_document_tokens + own, trunk)
     return make_job(recipe, model_of(recipe.method, trunk.train()), data)
 
 

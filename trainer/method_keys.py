@@ -187,6 +187,7 @@ class Siamese(Section):
     similarity: Literal["dot", "cosine"] = "dot"
     temperature: PositiveFloat = 1.0
     pooling: Literal["cls", "mean", "last"] = "cls"
+    special_tokens: PositiveInt = 1  # of the encoder: [CLS], and those that its pre-training had beside it
     negatives_per_query: int = Field(0, ge=0)  # drawn at random among the split's documents not relevant to it
     max_query_tokens: PositiveInt = 64
     max_document_tokens: PositiveInt = 512

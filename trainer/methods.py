@@ -150,7 +150,8 @@ def model_of(method: PretrainMethod | keys.Siamese, trunk: PreTrainedModel) -> T
     """A method's model around a trunk; InputError where the trunk will not do for it."""
     with _as_input_error("method"):
         if isinstance(method, keys.Siamese):
-            return Siamese(trunk, method.pooling, method.similarity, method.temperature, method.loss)
+            keys_of_model = ("pooling", "similarity", "temperature", "loss", "special_tokens")
+            return Siamese(trunk, **{key: getattr(method, key) for key in keys_of_model})
         made = PRETRAINING[type(method)]
         return made.model(trunk, **made.arguments(method))
 

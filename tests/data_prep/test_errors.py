@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from data_prep.errors import InputError, exit_on_input_error
@@ -22,3 +25,16 @@ def test_ctrl_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         raise KeyboardInterrupt
     assert stopped.value.code == 130
     assert capsys.readouterr().err.startswith("tool: interrupted")
+
+
+def test_who_stops_reading_ends_a_command_quietly() -> None:
+    program = "import sys; sys.path.insert(0, '.')\n"
+    program += "from data_prep.errors import exit_on_input_error\n"
+    program += "with exit_on_input_error('x'):\n    print('line\\n' * 100_000)"
+    pipe = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert pipe.stdout is not None
+    assert pipe.stderr is not None
+    pipe.stdout.readline()
+    pipe.stdout.close()
+    assert pipe.stderr.read() == b""
+    assert pipe.wait() == 141

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.siamese import Pair, Siamese, SiameseBatcher
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, rngs, tensors, trunk
+from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, rngs, tensors, trunk
 
 
 class Corpus:
@@ -160,3 +160,22 @@ def test_only_the_trunk_is_learned():
     assert all(name.startswith("trunk.") for name in model.state_dict())
     with pytest.raises(ValueError, match="temperature"):
         Siamese(trunk(), temperature=0.0)
+
+
+def test_several_special_tokens_stand_side_by_side_where_they_stood_in_pre_training():
+    from models.cross_thought import CrossThought
+
+    encoder = trunk(vocab_size=CONFIG["vocab_size"] + 2).eval()
+    model = Siamese(encoder, special_tokens=3).double().eval()
+    before = CrossThought(encoder, special_tokens=3).double().eval()
+    ids = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 3, 0, 0]])
+    mask = ids != 0
+    embeddings = model.encode(ids, mask)
+    assert embeddings.shape == (2, 3 * CONFIG["hidden_size"])
+    torch.testing.assert_close(embeddings, before.embed(ids, mask), rtol=0, atol=1e-12)
+    by_hand = torch.cat([ids[:, :1], torch.tensor([[40, 41]] * 2), ids[:, 1:]], dim=1)
+    seen = torch.cat([mask[:, :1].expand(-1, 3), mask[:, 1:]], dim=1)
+    states = encoder(input_ids=by_hand, attention_mask=seen[:, None, None]).last_hidden_state[:, :3]
+    torch.testing.assert_close(embeddings, states.flatten(1), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="special_tokens=3 are what is pooled"):
+        Siamese(encoder, "mean", special_tokens=3)
