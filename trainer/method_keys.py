@@ -14,16 +14,21 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MaskedBlocks(Section):
-    """Whole sentences packed into blocks; `complete` blocks may cross documents, `complete_doc` ones do not."""
+class Inputs(Section):
+    """What a method reads is at most so long, special tokens included."""
 
     max_tokens: int = Field(512, ge=8)
-    blocks: Literal["complete", "complete_doc"] = "complete"
 
     @property
     def positions(self) -> int:
         """How many positions the longest input takes of the trunk's."""
         return self.max_tokens
+
+
+class MaskedBlocks(Inputs):
+    """Whole sentences packed into blocks; `complete` blocks may cross documents, `complete_doc` ones do not."""
+
+    blocks: Literal["complete", "complete_doc"] = "complete"
 
 
 class Mlm(MaskedBlocks):
@@ -96,17 +101,12 @@ class Ict(Section):
         return {"ict": 1.0}
 
 
-class SkipThought(Section):
+class SkipThought(Inputs):
     """Skip-Thought: from a sentence's vector, two decoders write the sentences before and after it."""
 
     name: Literal["skip_thought"]
     max_tokens: int = Field(64, ge=8)
     decoder_layers: PositiveInt = 6
-
-    @property
-    def positions(self) -> int:
-        """How many positions the longest input takes of the trunk's."""
-        return self.max_tokens
 
     @property
     def weights(self) -> dict[str, float]:
@@ -160,18 +160,12 @@ class Condenser(MaskedBlocks):
         return {"mlm": 1.0, "head": 1.0}
 
 
-class Poly(Section):
+class Poly(Inputs):
     """Poly-encoder pre-training: of pairs of texts, masked words in one batch, and in the next which pairs are true."""
 
     name: Literal["poly"]
-    max_tokens: int = Field(512, ge=8)
     pairs: Literal["sentences", "spans", "utterances"] = "sentences"
     tokens: PositiveInt = 32000  # the most of a group of pairs, padding included: an example, so batch.micro is 1
-
-    @property
-    def positions(self) -> int:
-        """How many positions the longest input takes of the trunk's."""
-        return self.max_tokens
 
     @property
     def weights(self) -> dict[str, float]:
