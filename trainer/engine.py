@@ -46,6 +46,14 @@ class World:
         return cls(*(int(os.environ.get(name, default)) for name, default in names.items()))
 
 
+_joined = False
+
+
+def has_joined() -> bool:
+    """Whether this process has been one of a world's."""
+    return _joined
+
+
 def join(world: World) -> None:
     """Make this process one of the world's; raises InputError where the rendezvous port is taken."""
     for name, value in {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": world.local_rank}.items():
@@ -59,6 +67,7 @@ def join(world: World) -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
+    global _joined
     try:
         deepspeed.init_distributed(verbose=False)
     except (dist.DistNetworkError, RuntimeError) as error:
@@ -67,6 +76,7 @@ def join(world: World) -> None:
         raise InputError(
             f"port {port} of {address} is in use, by another run perhaps: give deepspeed another --master_port"
         ) from None
+    _joined = True
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from data_prep.files import make_directory, os_errors_as_input_errors, read_byte
 from models.encoder import TrunkModel
 from trainer import checkpoint, ds_config
 from trainer.data import Data, fixed
-from trainer.engine import World, join
+from trainer.engine import World, has_joined, join
 from trainer.faults import RESUME, SharedError
 from trainer.loader import check_layout
 from trainer.loop import Job, Run
@@ -75,8 +75,8 @@ def main(
         dist.destroy_process_group()
         if world.rank == 0:
             lock.close()
-    if not finished:
-        raise SystemExit(RESUME)
+        if not finished:
+            raise SystemExit(RESUME)
 
 
 def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
@@ -101,21 +101,24 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: D
 
 @contextmanager
 def _at_once() -> Iterator[None]:
-    """Ends a rank that gives up without taking its process group apart: a thread of that which still waits for a peer
-    would abort the process, and its exit code with it.
+    """Ends a rank without Python's own tidying up: a thread of its process group that still runs then, done with or
+    given up, aborts the process, one time in some hundred, and its exit code with it.
     """
+    code: str | int | None = 0
     try:
         yield
     except SystemExit as end:
-        if not dist.is_initialized():
+        code = end.code
+        if not has_joined():
             raise
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
+    if has_joined():
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
         for worker in multiprocessing.active_children():
             worker.terminate()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else 1)
+        os._exit(1 if isinstance(code, str) else code or 0)
 
 
 @contextmanager

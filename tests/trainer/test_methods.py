@@ -32,7 +32,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 STEPS = 20
 # of a loss within the first 20 steps: what another number of ranks, another ZeRO stage or fewer bits may change of it
-TOLERANCE = {"cpu": 1e-4, "zero2_bf16": 3e-2, "zero3_bf16": 3e-2}
+TOLERANCE = {"cpu": 1e-4, "zero3_bf16": 3e-2}
+ALSO = {"seed": {"zero1_bf16": 3e-2, "zero2_bf16": 3e-2}}
 
 
 def recipe_of(path: Path, shards: Path, name: str) -> Path:
@@ -59,7 +60,7 @@ def test_a_method_trains_the_same_everywhere_and_its_encoder_is_a_stock_model(
     terms = list(load(tmp_path / "run").recipe.method.weights)
     expected = {term: toy.scalars(tmp_path / "run", f"loss/{term}") for term in terms}
     print(f"\n{name:<14} first 20 losses, the largest difference from one rank in fp32")
-    for config, tolerance in TOLERANCE.items():
+    for config, tolerance in (TOLERANCE | ALSO.get(name, {})).items():
         run = tmp_path / config
         done = toy.launch(2, "trainer.pretrain", recipe, f"run={run}", f"deepspeed={config}")
         assert done.returncode == 0, done.stderr
