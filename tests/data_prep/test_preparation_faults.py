@@ -80,8 +80,12 @@ def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
 
 
 def finished_files(work: Path) -> dict[str, int]:
-    """The inodes of finished spool and shard files."""
-    paths = [*work.glob("read/*"), *work.glob("joined-*/*"), *work.glob("written-*/*/*.tar")]
+    """The inodes of finished spool and shard files; a shard is finished when its entry is there too."""
+    paths = [*work.glob("read/*"), *work.glob("joined-*/*")]
+    for shard in work.glob("written-*/*/*.tar"):
+        entry = f"{shard.parent.name}-{shard.stem.removeprefix('shard-')}.json"
+        if (shard.parents[1] / "done" / entry).exists():
+            paths.append(shard)
     return {str(path): path.stat().st_ino for path in paths if path.suffix != ".partial"}
 
 
