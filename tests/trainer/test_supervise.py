@@ -304,8 +304,8 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     ours = [line for line in said if line.startswith("supervise: ")]
     assert "step 5 of 100: ended with code 247 (killed by SIGKILL): starting again in 5 s" in ours[1]
     assert ours[3].startswith("supervise: SIGTERM: telling the training to save and end")
-    assert any(line.startswith("told to stop after step 1") for line in said)
-    assert "(told to stop, and saved): stopped; the same command goes on from step 1" in ours[4]
+    assert any(line.startswith("told to stop after step ") for line in said)
+    assert "(told to stop, and saved): stopped; the same command goes on from step " in ours[4]
 
     rest = supervised_training(command)
     said = rest.communicate()[0].splitlines()
