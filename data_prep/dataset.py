@@ -1,6 +1,5 @@
 """A prepared data set as it lies on disk: OUT/shards, OUT/held_out, and OUT/.partial while it is being made."""
 
-import fcntl
 import os
 import shutil
 from collections import Counter
@@ -16,6 +15,7 @@ from data_prep import manifest, spool, tally, writing
 from data_prep.errors import InputError
 from data_prep.files import (
     PARTIAL,
+    lock,
     make_directory,
     os_errors_as_input_errors,
     read_bytes,
@@ -52,13 +52,7 @@ def work_folder(out: Path) -> Path:
 def alone(work: Path) -> Iterator[None]:
     """Keeps a second process from working in a folder; the lock dies with its process."""
     make_directory(work)
-    with os_errors_as_input_errors(work / "lock", "write"):
-        file = open(work / "lock", "ab")  # noqa: SIM115 (an OSError of the block is not this one's)
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{work.parent}: is being prepared by another process; let it end, or end it") from None
+    with lock(work / "lock", f"{work.parent}: is being prepared by another process; let it end, or end it"):
         yield
 
 

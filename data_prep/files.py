@@ -1,5 +1,6 @@
 """Files that are either whole or not there: temporary name, fsync, os.replace."""
 
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -41,6 +42,22 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
+
+
+def lock(path: Path, held: str) -> BinaryIO:
+    """The file at `path`, locked by this process until it is closed or the process ends.
+
+    Raises:
+        InputError: saying `held`, where another process has it; or the operating system refused.
+    """
+    with os_errors_as_input_errors(path, "write"):
+        file = open(path, "ab")  # noqa: SIM115 (it is handed on)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: child processes would inherit it
+    except OSError:
+        file.close()
+        raise InputError(held) from None
+    return file
 
 
 def sync_directory(directory: Path) -> None:

@@ -74,9 +74,7 @@ def _spooled(files: Sequence[Path], wanted: Range) -> np.ndarray:
 def _saved(file: Path, wanted: Range) -> np.ndarray:
     """Those of a data set's sorted pairs whose bands are in a range."""
     pairs = np.load(file, mmap_mode="r")
-    bands = pairs["band"]
-    first = int(np.searchsorted(bands, np.uint64(wanted.low)))
-    last = len(bands) if wanted.high >= spool.KEYS else int(np.searchsorted(bands, np.uint64(wanted.high)))
+    first, last = spool.between(pairs["band"], wanted.low, wanted.high)
     return np.array(pairs[first:last])
 
 

@@ -17,6 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -194,12 +195,13 @@ class _Run:
     def _near(self, spooled: list[Path]) -> near_pass.Found:
         threshold = self.options.near_duplicates
         others = [dataset.pairs_of(Path(folder), threshold) for folder in self.options.against]
-        folder = self._folder("near", [path.name for path in spooled], self._elsewhere_identity())
+        folder = self._folder("near", [path.name for path in spooled], self._elsewhere_identity)
         wanted = near_pass.ranges(near_pass.size_of(spooled))
         made = [near_pass.pairs_file(folder, one) for one in wanted]
         self._each("near", "ranges", wanted, made, near_pass.comparer, (spooled, [], others, folder))
         return near_pass.collect(folder, wanted)
 
+    @cached_property
     def _elsewhere_identity(self) -> list[str]:
         return [sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.options.against]
 
@@ -227,7 +229,7 @@ class _Run:
                 file.write(read_bytes(given.path))
             return tokenizer.load(path)
         kinds = (options.tokenizer_kind, options.vocab_size, options.held_out, options.keep_duplicates)
-        path = self._folder("tokenizer", [file.name for file in spooled], self._removed_identity(), kinds)
+        path = self._folder("tokenizer", [file.name for file in spooled], self._removed_identity, kinds)
         path = path / "tokenizer.json"
         if path.exists():
             return tokenizer.load(path)
@@ -239,9 +241,10 @@ class _Run:
         print(f"learning a vocabulary of {options.vocab_size:,}", flush=True)
         return tokenizer.train(chain([first], sample), options.vocab_size, path, options.tokenizer_kind)
 
+    @cached_property
     def _removed_identity(self) -> list[str]:
         near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
-        return [*self._elsewhere_identity(), *near]
+        return [*self._elsewhere_identity, *near]
 
     def _sample(self, spooled: list[Path], dropped: Counter[str]) -> Iterator[str]:
         """Texts of the first hashes: a fair sample of those that shards are made of; counts those that are not."""
@@ -254,7 +257,7 @@ class _Run:
         options = self.options
         elsewhere = near = ""
         if options.against:
-            path = self._folder("elsewhere", self._removed_identity()) / "keys.npy"
+            path = self._folder("elsewhere", self._removed_identity) / "keys.npy"
             if not path.exists():
                 alike = np.load(self.near.elsewhere) if self.near else np.empty(0, spool.KEY)
                 near_pass.save(path, np.union1d(dataset.keys_of([Path(folder) for folder in options.against]), alike))
@@ -269,7 +272,7 @@ class _Run:
         options = self.options
         plan = dataset.plan(documents, size, options.held_out, options.shards)
         arguments = self._selection(spooled), tok.path, options.chunk_tokens
-        made_of = [path.name for path in spooled], self._removed_identity(), tok.fingerprint, options.chunk_tokens
+        made_of = [path.name for path in spooled], self._removed_identity, tok.fingerprint, options.chunk_tokens
         folder = self._folder("written", made_of, options.held_out, options.keep_duplicates, options.shards)
         make_directory(folder / "done")
         made = [writing.finished(folder, shard) for shard in plan]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.clean import is_english, word_set
+from data_prep.clean import is_english, mostly_ascii, word_set
 from data_prep.compressed import open_input
 from data_prep.document import Document
 from data_prep.files import read_bytes
@@ -26,7 +26,6 @@ from data_prep.threads import Utterance, cut
 LONGEST_LINE = 1 << 22  # bytes
 LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, some of which are entities
 FEWEST, MOST = 5, 2048  # characters of an utterance
-ASCII_SHARE = 0.9  # of the letters of an English utterance, at least
 FEW_WORDS = 10  # an utterance of fewer is judged by its letters alone: it may hold no function word
 
 BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu")  # the last two are on IRC
@@ -187,10 +186,8 @@ def _unwanted_text(texts: list[str], plain: str, english: bool) -> str:
 
 
 def _reads_as_english(text: str) -> bool:
-    if not text.isascii():
-        letters = [c for c in text if c.isalpha()]
-        if sum(map(str.isascii, letters)) < ASCII_SHARE * len(letters):
-            return False
+    if not mostly_ascii(text):
+        return False
     return is_english(text) if len(text.split()) >= FEW_WORDS else any(map(str.isalpha, text))
 
 

@@ -68,7 +68,7 @@ def gather(paths: Iterable[Path], low: int, high: int) -> Iterator[tuple[int, by
             if not number:
                 continue
             keys = np.memmap(path, KEY, "r", at, (number,))
-            first, last = _between(keys, low, high)
+            first, last = between(keys, low, high)
             if first == last:
                 continue
             ends = np.memmap(path, KEY, "r", at + 8 * number, (number,))
@@ -90,7 +90,7 @@ def sizes(paths: Iterable[Path], low: int, high: int) -> Counter[int]:
             number, at = json.loads(file.readline())["records"], file.tell()
             if number:
                 keys, ends = (np.memmap(path, KEY, "r", at + 8 * number * row, (number,)) for row in (0, 1))
-                first, last = _between(keys, low, high)
+                first, last = between(keys, low, high)
                 lengths = np.diff(ends[:last].astype(np.int64), prepend=0)[first:]
                 for key, length in zip(keys[first:last].tolist(), lengths.tolist(), strict=True):
                     found[key] += length
@@ -116,7 +116,7 @@ def bands(paths: Iterable[Path], low: int, high: int) -> tuple[np.ndarray, np.nd
     return both[0], both[1]
 
 
-def _between(keys: np.ndarray, low: int, high: int) -> tuple[int, int]:
+def between(keys: np.ndarray, low: int, high: int) -> tuple[int, int]:
     """The first and last + 1 of the sorted keys that are at least `low` and under `high`, which may be 2**64."""
     first = int(np.searchsorted(keys, np.uint64(low)))
     last = len(keys) if high >= KEYS else int(np.searchsorted(keys, np.uint64(high)))

@@ -25,7 +25,6 @@ BATCH = 512  # documents tokenised at once
 SHARD_BYTES = 1 << 26  # of text in a shard, where nothing else is asked for: some 30 MB of ids
 FEW_SHARDS = 256  # enough for 64 lanes
 FEW_DOCUMENTS = 16  # of a shard of a small data set
-SPLITS = ("shards", "held_out")
 _MIXED = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: makes the split independent of the order
 
 

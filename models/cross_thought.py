@@ -26,6 +26,7 @@ from models.blocks import pad_flat
 from models.encoder import (
     TrunkModel,
     check_cls_sees_the_text,
+    encode,
     initialise,
     max_positions,
     select,
@@ -202,12 +203,8 @@ class CrossThought(TrunkModel):
             [B, M, T, H]; of no meaning where there is no token.
         """
         visible = or_all(attention_mask).flatten(0, 1)  # [B * M, T]
-        if self.trunk.config.model_type == "bert":
-            visible = visible[:, None, None, :]  # as in models.encoder.encode
         positions = self.positions(offsets, input_ids.shape[2])[:, None].expand_as(input_ids)
-        hidden = self.trunk(
-            input_ids=input_ids.flatten(0, 1), attention_mask=visible, position_ids=positions.flatten(0, 1)
-        ).last_hidden_state
+        hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions.flatten(0, 1))
         return hidden.unflatten(0, input_ids.shape[:2])
 
     def positions(self, offsets: Tensor, width: int) -> Tensor:

@@ -157,7 +157,11 @@ def check_token_types(trunk: PreTrainedModel) -> None:
 
 
 def encode(
-    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, token_types: Tensor | None = None
+    trunk: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    token_types: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> Tensor:
     """The trunk's last hidden states.
 
@@ -166,12 +170,14 @@ def encode(
         input_ids: int64 [B, T].
         attention_mask: bool [B, T], true where there is a token; padding is on the right.
         token_types: int64 [B, T], for a trunk that has them (`check_token_types`); without them all are 0.
+        positions: int64 [B, T], for a trunk that takes them; without them they are its own.
 
     Returns:
         [B, T, H] in the trunk's dtype.
     """
-    types = {} if token_types is None else {"token_type_ids": token_types}
-    return _run(trunk, input_ids, attention_mask, **types).last_hidden_state
+    chosen = {"token_type_ids": token_types, "position_ids": positions}
+    given = {name: values for name, values in chosen.items() if values is not None}
+    return _run(trunk, input_ids, attention_mask, **given).last_hidden_state
 
 
 def encode_with_layer(

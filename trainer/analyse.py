@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -153,8 +154,14 @@ def _micro_batches(trained: Trained, shards: Path, examples: int, size: int) -> 
         raise InputError(f"{shards}: made with another tokenizer than {trained.checkpoint}; name held-out shards of it")
     assert isinstance(trained.recipe, PretrainRecipe)  # its model is one of those
     batcher = pretrain_batcher(trained.recipe.method, trained.tokenizer)
-    documents = [item for shard in range(len(source.chunks)) for item in source.read(shard, 0)]
-    found = batcher.examples(documents)[:examples]
+    documents: list[Any] = []
+    found: list[Any] = []
+    for shard in range(len(source.chunks)):  # opening one reads it whole, and mostly one will do
+        documents += source.read(shard, 0)
+        found = batcher.examples(documents)
+        if len(found) > examples:  # the last one may be short
+            break
+    found = found[:examples]
     for start in range(0, len(found), size):
         some = found[start : start + size]
         keys = [(start + i,) for i in range(len(some))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import importlib.metadata
 import json
 import multiprocessing
@@ -21,7 +20,7 @@ import torch.distributed as dist
 import yaml
 
 from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, os_errors_as_input_errors, read_bytes, whole_file
+from data_prep.files import lock, make_directory, read_bytes, whole_file
 from models.encoder import TrunkModel
 from trainer import checkpoint, ds_config
 from trainer.data import Data, fixed
@@ -64,7 +63,7 @@ def main(
         if world.rank == 0:
             if resume_from is not None:
                 checkpoint.check_continues(resume_from, job.fixed)
-            lock = _record(job, world)
+            held = _record(job, world)
             join(world)
         resume_from = _from_rank_0(resume_from)
         finished = True
@@ -74,7 +73,7 @@ def main(
             print(f"{recipe.run} is trained to its last step already ({resume_from.name})", flush=True)
         dist.destroy_process_group()
         if world.rank == 0:
-            lock.close()
+            held.close()
         if not finished:
             raise SystemExit(RESUME)
 
@@ -174,12 +173,7 @@ def _record(job: Job, world: World) -> BinaryIO:
     """
     run = job.recipe.run
     make_directory(run)
-    with os_errors_as_input_errors(run / "lock", "write"):
-        lock = open(run / "lock", "ab")  # noqa: SIM115 (it is handed on)
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: loader workers would inherit it
-    except OSError:
-        raise InputError(f"{run}: is being trained by another process: let it end, or end it, first") from None
+    held = lock(run / "lock", f"{run}: is being trained by another process: let it end, or end it, first")
     environment = {
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
@@ -194,7 +188,7 @@ def _record(job: Job, world: World) -> BinaryIO:
     }.items():
         with whole_file(run / name) as file:
             file.write(content)
-    return lock
+    return held
 
 
 def _git_commit() -> str:
