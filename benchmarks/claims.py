@@ -1,12 +1,13 @@
 """The papers' claims, at a size that two cores take on: only the method differs.
 
-    python -m benchmarks.claims [--methods mlm seed ...] [--tokens N] [--out FOLDER]      (after make demo)
+    python -m benchmarks.claims [--methods mlm seed ...] [--seeds N] [--tokens N] [--out FOLDER]     (after make demo)
 
-Every method pre-trains the same trunk (recipes/*_small.yaml) on the same shards until it has read N tokens, with each
-of SEEDS; each encoder is fine-tuned on the same labelled pairs by the same recipe, at the rate of RATES that is best
-for its method on the development split; and MRR@10 is taken on the test split. A method's number is the mean over the
-seeds; its interval is that of 95 % of bootstrap samples of the queries, and p is of a paired permutation test against
-the masked LM, each query's values averaged over the seeds. Goes on where it was stopped.
+Every method pre-trains the same trunk (recipes/*_small.yaml) on the same mix of text until it has read N tokens, and
+each encoder is fine-tuned by the same recipe: on docstrings, whose held-out packages are then ranked; and on Cranfield
+and Vaswani together, one half of the queries, the other half being ranked, and the other way round. So with every seed,
+of pre-training and of fine-tuning. A method's number is the mean MRR@10 over the seeds; its interval is that of 95 % of
+bootstrap samples of the queries, and p is of a paired permutation test against the masked LM, each query's values
+averaged over the seeds. Goes on where it was stopped; the tables are written anew after every seed.
 """
 
 from __future__ import annotations
@@ -14,95 +15,126 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from benchmarks import claims_material as material
 from benchmarks.demo_long import tokens_a_step
 from benchmarks.training import train
 from data_prep.collection import Collection
-from data_prep.errors import exit_on_input_error
-from data_prep.files import whole_file
+from data_prep.errors import InputError, exit_on_input_error
+from data_prep.files import make_directory, whole_file
+from trainer import checkpoint
 from trainer.evaluate import evaluate_bm25, evaluate_run
 from trainer.metrics import paired_permutation_test
 from trainer.recipe import PretrainRecipe
 from trainer.recipe import load as load_recipe
 from trainer.trained import load
 
-METHODS: dict[str, tuple[str, dict[str, object]]] = {  # name: recipe, and what is changed of it
-    "random": ("mlm_small", {}),
+AGAINST, RANDOM = "mlm", "random"
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name: recipe, and what is changed of it
+    RANDOM: ("mlm_small", {}),  # the trunk of the masked LM, its weights drawn anew
     "mlm": ("mlm_small", {}),
     "seed": ("seed_small", {}),
     "seed, strong decoder": ("seed_small", {"method.decoder_layers": 5, "method.window": "all"}),
     "cross_thought": ("cross_thought_small", {}),
     "ict": ("ict_small", {}),
     "poly": ("poly_small", {}),
+    "poly, Reddit": ("poly_small", {"method.pairs": "utterances"}),
+    "clm": ("clm_small", {}),
+    "skip_thought": ("skip_thought_small", {}),
     "retromae": ("retromae_small", {}),
     "condenser": ("condenser_small", {}),
-    "skip_thought": ("skip_thought_small", {}),
-    "clm": ("clm_small", {}),
 }
-FINE_TUNING: dict[str, dict[str, object]] = {  # how a method's encoder is asked for a vector, where not for [CLS]
+MIXED = ("docstrings", "wikipedia", "bookcorpus")  # as much of each
+READS = {"poly, Reddit": ("reddit",)}  # the methods that read something else
+TUNING: dict[str, dict[str, Any]] = {  # how a method's encoder is asked for a vector, where not for [CLS]
     "clm": {"method.pooling": "last"},
     "cross_thought": {"method.special_tokens": 5},
 }
-SEEDS = (1, 2, 3)
-RATES = (3e-4, 1e-3, 3e-3)
-LABELS, STEPS = 1500, 120
-AGAINST = "mlm"
+DOCSTRINGS = {"data.pairs": 1500, "steps": 120}
+CLASSIC = {"data.pairs": "null", "steps": 60, "optimizer.warmup_steps": 6}
+COLLECTIONS = ("docstrings", *material.CLASSIC)
+
+Values = dict[str, list[float]]  # MRR@10 of every query, by collection
 
 
 @dataclass
 class Bench:
-    """What there is to rank, where the runs lie, and every measurement so far, kept as soon as it is made."""
+    """Where the text, the collections and the runs lie; every measurement is kept as soon as it is made."""
 
-    collection: Collection
+    shards: Mapping[str, Path]
+    docstrings: Collection
+    classic: Collection
     out: Path
     tokens: int
 
     def __post_init__(self) -> None:
         self.path = self.out / "claims.json"
-        self.done: dict[str, list[float]] = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.done: dict[str, Values] = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
-    def pretrained(self, name: str, seed: int) -> Path:
-        """The run of a method; of `random`, the masked LM's, whose weights are then drawn anew."""
+    def measured(self, name: str, seed: int) -> Values:
+        """MRR@10 of every query after fine-tuning the encoder that a method gives with a seed."""
+        key = f"{name} {seed} {self.tokens}"
+        if key not in self.done:
+            self.done[key] = self._measure(name, seed)
+            with whole_file(self.path) as file:
+                file.write(json.dumps(self.done).encode())
+            means = ", ".join(f"{what} {np.mean(values):.4f}" for what, values in self.done[key].items())
+            print(f"{name}, seed {seed}: MRR@10 of {means}", flush=True)
+        return self.done[key]
+
+    def bm25(self) -> Values:
+        """The same of BM25."""
+        values = {"docstrings": _mrr(evaluate_bm25(self.docstrings, "test"))}
+        for name in material.CLASSIC:
+            folds = [_mrr(evaluate_bm25(self.classic, f"{name}-{fold}")) for fold in material.FOLDS]
+            values[name] = [value for fold in folds for value in fold]
+        return values
+
+    def _measure(self, name: str, seed: int) -> Values:
+        run = self._tuned(name, seed, "docstrings", {"data.collection": self.docstrings.directory, **DOCSTRINGS})
+        values = {"docstrings": _mrr(evaluate_run(load(run), self.docstrings, "test"))}
+        for fold, other in zip(material.FOLDS, reversed(material.FOLDS), strict=True):
+            settings = {"data.collection": self.classic.directory, "data.split": other, **CLASSIC}
+            tuned = load(self._tuned(name, seed, f"classic-{other}", settings))
+            for collection in material.CLASSIC:
+                ranked = _mrr(evaluate_run(tuned, self.classic, f"{collection}-{fold}"))
+                values.setdefault(collection, []).extend(ranked)
+        return values
+
+    def _tuned(self, name: str, seed: int, what: str, settings: Mapping[str, Any]) -> Path:
+        start = self._pretrained(AGAINST if name == RANDOM else name, seed)
+        run = self.out / "tuned" / f"{_file_name(name)}-{seed}-{what}"
+        weights = {"init_from": start, "random_weights": str(name == RANDOM).lower(), "seed": seed}
+        train("trainer.finetune", "recipes/demo_siamese.yaml", run, {**weights, **settings, **TUNING.get(name, {})})
+        return run
+
+    def _pretrained(self, name: str, seed: int) -> Path:
         recipe, changes = METHODS[name]
-        run = self.out / f"{name if name != 'random' else AGAINST}-{seed}".replace(", ", "-").replace(" ", "-")
-        chosen = [f"{key}={value}" for key, value in changes.items()]
-        read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), chosen)
+        mix = {source: {"shards": str(self.shards[source]), "weight": 1} for source in READS.get(name, MIXED)}
+        settings = {**changes, "data.shards": "null", "data.mix": mix, "seed": seed}
+        read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(read))
-        settings = {**changes, "seed": seed, "steps": steps, "checkpoint.every": steps}
+        run = self.out / f"{_file_name(name)}-{seed}"
+        if checkpoint.folder(run, steps).is_dir():  # starting the processes only to hear so takes a while
+            return run
+        settings |= {"steps": steps, "checkpoint.every": steps}
         train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
         return run
 
-    def tuned(self, name: str, seed: int, lr: float, split: str) -> list[float]:
-        """MRR@10 of every query of a split after fine-tuning a method's encoder."""
-        key = f"{name}-{seed}-{lr:g}-{split}"
-        if key not in self.done:
-            start = self.pretrained(name, seed)
-            settings = {
-                "init_from": start,
-                "random_weights": str(name == "random").lower(),
-                "seed": seed,
-                "data.pairs": LABELS,
-                "steps": STEPS,
-                "optimizer.lr": lr,
-                **FINE_TUNING.get(name, {}),
-            }
-            run = self.out / "tuned" / f"{start.name}{'-random' if name == 'random' else ''}-{lr:g}"
-            train("trainer.finetune", "recipes/demo_siamese.yaml", run, settings)
-            self.done[key] = evaluate_run(load(run), self.collection, split).values["mrr@10"].tolist()
-            with whole_file(self.path) as file:
-                file.write(json.dumps(self.done).encode())
-            print(f"{key}: MRR@10 {np.mean(self.done[key]):.4f}", flush=True)
-        return self.done[key]
 
-    def measured(self, name: str) -> np.ndarray:
-        """MRR@10 of a method, fp64 [seeds, queries], at its best rate."""
-        rate = max(RATES, key=lambda lr: float(np.mean(self.tuned(name, SEEDS[0], lr, "dev"))))
-        return np.array([self.tuned(name, seed, rate, "test") for seed in SEEDS])
+def _mrr(metrics: Any) -> list[float]:
+    return [float(value) for value in metrics.values["mrr@10"]]
+
+
+def _file_name(name: str) -> str:
+    return name.lower().replace(", ", "-").replace(" ", "-")
 
 
 def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
@@ -114,7 +146,7 @@ def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
 
 
 def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
-    """Markdown: a row a method, best first."""
+    """Markdown: a row a method, best first, of fp64 [seeds, queries]."""
     against = measured[AGAINST].mean(0) if AGAINST in measured else None
     lines = ["| method | MRR@10 | 95 % of the queries' samples | by seed | p against the masked LM |", "|---" * 5 + "|"]
     for name, values in sorted(measured.items(), key=lambda item: -item[1].mean()):
@@ -126,21 +158,42 @@ def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
     return "\n".join([*lines, f"| BM25 | {bm25:.4f} | | | |"])
 
 
+def report(measured: Mapping[str, Sequence[Values]], bm25: Values) -> str:
+    """A table a collection; `measured` has the values of each seed by method."""
+    tables = []
+    for collection in COLLECTIONS:
+        values = {name: np.array([one[collection] for one in seeds]) for name, seeds in measured.items()}
+        queries = f"{len(bm25[collection]):,} queries"
+        tables.append(f"{collection}, {queries}\n\n{table(values, float(np.mean(bm25[collection])))}")
+    return "\n\n".join(tables)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="benchmarks.claims", description=__doc__.splitlines()[0])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="NAME")
-    parser.add_argument("--tokens", type=int, default=2_500_000, help="read in pre-training (2,500,000)")
-    parser.add_argument("--collection", type=Path, default=Path("data/demo/collection"), metavar="FOLDER")
+    parser = argparse.ArgumentParser(prog="benchmarks.claims", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS)[:8], metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(3)")
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="read in pre-training (2,000,000)")
+    data = os.environ.get("DEEPSIAM_DATA", "../shared/data")
+    parser.add_argument("--data", type=Path, default=data, metavar="FOLDER", help="real text (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/claims"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims"):
-        bench = Bench(Collection.open(chosen.collection), chosen.out, chosen.tokens)
-        measured = {name: bench.measured(name) for name in chosen.methods}
-        report = table(measured, float(evaluate_bm25(bench.collection, "test").values["mrr@10"].mean()))
-        with whole_file(chosen.out / "claims.md") as file:
-            file.write(f"{report}\n".encode())
-        print(report)
+        if not chosen.data.is_dir():
+            raise InputError(f"{chosen.data}: no such folder; name one with wiki, books, reddit and {material.CLASSIC}")
+        make_directory(chosen.out)
+        shards = material.text(chosen.data, chosen.out / "data")
+        docstrings = Collection.open(material.DOCSTRINGS / "collection")
+        classic = Collection.open(material.classic(chosen.data, chosen.out / "data"))
+        bench = Bench(shards, docstrings, classic, chosen.out, chosen.tokens)
+        measured: dict[str, list[Values]] = {name: [] for name in chosen.methods}
+        for seed in range(1, chosen.seeds + 1):
+            for name, values in measured.items():
+                values.append(bench.measured(name, seed))
+            found = report(measured, bench.bm25())
+            with whole_file(chosen.out / "claims.md") as file:
+                file.write(f"{found}\n".encode())
+            print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How fast raw text becomes shards, beside what limits it and what one would use instead, and what that takes.
 
-    python -m benchmarks.data_prep [--data FOLDER] [--megabytes N] [--rounds N] [--out PATH]
+    python -m benchmarks.data_prep [--only NAME ...] [--data FOLDER] [--megabytes N] [--rounds N] [--out PATH]
 
     text to shards   the writing pass (spooled documents -> shards) beside `tokenizers` alone, which encodes the same
                      segments with the same tokenizer, in memory already: in one process, and in two
@@ -306,7 +306,7 @@ def two_workers(material: Material, rounds: int) -> dict[str, Any]:
     return {"MB": size} | compared("the whole command", rivals, rounds)
 
 
-def passes(material: Material) -> dict[str, Any]:
+def passes(material: Material, _: int) -> dict[str, Any]:
     """MB a CPU second of each pass, of what it reads: the last one of text, the others of raw text, inflated.
 
     `cut` is what the reading process does, inflating included; the others are shared out among the workers.
@@ -327,7 +327,7 @@ def passes(material: Material) -> dict[str, Any]:
     return results
 
 
-def memory(material: Material) -> dict[str, float]:
+def memory(material: Material, _: int) -> dict[str, float]:
     """The most MB by the MB of text, in shards that have as much of it as those of a large data set."""
     peaks = {}
     for size in (times * material.megabytes for times in TIMES):
@@ -342,6 +342,15 @@ def memory(material: Material) -> dict[str, float]:
     return peaks
 
 
+MEASURED: dict[str, Callable[[Material, int], dict[str, Any]]] = {
+    "text to shards": text_to_shards,
+    "dump to text": dump_to_text,
+    "two workers": two_workers,
+    "passes": passes,
+    "memory": memory,
+}
+
+
 def data_argument(parser: argparse.ArgumentParser) -> None:
     beside = os.environ.get("DEEPSIAM_DATA", ROOT.parent / "shared" / "data")
     parser.add_argument("--data", type=Path, default=beside, metavar="FOLDER", help="real text (%(default)s)")
@@ -350,6 +359,7 @@ def data_argument(parser: argparse.ArgumentParser) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     data_argument(parser)
+    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED), metavar="NAME", help="(all)")
     parser.add_argument("--megabytes", type=float, default=32, help="of a dump, and at most of text (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each rival runs (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep.json"), help="(%(default)s)")
@@ -359,11 +369,8 @@ def main() -> None:
         material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
         results: dict[str, Any] = {"text": "real" if material.data else "made up"}
         print(f"the text is {results['text']}")
-        results["text to shards"] = text_to_shards(material, options.rounds)
-        results["dump to text"] = dump_to_text(material, options.rounds)
-        results["two workers"] = two_workers(material, options.rounds)
-        results["passes"] = passes(material)
-        results["memory"] = memory(material)
+        for name in options.only:
+            results[name] = MEASURED[name](material, options.rounds)
     write(options.out, results)
 
 

@@ -1,17 +1,26 @@
 """Training by the launcher, as a user starts it, from a benchmark."""
 
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:
+def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -> None:
     """Train `recipe` on two ranks into `run`, from where it was stopped; nothing to do where it is finished.
 
     Exits with the training's code where it fails: it has said why.
     """
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2", "--module"]
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
+    port = ["--master_port", str(_free_port())]  # another training may run beside a benchmark of an hour
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
-    code = subprocess.run([*launcher, module, recipe, "--resume", *overrides]).returncode
+    code = subprocess.run([*launcher, *port, "--module", module, recipe, "--resume", *overrides]).returncode
     if code:
         raise SystemExit(code)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -3,6 +3,7 @@
 python -m trainer.analyse curves --tag loss/decoder --out F.png SEED=RUN no-CLS=RUN ...      Figures 3 and 5
 python -m trainer.analyse cosine --shards HELD_OUT --out F.png "k = 2"=RUN all=RUN ...        Figure 4
 python -m trainer.analyse attention RUN --shards HELD_OUT                                     Table 4
+python -m trainer.analyse wiring RECIPE [key=value ...] --out F.png      what each target of a method's losses hangs on
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from trainer.keyed import keyed_rngs
 from trainer.methods import pretrain_batcher
 from trainer.plots import COLORS, Curve, new_figure, read_scalars, save, smooth
 from trainer.recipe import PretrainRecipe
+from trainer.recipe import load as load_recipe
 from trainer.sources import ShardSource
 from trainer.trained import Trained, load
+from trainer.wiring import draw, wiring
 
 EXAMPLES = 256  # blocks that the cosines are means of
 SHOWN = 5  # sequences that a sequence's attention is shown of
@@ -147,6 +150,14 @@ def case_study(
         yield f"  {taken[sequence, other]:.3f}  {other}{itself}: {words(other)}"
 
 
+def _wiring(chosen: argparse.Namespace) -> None:
+    require("matplotlib")
+    found = wiring(load_recipe(PretrainRecipe, chosen.recipe, chosen.overrides))
+    for loss, one in found.items():
+        print(f"{loss}: {len(one.targets)} targets, each hanging on {one.hangs.sum(1).mean():.1f} of {len(one.inputs)}")
+    print(draw(found, chosen.out))
+
+
 def _micro_batches(trained: Trained, shards: Path, examples: int, size: int) -> Iterator[dict[str, np.ndarray]]:
     """The arrays of the first so many examples of held-out shards, masked in the same way every time."""
     source = ShardSource(Manifest.load(shards))
@@ -189,6 +200,12 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument("--shards", type=Path, required=True, metavar="DIR", help="held-out shards")
     attention.add_argument("--sequence", type=int, metavar="N", help="which (the one that is choosiest)")
     attention.set_defaults(run=_attention)
+
+    wired = commands.add_parser("wiring", help="what each target of a method's losses hangs on")
+    wired.add_argument("recipe", type=Path, metavar="RECIPE")
+    wired.add_argument("overrides", nargs="*", metavar="key=value", help="as method.max_tokens=16, for a figure to fit")
+    wired.add_argument("--out", type=Path, required=True, metavar="FILE.png")
+    wired.set_defaults(run=_wiring)
     return parser
 
 

@@ -1,7 +1,13 @@
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.claims import AGAINST, METHODS, interval, table
+from benchmarks import claims_material
+from benchmarks.claims import AGAINST, COLLECTIONS, METHODS, interval, report, table
+from data_prep import tokenizer
+from data_prep.collection import Collection
 from tests.toy import ROOT
 
 
@@ -26,3 +32,34 @@ def test_the_table_has_a_row_a_method_the_best_first() -> None:
     assert float(lines[2].split("|")[5]) < 0.001
     assert lines[3].split("|")[5].strip() == ""
     assert float(lines[4].split("|")[5]) == 1.0
+
+
+def test_a_table_for_every_collection() -> None:
+    bm25 = {name: [0.5, 0.1] for name in COLLECTIONS}
+    one = {name: [0.2, 0.4] for name in COLLECTIONS}
+    text = report({AGAINST: [one, one], "seed": [one, one]}, bm25)
+    assert [text.count(f"{name}, 2 queries\n") for name in COLLECTIONS] == [1] * len(COLLECTIONS)
+    assert text.count("| BM25 | 0.3000 |") == len(COLLECTIONS)
+
+
+def test_neighbouring_queries_stay_in_one_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in claims_material.CLASSIC:
+        for part, letter in (("corpus", "d"), ("queries", "q")):
+            lines = [json.dumps({"_id": f"{letter}{i}", "text": f"word {i}"}) for i in range(35)]
+            write(tmp_path / name / f"{part}.jsonl", lines)
+        judged = [f"q{i}\td{i}\t1" for i in range(35)]
+        write(tmp_path / name / "qrels" / "train.tsv", ["query-id\tcorpus-id\tscore", *judged])
+    monkeypatch.setattr(claims_material, "TOKENIZER", tmp_path / "tokenizer.json")
+    tokenizer.train([f"word {i}" for i in range(100)], 64, claims_material.TOKENIZER)
+    opened = Collection.open(claims_material.classic(tmp_path, tmp_path / "out"))
+    first, second = (opened.qrels(fold) for fold in claims_material.FOLDS)
+    assert not first.keys() & second.keys()
+    assert len(first) + len(second) == 70
+    assert {f"cranfield/q{i}" for i in (*range(10), *range(20, 30))} < first.keys()
+    assert opened.qrels("vaswani-first") == {query: d for query, d in first.items() if query.startswith("vaswani/")}
+    assert opened.pool("vaswani-second") == [f"vaswani/d{i}" for i in range(35)]
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,87 @@
+"""What the papers' claims are measured on: shards of real text, and two labelled collections in two folds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import InputError
+from data_prep.files import make_directory, read_bytes, whole_file
+
+DOCSTRINGS = Path("data/demo")  # what `make demo` leaves: shards, a collection, and the tokenizer of everything here
+TOKENIZER = DOCSTRINGS / "shards" / "tokenizer.json"
+SOURCES = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # what to prepare
+SHARDS = 64  # asked for: a shard for every lane, of 64 books too
+CLASSIC = ("cranfield", "vaswani")
+FOLDS = ("first", "second")
+TOGETHER = 10  # neighbours among the queries: several may come from one paper, and they stay in one fold
+
+
+def text(data: Path, out: Path) -> dict[str, Path]:
+    """The folder of the shards of every source, prepared under `out` where that is not done yet."""
+    if not TOKENIZER.is_file():
+        raise InputError(f"{DOCSTRINGS}: no such data set; run: make demo")
+    shards = {"docstrings": DOCSTRINGS / "shards"}
+    for source, names in SOURCES.items():
+        inputs = [str(data / name) for name in names]
+        _data_prep(source, *inputs, "--out", str(out / source), "--tokenizer", str(TOKENIZER), "--shards", str(SHARDS))
+        shards[source] = out / source / "shards"
+    return shards
+
+
+def classic(data: Path, out: Path) -> Path:
+    """The folder of one collection made of those of CLASSIC, each with its own pool of documents.
+
+    Split FOLD has the labelled queries of a fold of all of them, to train on, and NAME-FOLD those of one, to rank.
+    """
+    folder = out / "classic"
+    texts: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
+    qrels: dict[str, list[str]] = {fold: [] for fold in FOLDS}
+    pools: dict[str, list[str]] = {}
+    for name in CLASSIC:
+        for part, lines in texts.items():
+            lines += ({**line, "_id": f"{name}/{line['_id']}"} for line in _json_lines(data / name / f"{part}.jsonl"))
+        for fold, judged in _folds(data / name / "qrels" / "train.tsv").items():
+            rows = [f"{name}/{query}\t{name}/{document}\t{score}" for query, document, score in judged]
+            qrels[f"{name}-{fold}"] = rows
+            qrels[fold] += rows
+            pools[f"{name}-{fold}"] = [line["_id"] for line in texts["corpus"] if line["_id"].startswith(f"{name}/")]
+    for part, lines in texts.items():
+        _write(folder / f"{part}.jsonl", map(json.dumps, lines))
+    for split, rows in qrels.items():
+        _write(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
+    for split, ids in pools.items():
+        _write(folder / "pools" / f"{split}.txt", ids)
+    _data_prep("collection", str(folder), "--tokenizer", str(TOKENIZER))
+    return folder
+
+
+def _folds(path: Path) -> Mapping[str, list[list[str]]]:
+    """The judgements of each fold: every TOGETHER queries in the order of the file, in turn."""
+    rows = [line.split("\t") for line in read_bytes(path).decode().splitlines()[1:]]
+    number = {query: i for i, query in enumerate(dict.fromkeys(row[0] for row in rows))}
+    folds: dict[str, list[list[str]]] = {fold: [] for fold in FOLDS}
+    for row in rows:
+        folds[FOLDS[number[row[0]] // TOGETHER % len(FOLDS)]].append(row)
+    return folds
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    yield from (json.loads(line) for line in read_bytes(path).splitlines() if line.strip())
+
+
+def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
+    make_directory(path.parent)
+    with whole_file(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _data_prep(*arguments: str) -> None:
+    """Exits with the command's code where it fails: it has said why."""
+    code = subprocess.run([sys.executable, "-m", "data_prep", *arguments]).returncode
+    if code:
+        raise SystemExit(code)
