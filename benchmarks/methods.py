@@ -1,11 +1,12 @@
-"""Training tokens a second, and memory, of each method; of SEED and the masked LM also against the plain way.
+"""Training tokens a second, and memory, of each method against the plain way, side by side.
 
     python -m benchmarks.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
 
 The plain way is what one writes first, and what a framework's model classes do: the logits of every position of the
-whole batch at once, n x n attention masks in the decoder, every row padded to the longest input there may be. It has
-the same parameters, and so the same losses, which is checked before anything is measured. Memory is measured in a
-process of its own for each: the highest resident size of a step, less that before it.
+whole batch at once, n x n attention masks in SEED's decoder, every row padded to the longest input there may be. It has
+the same parameters, and so the same losses, which is checked before anything is measured. Of ICT, which has no logits,
+and of Cross-Thought, whose sequences are all of one length, only one of these is left. Memory is measured in a process
+of its own for each: the highest resident size of a step, less that before it.
 """
 
 from __future__ import annotations
@@ -27,19 +28,16 @@ from torch import Tensor
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.errors import InputError, exit_on_input_error
-from models import seed_decoder
-from models.encoder import TrunkModel, build_trunk, encode, token_embedding
+from models import losses, seed_decoder
+from models.encoder import TrunkModel, build_trunk
 from models.losses import IGNORED
-from models.seed import Seed
 from models.task import Batcher, Document, MicroBatch, Vocabulary
 from trainer.keyed import keyed_rng, keyed_rngs
 from trainer.method_keys import PretrainMethod
 from trainer.methods import PRETRAINING
 from trainer.recipe import PretrainRecipe, build
 
-PLAIN = ("seed", "mlm")  # the methods whose plain way is written here
 SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
-Step = Callable[[], float]
 
 
 def method_of(name: str, tokens: int) -> PretrainMethod:
@@ -89,48 +87,72 @@ def text(sizes: dict[str, int]) -> list[Document]:
     return documents
 
 
-def step(model: TrunkModel, batch: MicroBatch, losses: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
+def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
     """Tokens a second of one forward and backward pass."""
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     began = time.perf_counter()
     model.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        total = sum(loss / max(1, batch.counts[term]) for term, loss in losses(**arrays).items())
+        total = sum(loss / max(1, batch.counts[term]) for term, loss in forward(**arrays).items())
     assert isinstance(total, Tensor)
     total.backward()
     return batch.tokens / (time.perf_counter() - began)
 
 
-def plain_losses(model: Any, width: int, **arrays: Tensor) -> dict[str, Tensor]:
-    """SEED's or the masked LM's losses, the plain way: the same numbers."""
-    ids, mask = (F.pad(arrays[name], (0, width - arrays[name].shape[1])) for name in ("input_ids", "attention_mask"))
-    hidden = encode(model.trunk, ids, mask)  # [B, T, H]
-    embedding, head = token_embedding(model.trunk), model.lm_head
-    states = head.norm(head.activation(head.dense(hidden)))
-    labels = _labels(arrays["mlm_positions"], arrays["mlm_targets"], arrays["input_ids"].shape, width)
-    losses = {"mlm": _full(F.linear(states, embedding, head.bias), labels)}
-    if isinstance(model, Seed):
-        original = F.pad(arrays["original_ids"], (0, width - arrays["original_ids"].shape[1]))
-        fast, seed_decoder.local_attention = seed_decoder.local_attention, _masked_attention
-        try:
-            decoded = model.decoder(hidden[:, 0], original, embedding)
-        finally:
-            seed_decoder.local_attention = fast
-        labels = _labels(arrays["decoder_positions"], arrays["decoder_targets"], arrays["input_ids"].shape, width)
-        losses["decoder"] = _full(F.linear(decoded, embedding), labels)
-    return losses
+def plain_losses(model: TrunkModel, longest: dict[str, int], **arrays: Tensor) -> dict[str, Tensor]:
+    """The method's losses, the plain way: the same numbers."""
+    fast = seed_decoder.local_attention, losses._LinearCrossEntropy
+    seed_decoder.local_attention, losses._LinearCrossEntropy = _masked_attention, _FullLogits  # type: ignore[misc]
+    try:
+        return model.forward(**plain_arrays(arrays, longest))
+    finally:
+        seed_decoder.local_attention, losses._LinearCrossEntropy = fast  # type: ignore[misc]
+
+
+def longest_inputs(method: PretrainMethod, batch: MicroBatch) -> dict[str, int]:
+    """What the rows of each array of ids are padded to, the plain way."""
+    most = {"query_ids": getattr(method, "max_query_tokens", 0)}
+    ids = {name: array.shape[-1] for name, array in batch.arrays.items() if name.endswith("_ids")}
+    return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
+
+
+def plain_arrays(arrays: dict[str, Tensor], longest: dict[str, int]) -> dict[str, Tensor]:
+    """A micro-batch with all rows padded to the longest that there may be, and a label for every position."""
+    plain = {}
+    for name, array in arrays.items():
+        if name in longest:
+            plain[name] = F.pad(array, (0, longest[name] - array.shape[-1]))
+        elif name.endswith("_mask") or name == "token_types":
+            of = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
+            plain[name] = F.pad(array, (0, longest[of] - array.shape[-1]))
+        elif name == "visible_bits":  # [B, T, T / 8]
+            width = longest["input_ids"]
+            plain[name] = F.pad(array, (0, -(-width // 8) - array.shape[2], 0, width - array.shape[1]))
+            plain[name][:, array.shape[1] :, 0] = 1  # as the batcher has it: padding sees the first slot
+        elif name.endswith("_positions"):
+            term = name.removesuffix("_positions")
+            read = f"{term}_ids" if f"{term}_ids" in arrays else "input_ids"
+            labels = _labels(array, arrays[f"{term}_targets"], arrays[read].shape, longest[read])
+            plain[f"{term}_targets"] = labels
+            plain[name] = torch.arange(len(labels))
+    return {**arrays, **plain}
 
 
 def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
-    """A label for every position, IGNORED where there is none: int64 [B, width]."""
+    """A label for every position of rows of `width`, IGNORED where there is none: int64 [rows * width]."""
     kept = targets != IGNORED
-    flat = torch.full((shape[0] * shape[1],), IGNORED)
+    flat = torch.full((shape.numel(),), IGNORED)
     flat[positions[kept]] = targets[kept]
-    return F.pad(flat.view(shape), (0, width - shape[1]), value=IGNORED)
+    return F.pad(flat.view(-1, shape[-1]), (0, width - shape[-1]), value=IGNORED).flatten()
 
 
-def _full(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+class _FullLogits:
+    """In the place of the chunked loss: all logits at once."""
+
+    @staticmethod
+    def apply(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any) -> Tensor:
+        logits = F.linear(hidden, weight, bias).float()
+        return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
 
 
 def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
@@ -145,18 +167,15 @@ def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dr
     return (weights @ v).transpose(1, 2)
 
 
-def rivals_of(name: str, sizes: dict[str, int], dtype: torch.dtype) -> dict[str, Step]:
-    """The ways to take a step of a method that are compared."""
+def ways_of(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch, dict[str, Callable[..., Any]]]:
+    """A method's model, a micro-batch, and the ways to its losses that are compared."""
     model, _, batch = made(name, sizes)
-    ways = {"deepsiam": partial(step, model, batch, model.forward, dtype)}
-    if name in PLAIN:
-        plain = partial(plain_losses, model, sizes["tokens"])
-        _agree(model, batch, plain)
-        ways["plain"] = partial(step, model, batch, plain, dtype)
-    return ways
+    longest = longest_inputs(method_of(name, sizes["tokens"]), batch)
+    return model, batch, {"deepsiam": model.forward, "plain": partial(plain_losses, model, longest)}
 
 
-def _agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, Tensor]]) -> None:
+def agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, Tensor]]) -> None:
+    """Raises AssertionError where the two ways have not the same losses."""
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     model.eval()
     with torch.no_grad():
@@ -173,13 +192,12 @@ def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
 
 
 def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -> float:
-    model, _, batch = made(name, sizes)
-    losses = model.forward if way == "deepsiam" else partial(plain_losses, model, sizes["tokens"])
+    model, batch, ways = ways_of(name, sizes)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)  # is not the step's, which sets them to None and makes them anew
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # sets the highest resident size back to the present one
-    step(model, batch, losses, dtype)
+    step(model, batch, ways[way], dtype)
     return _resident("VmHWM") - before
 
 
@@ -210,7 +228,9 @@ def main() -> None:
             return
         results: dict[str, Any] = {"sizes": sizes, "precision": "bf16" if chosen.bf16 else "fp32"}
         for name in chosen.methods:
-            ways = rivals_of(name, sizes, dtype)
+            model, batch, forwards = ways_of(name, sizes)
+            agree(model, batch, forwards["plain"])
+            ways = {way: partial(step, model, batch, forward, dtype) for way, forward in forwards.items()}
             for take in ways.values():
                 take()
             rates = alternate(ways, chosen.rounds)
@@ -218,11 +238,10 @@ def main() -> None:
             found: dict[str, Any] = {"tokens_per_second": {way: spread(values) for way, values in rates.items()}}
             found["peak_bytes"] = memory
             print(in_words(f"{name}: tokens/s", found["tokens_per_second"]["deepsiam"]), flush=True)
-            if "plain" in ways:
-                found["speed_ratio"] = ratios(rates["deepsiam"], rates["plain"])
-                found["memory_ratio"] = memory["deepsiam"] / memory["plain"]
-                print(in_words(f"{name}: speed against the plain way", found["speed_ratio"]))
-                print(f"{name}: memory of a step against the plain way {found['memory_ratio']:.2f}", flush=True)
+            found["speed_ratio"] = ratios(rates["deepsiam"], rates["plain"])
+            found["memory_ratio"] = memory["deepsiam"] / memory["plain"]
+            print(in_words(f"{name}: speed against the plain way", found["speed_ratio"]))
+            print(f"{name}: memory of a step against the plain way {found['memory_ratio']:.2f}", flush=True)
             results[name] = found
         if chosen.out:
             write(chosen.out, results)

@@ -89,13 +89,18 @@ def finish(
     stages = [*source["stages"], *_last_stages(source, dropped)]
     vouched = {"pairs": sha256_of(pairs)} if pairs else {}
     reasons = tally.dropped(stages)
-    if not found["shards"][0]:
+    if not found["shards"][0] and not manifest.is_part(source):
         raise nothing_left(out, reasons)
     ranges = {shard.split: shard.of for shard in shards}
     held_out = sum(entry.documents for entry in found["held_out"][0])
-    for split, (entries, _) in found.items():
-        if not entries or (out / split).exists() and not (folder / split).exists():
-            continue  # nothing to hold out; or moved already, by a run that was killed just then
+    kept = [
+        split for split in SPLITS if found[split][0] or split == "shards"
+    ]  # which a part has even without documents
+    for split in kept:
+        if (out / split).exists() and not (folder / split).exists():
+            continue  # moved already, by a run that was killed just then
+        make_directory(folder / split)
+        entries, _ = found[split]
         counts: dict[str, Any] = {
             name: sum(getattr(entry, name) for entry in entries) for name in ("documents", "segments", "tokens")
         }
@@ -111,7 +116,7 @@ def finish(
         else:
             (out / PAIRS).unlink(missing_ok=True)
         for split in SPLITS:
-            if not found[split][0]:
+            if split not in kept:
                 shutil.rmtree(out / split, ignore_errors=True)
             elif (folder / split).exists():
                 shutil.rmtree(out / split, ignore_errors=True)

@@ -69,8 +69,8 @@ class Manifest:
         """Reads and checks DIRECTORY/manifest.json and the tokenizer.json beside it; opens no shard.
 
         Raises:
-            InputError: missing, damaged, of another format version, with no documents, or beside another
-                tokenizer.json than the shards were written with.
+            InputError: missing, damaged, of another format version, with no documents though no part of a data set, or
+                beside another tokenizer.json than the shards were written with.
         """
         path = Path(directory) / NAME
         content = _read(path)
@@ -93,11 +93,17 @@ class Manifest:
         entries = tuple(_entry(path, shard, beside.dtype.itemsize) for shard in shards)
         if len({entry.name for entry in entries}) != len(entries):
             raise InputError(f"{path}: lists a shard twice; {REBUILD}")
-        if not sum(entry.documents for entry in entries):
+        if not sum(entry.documents for entry in entries) and not is_part(source):
             raise InputError(f"{path}: holds no documents; {REBUILD}")
         if sum(entry.chunks for entry in entries) > MOST_CHUNKS:
             raise InputError(f"{path}: lists more than {MOST_CHUNKS:,} chunks; build the shards of larger ones")
         return cls(path.parent, FORMAT, description, source, entries, hashlib.sha256(content).hexdigest())
+
+
+def is_part(source: Mapping[str, Any]) -> bool:
+    """Whether shards are one machine's part of a data set, which may well have no documents at all."""
+    part = source.get("part")
+    return isinstance(part, dict) and part.get("of") != 1
 
 
 def shard_name(number: int) -> str:

@@ -116,14 +116,32 @@ TEXT = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
 
 
 @settings(max_examples=25)
-@given(st.lists(TEXT, min_size=12, max_size=40), st.integers(2, 3), st.booleans(), st.integers(1, 3))
+@given(st.lists(TEXT, min_size=1, max_size=40), st.integers(2, 3), st.booleans(), st.integers(1, 3))
 def test_parts_of_any_documents_merge_to_the_whole(
     tok: Path, some: list[str], number: int, keep: bool, files: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        paths = [raw.write_jsonl(Path(folder) / f"{one}.jsonl", some[one::files]) for one in range(files)]
+        paths = [
+            raw.write_jsonl(Path(folder) / f"{one}.jsonl", some[one::files]) for one in range(min(files, len(some)))
+        ]
         wanted = ["--tokenizer", tok, "--shards", 3, *(["--keep-duplicates"] if keep else [])]
         agree(Path(folder), "jsonl", *paths, *wanted, numbers=[number])
+
+
+def test_a_part_without_documents_is_a_part_like_any_other(
+    tok: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(1, sentences=2))
+    wanted = ["--tokenizer", tok, "--held-out", 0.5]
+    made = parts(tmp_path, 4, "jsonl", file, *wanted)
+    assert "0 shards" in capsys.readouterr().out
+    raw.run("jsonl", file, *wanted, "--part", "2/4", "--out", made[1])
+    assert "complete already" in capsys.readouterr().out
+    for command in ("verify", "stats"):
+        assert main([command, str(made[1])]) == 0
+    raw.run("merge", *made, "--out", tmp_path / "merged")
+    raw.run("jsonl", file, *wanted, "--out", tmp_path / "whole")
+    assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
 
 
 LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
@@ -132,12 +150,11 @@ LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
 
 
 @settings(max_examples=15)
-@given(st.lists(LONG, min_size=12, max_size=24))
+@given(st.lists(LONG, min_size=1, max_size=24))
 def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, some: list[str]) -> None:
     pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
-    others = raw.texts(12, 1)  # so that no part is left without a document
     with tempfile.TemporaryDirectory() as folder:
-        path = raw.write_jsonl(Path(folder) / "a.jsonl", [*some, *others])
+        path = raw.write_jsonl(Path(folder) / "a.jsonl", some)
         agree(Path(folder), "jsonl", path, "--tokenizer", tok, "--shards", 2, *NEAR, numbers=[2])
 
 
