@@ -45,7 +45,9 @@ def method_of(name: str, tokens: int) -> PretrainMethod:
     keys: dict[str, Any] = {"name": name}
     if name == "cross_thought":
         keys |= {"sequences": 8, "sequence_tokens": 64}
-    elif name not in ("poly", "skip_thought"):
+    elif name == "poly":
+        keys |= {"max_tokens": 128, "tokens": 1024}  # pairs of sentences, in groups
+    elif name != "skip_thought":
         keys["max_tokens"] = tokens
     values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 1, "micro": 1}, "trunk": {}}
     return build(PretrainRecipe, {**values, "optimizer": {"lr": 1e-3}, "method": keys}, name).method
