@@ -10,6 +10,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.clean import legible
 from data_prep.compressed import lines, open_input
 from data_prep.document import Document
 from data_prep.record import Bad, Dropped
@@ -141,7 +142,7 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
         where = f"line {number:,}"
         sentence = decoded(line, str(file.path), where) if line is not None else None
         if isinstance(sentence, str):
-            segments += filter(None, [one_line(sentence)])
+            segments += filter(None, [" ".join(legible(sentence).split())])
         else:
             yield sentence or Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
     if segments:

@@ -27,7 +27,9 @@ MIN_ASCII_SHARE = 0.9  # of the letters of a text that reads as English
 MIN_WORD_SHARE = 0.6  # of the blank-separated pieces of a paragraph that must be plain words
 MAX_SYMBOL_SHARE = 0.08  # of the characters of a paragraph that may be symbols of code or mathematics
 
-_CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+_CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+_C1 = re.compile(r"[\x80-\x9f]")  # controls that no text has: bytes of Windows-1252 that were taken for Latin-1
+_WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}
 MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time over longer runs
 _MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{8,};?")  # no character; html.unescape raises ValueError from 4,300 digits
@@ -44,9 +46,19 @@ def unescape(text: str) -> str:
 
 
 def normalise(text: str) -> str:
-    """Unicode NFC; control and invisible characters become blanks, line breaks stay; MOST_MARKS marks a letter."""
+    """Unicode NFC; control and invisible characters become blanks, line breaks stay; MOST_MARKS marks a letter.
+
+    Of the controls U+0080 to U+009F, those that are characters in Windows-1252 become these.
+    """
+    return _C1.sub(" ", legible(text))
+
+
+def legible(text: str) -> str:
+    """As `normalise`, but for the five bytes that Windows-1252 lacks: mojibake cannot be undone without them."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
     text = text.encode("utf-8", "ignore").decode()  # lone surrogates, which no file could hold
+    if _C1.search(text):
+        text = text.translate(_WINDOWS)
     text = _MARKS.sub(_fewer_marks, _CONTROL.sub(" ", text))
     return _MARKS.sub(_fewer_marks, unicodedata.normalize("NFC", text))  # which takes some marks apart
 

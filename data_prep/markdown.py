@@ -8,7 +8,7 @@ Time and memory are linear in the text.
 import re
 from collections.abc import Iterator
 
-from data_prep.clean import normalise, unescape
+from data_prep.clean import legible, unescape
 
 _FENCE = re.compile(r"(?:```|~~~)[^`]*")  # ```on one line``` is code inside a sentence
 _QUOTATION = re.compile(r">(?!!)")  # >!text!< is a spoiler
@@ -46,7 +46,7 @@ _TIDY = [
 
 def paragraphs(markdown: str) -> list[str]:
     """The paragraphs, list items and headings of a text, none of them empty; a line break is a blank."""
-    plain = map(_plain, _blocks(normalise(unescape(markdown)).split("\n")))
+    plain = map(_plain, _blocks(legible(unescape(markdown)).split("\n")))
     return [text for text in plain if text]
 
 
@@ -90,7 +90,7 @@ def _plain(text: str) -> str:
     if _MAYBE_MARKUP.search(text):
         for pattern, replacement in _MARKUP:
             text = pattern.sub(replacement, text)
-        text = " ".join(normalise(unescape(text)).split())
+        text = " ".join(legible(unescape(text)).split())
         for pattern, replacement in _TIDY:
             text = pattern.sub(replacement, text)
     return " ".join(text.split())

@@ -2,7 +2,7 @@
 
 import re
 
-from data_prep.clean import normalise
+from data_prep.clean import legible, normalise
 
 WRAPPED = 120  # columns within which hard-wrapped lines stay; a paragraph on one line does not
 LINES_OF_A_BLOCK = 15  # on average, above which blank lines mark something else than paragraphs
@@ -19,7 +19,7 @@ def paragraphs(text: str) -> list[str]:
     next would have had room.
     """
     blocks: list[list[str]] = [[]]
-    for line in normalise(text).split("\n"):
+    for line in legible(text).split("\n"):
         words = " ".join(line.split())
         if words:
             blocks[-1].append(words)

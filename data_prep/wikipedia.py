@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.clean import normalise, unescape
+from data_prep.clean import legible, unescape
 from data_prep.compressed import open_input
 from data_prep.document import Document
 from data_prep.errors import InputError
@@ -162,7 +162,7 @@ def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dr
         return Bad(name, where, "`id` is not the number of a page")
     if not isinstance(text, str):
         return Bad(name, where, "no `text`")
-    lines = (" ".join(line.split()) for line in normalise(text).split("\n"))
+    lines = (" ".join(line.split()) for line in legible(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
     return Document(f"wikipedia/{number}", paragraphs) if paragraphs else EMPTY
 

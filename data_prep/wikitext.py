@@ -7,7 +7,7 @@ grow with its length alone, however deep or broken its nesting; a bracket that i
 import re
 from collections.abc import Collection
 
-from data_prep.clean import normalise, unescape, word_set
+from data_prep.clean import legible, unescape, word_set
 from data_prep.inline_templates import inline_text, is_inline
 
 HIDING = word_set("category file image media")  # namespaces whose links show nothing, on every wiki
@@ -203,7 +203,7 @@ def _unquoted(line: str) -> str:
 
 def _finished(text: str) -> str:
     """Entities read, blanks made single, and what surrounded a removed template closed up; "" without any words."""
-    text = " ".join(normalise(unescape(text)).split())
+    text = " ".join(legible(unescape(text)).split())
     if _HOLE.search(text):
         text = _AROUND_HOLES.sub(lambda match: _closed_up(match[0]), text)
     text = _BEFORE_STOP.sub("", text).strip(" ,;")

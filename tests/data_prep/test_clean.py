@@ -22,6 +22,11 @@ def test_line_breaks_stay_and_invisible_characters_become_blanks() -> None:
     assert clean.normalise("e\u0301\ud800") == "é"
 
 
+def test_bytes_of_windows_that_were_taken_for_latin_1_are_what_they_were() -> None:
+    assert clean.normalise("It\x92s \x93so\x94\x85 \x81.") == "It’s “so”…  ."
+    assert clean.legible("“so”".encode().decode("latin-1")) == "â€œsoâ€\x9d"  # ftfy needs the last one
+
+
 def test_references_of_html_are_read_whatever_their_length() -> None:
     assert clean.unescape("&lt;a&gt; &amp;amp; &#65;&#x42;") == "<a> &amp; AB"
     assert clean.unescape("x&#" + "1" * 5000 + ";y") == "x y"

@@ -1,7 +1,8 @@
 import json
 import pickle
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from data_prep.document import Document
 from data_prep.errors import InputError
 from data_prep.record import Dropped
 from data_prep.reflow import one_line
+from data_prep.sources import SOURCES
 from data_prep.stages import Options, build
+from tests.data_prep import raw
 
 EVERYTHING = Options(True, True, 1, 9999, True, True, ("beir",), 3)
 ENGLISH = "The quick brown fox jumps over the lazy dog, and it does not look back at him."
@@ -91,6 +94,34 @@ def test_mojibake_is_repaired_and_nothing_else_is() -> None:
     document = Document("a", ("“schÃ¶n” & &amp; ﬁne", "itâ€™s"), headings=(1,))
     assert run(document, Options(repair=True)) == Document("a", ("“schön” & &amp; ﬁne", "it’s"), headings=(1,))
     assert run(document, Options()) == document
+
+
+SAID = "“It’s à la carte” she said — and Å was nowhere, so that all of the guests who had come for it went home in the rain."
+
+
+@pytest.mark.usefixtures("ftfy")
+@pytest.mark.parametrize("codec", ["latin-1", "sloppy-windows-1252"])
+@pytest.mark.parametrize("source", ["text", "jsonl", "wikipedia", "reddit", "bookcorpus", "bookcorpus-sentences"])
+def test_no_source_loses_what_repair_needs(source: str, codec: str, tmp_path: Path) -> None:
+    wrong = SAID.encode().decode(codec)  # ftfy knows the second of these
+    path = tmp_path / ("wiki_00" if source == "wikipedia" else "raw.txt")
+    if source == "reddit":
+        path = raw.write_reddit(tmp_path / "dumps", [["A title that is long enough", wrong]], files=1)
+    elif source in ("jsonl", "wikipedia"):
+        path.write_text(json.dumps({"id": "1", "text": wrong}) + "\n")
+    else:
+        path.write_text(wrong)
+    found = [one for one in SOURCES[source].documents([path]) if isinstance(one, Document)]
+    done = [run(one, Options(repair=True, sentences=False)) for one in found]
+    assert any(isinstance(one, Document) and SAID in one.segments for one in done), done
+
+
+@pytest.mark.usefixtures("ftfy")
+def test_repair_works_on_markup(tmp_path: Path) -> None:
+    page = f"'''{SAID.encode().decode('latin-1')}'''"
+    (found,) = SOURCES["wikipedia"].documents([raw.write_wikipedia(tmp_path / "a-pages-articles.xml", [page])])
+    assert isinstance(found, Document)
+    assert run(found, Options(repair=True, sentences=False)) == replace(found, segments=(SAID,))
 
 
 @pytest.mark.usefixtures("ftfy")
