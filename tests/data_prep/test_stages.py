@@ -96,7 +96,7 @@ def test_mojibake_is_repaired_and_nothing_else_is() -> None:
     assert run(document, Options()) == document
 
 
-SAID = "“It’s à la carte” she said — and Å was nowhere, so that all of the guests who had come for it went home in the rain."
+SAID = "“It’s à la carte” she said — and Å was nowhere, so that all of the guests who came for it went home."
 
 
 @pytest.mark.usefixtures("ftfy")
