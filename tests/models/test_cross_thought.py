@@ -10,25 +10,11 @@ from transformers import AutoModel
 from models.cross_thought import CrossThought, CrossThoughtBatcher, check_positions_can_be_chosen
 from models.encoder import build_trunk, max_positions
 from models.losses import IGNORED
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, rngs, tensors, trunk
+from tests.models.sequences import BATCHER, SEQUENCES, SIZES, SPECIALS, WIDTH, WORDS, batch, examples
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, rngs, tensors, trunk
 
-SEQUENCES, WORDS, SPECIALS = 6, 7, 3
-WIDTH = SPECIALS + WORDS
 ROWS = VOCABULARY.vocab_size + SPECIALS - 1
 SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
-BATCHER = CrossThoughtBatcher(VOCABULARY, SEQUENCES, WORDS, SPECIALS)
-SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
-DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
-
-
-def examples(*sizes, rng=0):
-    """Examples of so many words each."""
-    generator = np.random.default_rng(rng)
-    return [generator.integers(5, VOCABULARY.vocab_size, size) for size in sizes]
-
-
-def batch(some, start=0):
-    return BATCHER.micro_batch(some, rngs(len(some), start))
 
 
 def cross_thought(config=None, **options):
@@ -242,80 +228,6 @@ def test_invariant_16_one_sequence_or_word_is_enough(size):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@given(DOCUMENTS, st.integers(1, 5), st.integers(1, 6))
-def test_invariant_16_examples_are_the_text_in_order(lengths, sequences, words):
-    texts = documents(*lengths)
-    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, SPECIALS)
-    made, origins = batcher.examples(texts), batcher.origins(texts)
-    expected, numbers = [], []
-    for number, document in enumerate(texts):
-        tokens = [int(i) for sentence in document for i in sentence]
-        expected += [*tokens, VOCABULARY.sep] if tokens else []
-        numbers += [number] * (len(tokens) + 1) if tokens else []
-    assert [i for ids in made for i in ids.tolist()] == expected
-    size = sequences * words
-    assert [len(ids) for ids in made] == [len(expected[i : i + size]) for i in range(0, len(expected), size)]
-    assert origins == [sorted(set(numbers[i : i + size])) for i in range(0, len(numbers), size)]
-
-
-@given(SIZES, st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 99))
-def test_arrays_are_the_masked_words_behind_their_special_tokens(sizes, sequences, words, specials, start):
-    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, specials)
-    some = examples(*(min(size, sequences * words) for size in sizes))
-    before = [ids.copy() for ids in some]
-    arrays, counts = batcher.micro_batch(some, rngs(len(some), start))
-    assert all(np.array_equal(a, b) for a, b in zip(some, before, strict=True))
-    ids, mask = arrays["input_ids"], arrays["attention_mask"]
-    assert ids.shape == mask.shape
-    assert ids.shape[1] <= sequences
-    assert ids.shape[2] == specials + words
-    real = arrays["mlm_targets"] != IGNORED
-    assert counts == {"mlm": real.sum()}
-    assert (arrays["mlm_positions"][~real] == 0).all()
-    restored = ids.copy()
-    restored.reshape(-1)[arrays["mlm_positions"][real]] = arrays["mlm_targets"][real]
-    for example, row, visible in zip(some, restored, mask, strict=True):
-        used = -(-len(example) // words)
-        assert (row[:used, :specials] == [VOCABULARY.cls, *range(40, 40 + specials - 1)]).all()
-        assert visible[:used, :specials].all()
-        assert row[:, specials:][visible[:, specials:]].tolist() == example.tolist()
-        assert (row[~visible] == VOCABULARY.pad).all()
-        assert visible[: used - 1].all()
-        assert not visible[used:].any()
-        assert not visible[used - 1, specials + (len(example) - 1) % words + 1 :].any()
-    assert batcher.micro_batch(some, rngs(len(some), start)).tokens == mask.sum()
-
-
-def test_15_percent_of_the_words_are_targets_and_none_of_the_special_tokens():
-    batcher = CrossThoughtBatcher(VOCABULARY, 50, 64, 5)
-    some = examples(*[3200] * 8)
-    arrays, counts = batcher.micro_batch(some, rngs(8))
-    assert counts["mlm"] == pytest.approx(0.15 * 8 * 3200, abs=8)
-    ids = arrays["input_ids"].reshape(-1)[arrays["mlm_positions"][arrays["mlm_targets"] != IGNORED]]
-    targets = arrays["mlm_targets"][arrays["mlm_targets"] != IGNORED]
-    assert (ids == VOCABULARY.mask).mean() == pytest.approx(0.8, abs=0.03)
-    assert (ids == targets).mean() == pytest.approx(0.1, abs=0.03)
-    assert not np.isin(arrays["input_ids"][:, :, 5:], [VOCABULARY.cls, *range(40, 44)]).any()
-
-
-def test_shapes_depend_on_the_longest_example_alone_and_on_that_little():
-    batcher = CrossThoughtBatcher(VOCABULARY, 20, WORDS, SPECIALS)
-    shapes = [
-        {name: array.shape for name, array in batcher.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
-        for sizes in ([70, 3], [100, 60], [112, 112])
-    ]
-    assert shapes[0] == shapes[1] == shapes[2]
-    assert shapes[0]["input_ids"] == (2, 16, WIDTH)
-
-
-def test_the_same_rng_gives_the_same_arrays_in_any_company():
-    some = examples(42, 5, 30)
-    among, again, alone = batch(some), batch(some), batch(some[1:2], start=1)
-    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
-    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][1])
-    assert alone.arrays["offsets"][0] == among.arrays["offsets"][1]
-
-
 @settings(max_examples=15)
 @given(SIZES, st.randoms(use_true_random=False))
 def test_losses_are_the_sums_of_the_examples_losses_in_any_order(sizes, random):
@@ -461,12 +373,6 @@ def test_training_lowers_the_loss():
         loss.backward()
         optimizer.step()
     assert history[-1] < 0.8 * history[0]
-
-
-@pytest.mark.parametrize("name", ["sequences", "sequence_tokens", "special_tokens"])
-def test_a_batcher_of_nothing_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        CrossThoughtBatcher(VOCABULARY, **{name: 0})
 
 
 def test_options_and_trunks_that_will_not_do_are_refused():
