@@ -174,6 +174,9 @@ def test_the_decoder_stays_behind_unless_asked_for(tmp_path: Path, tokenizer_jso
     with pytest.raises(InputError, match="no decoder"):
         export(siamese(tmp_path / "tuned", tokenizer_json), tmp_path / "tuned_out", with_decoder=True)
     assert not (tmp_path / "tuned_out").exists()
+    alone = load(write_run(tmp_path / "ict", tokenizer_json, name="ict", max_tokens=MAX_TOKENS))
+    with pytest.raises(InputError, match="ict trains nothing beside the encoder"):
+        export(alone, tmp_path / "ict_out", with_decoder=True)
 
 
 def test_who_may_read_one_file_may_read_all(tmp_path: Path, tokenizer_json: Path) -> None:
