@@ -199,6 +199,7 @@ REDDIT = Source(
     pieces=_lines,
     read=_read,
     paragraphs=False,
+    dialogues=True,
     options=(
         Option("any_language", False, "keep utterances that are not English"),
         Option("without", (), "leave out the subreddits named in a file, one a line", "FILE", subreddits),

@@ -72,6 +72,7 @@ class Source:
         read: the documents (or fragments, see Join) of a record, mostly one; Bad where it is damaged, Dropped where it
             is left out.
         paragraphs: whether segments are paragraphs, to be split into sentences; they are sentences or utterances else.
+        dialogues: whether segments are utterances, each an answer to the one before.
         options: the source's own; `pieces` and `read` get what was chosen.
         join: for a source whose documents are not records of one file.
     """
@@ -81,6 +82,7 @@ class Source:
     pieces: Callable[[File, Choices], Iterator[Piece]]
     read: Callable[[File, Piece, Choices], Iterable[Any]]
     paragraphs: bool = True
+    dialogues: bool = False
     options: tuple[Option, ...] = ()
     join: Join | None = None
 

@@ -13,8 +13,10 @@ from data_prep.collection import Collection
 from data_prep.errors import InputError
 from data_prep.remote import is_remote
 from data_prep.shards import Manifest
+from data_prep.sources import SOURCES
 from data_prep.tokenizer import Tokenizer
 from models.siamese import SiameseBatcher
+from trainer.method_keys import Poly
 from trainer.methods import pretrain_batcher, vocabulary_of
 from trainer.order import Order, make_order
 from trainer.recipe import FinetuneRecipe, PretrainRecipe, ShardData
@@ -49,7 +51,10 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     named = recipe.data.sources
     sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
     held_out = [_open(recipe.validation.shards, recipe.data)] if recipe.validation else []
-    tokenizer = _one_tokenizer([source.manifest for source in [*sources.values(), *held_out]])
+    manifests = [source.manifest for source in [*sources.values(), *held_out]]
+    tokenizer = _one_tokenizer(manifests)
+    if isinstance(recipe.method, Poly) and recipe.method.pairs == "utterances":
+        _check_dialogues(manifests)
     batcher = pretrain_batcher(recipe.method, tokenizer)
     order = make_order(recipe, {name: (source, named[name].weight) for name, source in sources.items()}, batcher)
     validation = None
@@ -100,6 +105,17 @@ def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSo
         negatives_per_query=method.negatives_per_query,
         loss=method.loss,
     )
+
+
+def _check_dialogues(manifests: Sequence[Manifest]) -> None:
+    """Raises InputError where shards were made of something else; those that do not say of what may be dialogues."""
+    for manifest in manifests:
+        command = manifest.source.get("command")
+        if command is not None and not (command in SOURCES and SOURCES[command].dialogues):
+            raise InputError(
+                f"method.pairs=utterances: {manifest.directory} is of `data_prep {command}`, which has no dialogues: "
+                "set method.pairs=sentences, or name shards of `data_prep reddit`"
+            )
 
 
 def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:

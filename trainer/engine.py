@@ -14,6 +14,7 @@ import deepspeed
 import numpy as np
 import torch
 import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
@@ -44,6 +45,13 @@ class World:
             "LOCAL_SIZE": os.environ.get("WORLD_SIZE", "1"),
         }
         return cls(*(int(os.environ.get(name, default)) for name, default in names.items()))
+
+
+def device_memory() -> int:
+    """Bytes of this rank's accelerator; on a CPU its share of the host's."""
+    accelerator = get_accelerator()
+    total = int(accelerator.total_memory())
+    return total // World.from_environment().local_size if accelerator.device_name() == "cpu" else total
 
 
 _joined = False

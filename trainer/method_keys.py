@@ -24,6 +24,11 @@ class Inputs(Section):
         """How many positions the longest input takes of the trunk's."""
         return self.max_tokens
 
+    @property
+    def example_tokens(self) -> int:
+        """How many tokens an example has at most."""
+        return self.positions
+
 
 class MaskedBlocks(Inputs):
     """Whole sentences packed into blocks; `complete` blocks may cross documents, `complete_doc` ones do not."""
@@ -96,6 +101,11 @@ class Ict(Section):
         return max(self.max_tokens, self.max_query_tokens)
 
     @property
+    def example_tokens(self) -> int:
+        """How many tokens an example has at most."""
+        return self.max_tokens + self.max_query_tokens
+
+    @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
         return {"ict": 1.0}
@@ -127,6 +137,11 @@ class CrossThought(Section):
     def positions(self) -> int:
         """How many positions the longest input takes of the trunk's."""
         return self.special_tokens + self.sequence_tokens
+
+    @property
+    def example_tokens(self) -> int:
+        """How many tokens an example has at most."""
+        return self.sequences * self.positions
 
     @property
     def weights(self) -> dict[str, float]:
@@ -166,6 +181,11 @@ class Poly(Inputs):
     name: Literal["poly"]
     pairs: Literal["sentences", "spans", "utterances"] = "sentences"
     tokens: PositiveInt = 32000  # the most of a group of pairs, padding included: an example, so batch.micro is 1
+
+    @property
+    def example_tokens(self) -> int:
+        """How many tokens an example has at most."""
+        return self.tokens
 
     @property
     def weights(self) -> dict[str, float]:

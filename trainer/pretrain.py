@@ -9,6 +9,7 @@ import torch
 from trainer.data import shard_data
 from trainer.launch import main, make_job
 from trainer.loop import Job
+from trainer.memory import check_memory
 from trainer.methods import check_length, make_room, model_of, new_trunk, vocabulary_of
 from trainer.probe import open_probe
 from trainer.recipe import PretrainRecipe
@@ -25,6 +26,7 @@ def build(recipe: PretrainRecipe) -> Job:
     key = "max_tokens" if hasattr(recipe.method, "max_tokens") else "sequence_tokens"
     check_length(f"method.{key}", recipe.method.positions, trunk)
     model = model_of(recipe.method, trunk)
+    check_memory(recipe, model)
     if start:
         said = start.fill(model)
         if os.environ.get("RANK", "0") == "0":
