@@ -9,6 +9,7 @@ from transformers import AutoModel, BertLMHeadModel
 from models.clm import Clm, ClmBatcher
 from models.encoder import build_trunk, encode
 from models.losses import IGNORED
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
 
@@ -175,16 +176,9 @@ def test_nothing_but_the_trunk_is_learned_and_its_export_is_a_stock_causal_encod
     torch.testing.assert_close(encode(model.trunk, ids, mask)[mask], theirs[mask], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
-    arrays = tensors(micro_batch(EXAMPLES))
-    model = Clm(trunk(is_decoder=True, initializer_range=0.02)).double()
-    exact = model(**arrays)["clm"].item()
-    loss = model.to(dtype)(**arrays)["clm"]
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact, rel=0.01)
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    half_precision(Clm(trunk(is_decoder=True, initializer_range=0.02)).double(), tensors(micro_batch(EXAMPLES)), dtype)
 
 
 @pytest.mark.parametrize(
@@ -210,15 +204,7 @@ def test_a_trunk_without_causal_attention_is_refused_by_name():
 
 
 def test_a_training_step_lowers_the_loss():
-    torch.manual_seed(0)
-    model = Clm(trunk(is_decoder=True, initializer_range=0.02)).double()
-    arrays = tensors(micro_batch(blocks([20], [20], [20], [20])))
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    history = []
-    for _ in range(30):
-        loss = model(**arrays)["clm"]
-        history.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert history[-1] < 0.8 * history[0]
+    training_lowers_every_loss(
+        Clm(trunk(is_decoder=True, initializer_range=0.02)).double(),
+        tensors(micro_batch(blocks([20], [20], [20], [20]))),
+    )

@@ -10,6 +10,7 @@ from transformers import AutoModel
 from models.cross_thought import CrossThought, CrossThoughtBatcher, check_positions_can_be_chosen
 from models.encoder import build_trunk, max_positions
 from models.losses import IGNORED
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.sequences import BATCHER, SEQUENCES, SIZES, SPECIALS, WIDTH, WORDS, batch, examples
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, rngs, tensors, trunk
 
@@ -338,16 +339,11 @@ def test_activations_of_a_bert_base_sample_are_as_large_as_the_documentation_say
     assert saved_bytes(monkeypatch, True) == pytest.approx(0.95e9, rel=0.05)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
     arrays = tensors(batch(examples(42, 20)))
     model = CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double()
-    exact = model(**arrays)["mlm"].item()
-    loss = model.to(dtype)(**arrays)["mlm"]
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact, rel=0.02)
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    half_precision(model, arrays, dtype)
     alpha = model.attention(*(arrays[name] for name in ("input_ids", "attention_mask", "offsets")))
     assert alpha.dtype == torch.float32
 
@@ -361,18 +357,10 @@ def test_weights_start_as_berts_do():
 
 
 def test_training_lowers_the_loss():
-    torch.manual_seed(0)
-    model = CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double()
-    arrays = tensors(batch(examples(42, 42, 42)))
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    history = []
-    for _ in range(30):
-        loss = model(**arrays)["mlm"]
-        history.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert history[-1] < 0.8 * history[0]
+    training_lowers_every_loss(
+        CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double(),
+        tensors(batch(examples(42, 42, 42))),
+    )
 
 
 def test_options_and_trunks_that_will_not_do_are_refused():

@@ -9,6 +9,7 @@ from models.encoder import encode
 from models.ict import Ict, IctBatcher, Passage
 from models.sentences import ENOUGH
 from models.task import MarkedDocument
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, rngs, tensors, trunk
 
@@ -238,12 +239,9 @@ def test_one_encoder_and_nothing_else_is_learned():
     torch.testing.assert_close(model.embed(arrays["passage_ids"], arrays["passage_mask"]), cls)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_loss_is_fp32_and_finite(dtype):
-    arrays = tensors(micro_batch())
-    loss = ict().to(dtype)(**arrays)["ict"]
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(ict()(**arrays)["ict"].item(), rel=0.05)
+    half_precision(ict(), tensors(micro_batch()), dtype, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -266,15 +264,4 @@ def test_a_causal_trunk_is_refused():
 
 
 def test_training_steps_lower_the_loss():
-    torch.manual_seed(0)
-    model = Ict(trunk(initializer_range=0.02))
-    arrays = tensors(micro_batch())
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    history = []
-    for _ in range(30):
-        loss = model(**arrays)["ict"]
-        history.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert history[-1] < 0.8 * history[0]
+    training_lowers_every_loss(Ict(trunk(initializer_range=0.02)), tensors(micro_batch()))

@@ -7,6 +7,7 @@ from transformers import BertForMaskedLM
 
 from models.losses import IGNORED
 from models.mlm import Mlm, MlmBatcher
+from tests.models.checks import HALF_PRECISIONS, half_precision
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
@@ -75,16 +76,9 @@ def test_the_same_documents_and_rngs_give_the_same_arrays():
     assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
-    arrays = tensors(micro_batch(blocks([20], [20], [9])))
-    model = Mlm(trunk()).double()
-    exact = model(**arrays)["mlm"].item()
-    loss = model.to(dtype)(**arrays)["mlm"]
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact, rel=0.02)
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    half_precision(Mlm(trunk()).double(), tensors(micro_batch(blocks([20], [20], [9]))), dtype)
 
 
 def test_weights_start_as_berts_do():

@@ -7,6 +7,7 @@ from models.encoder import build_trunk
 from models.losses import IGNORED
 from models.poly_pretraining import PolyPretraining
 from tests.models import plain
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.poly_pairs import KINDS, LENGTHS, WINDOW, V, batcher, of, rows_of
 from tests.models.tiny import CONFIG, MAX_TOKENS, documents, rngs, scattered, tensors, trunk
 
@@ -146,17 +147,9 @@ def test_one_embedding_and_berts_initial_weights():
     assert poly.next_head.score.bias.item() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
-    arrays = tensors(both(many_small()))
-    poly = PolyPretraining(trunk(initializer_range=0.02)).double()
-    exact = poly(**arrays)
-    losses = poly.to(dtype)(**arrays)
-    for name, loss in losses.items():
-        assert loss.dtype == torch.float32
-        assert loss.item() == pytest.approx(exact[name].item(), rel=0.02)
-    sum(losses.values()).backward()
-    assert all(torch.isfinite(p.grad).all() for p in poly.parameters())
+    half_precision(PolyPretraining(trunk(initializer_range=0.02)).double(), tensors(both(many_small())), dtype)
 
 
 def many_small():
@@ -191,15 +184,6 @@ def test_a_causal_trunk_is_refused_and_roberta_with_two_token_types_is_not():
 
 
 def test_a_training_step_lowers_both_losses():
-    torch.manual_seed(0)
-    poly = PolyPretraining(trunk(initializer_range=0.02)).double()
-    arrays = tensors(both(many_small()))
-    optimizer = torch.optim.Adam(poly.parameters(), 3e-3)
-    history = []
-    for _ in range(60):
-        losses = poly(**arrays)
-        history.append({name: loss.item() for name, loss in losses.items()})
-        optimizer.zero_grad()
-        sum(losses.values()).backward()
-        optimizer.step()
-    assert all(history[-1][name] < 0.8 * history[0][name] for name in ("mlm", "next"))
+    training_lowers_every_loss(
+        PolyPretraining(trunk(initializer_range=0.02)).double(), tensors(both(many_small())), steps=60
+    )

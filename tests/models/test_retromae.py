@@ -10,7 +10,8 @@ from models.losses import IGNORED
 from models.retromae import RetroMae, RetroMaeBatcher, unpack_bits, visible_tokens
 from models.task import Bottleneck
 from tests.models import plain
-from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, documents, rngs, scattered, tensors, trunk
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, scattered, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
@@ -256,28 +257,12 @@ def test_dropout_and_initialisation_are_the_trunks():
     assert noisy(**arrays)["decoder"].item() != noisy(**arrays)["decoder"].item()
 
 
-def test_bf16_losses_are_fp32_and_near_the_exact_ones():
-    arrays = tensors(micro_batch(EXAMPLES))
-    model = RetroMae(trunk(initializer_range=0.02)).double()
-    exact = model(**arrays)
-    losses = model.bfloat16()(**arrays)
-    for name, loss in losses.items():
-        assert loss.dtype == torch.float32
-        assert loss.item() == pytest.approx(exact[name].item(), rel=0.02)
-    sum(losses.values()).backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
+    half_precision(RetroMae(trunk(initializer_range=0.02)).double(), tensors(micro_batch(EXAMPLES)), dtype)
 
 
 def test_training_lowers_both_losses():
-    torch.manual_seed(0)
-    model = RetroMae(trunk(**{**CONFIG, "initializer_range": 0.02})).double()
-    arrays = tensors(micro_batch(blocks([20], [20], [20], [20])))
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    history = []
-    for _ in range(40):
-        losses = model(**arrays)
-        history.append({name: loss.item() for name, loss in losses.items()})
-        optimizer.zero_grad()
-        sum(losses.values()).backward()
-        optimizer.step()
-    assert all(history[-1][name] < 0.8 * history[0][name] for name in ("mlm", "decoder"))
+    training_lowers_every_loss(
+        RetroMae(trunk(initializer_range=0.02)).double(), tensors(micro_batch(blocks([20], [20], [20], [20])))
+    )

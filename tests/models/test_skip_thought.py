@@ -9,6 +9,7 @@ from models.losses import IGNORED
 from models.sentences import ENOUGH
 from models.skip_thought import SkipThought, SkipThoughtBatcher
 from models.task import MarkedDocument
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, rngs, tensors, trunk
 
@@ -244,17 +245,9 @@ def test_swapped_vectors_change_both_losses():
     assert all(own[side] != others[side] for side in SIDES)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@HALF_PRECISIONS
 def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
-    arrays = tensors(micro_batch())
-    model = SkipThought(trunk(initializer_range=0.02), 2).double()
-    exact = model(**arrays)
-    losses = model.to(dtype)(**arrays)
-    for side in SIDES:
-        assert losses[side].dtype == torch.float32
-        assert losses[side].item() == pytest.approx(exact[side].item(), rel=0.01)
-    sum(losses.values()).backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    half_precision(SkipThought(trunk(initializer_range=0.02), 2).double(), tensors(micro_batch()), dtype)
 
 
 def test_bad_options_and_trunks_are_refused():
@@ -269,15 +262,4 @@ def test_bad_options_and_trunks_are_refused():
 
 
 def test_training_steps_lower_both_losses():
-    torch.manual_seed(0)
-    model = SkipThought(trunk(initializer_range=0.02), 1).double()
-    arrays = tensors(micro_batch())
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    history = []
-    for _ in range(40):
-        losses = model(**arrays)
-        history.append({side: loss.item() for side, loss in losses.items()})
-        optimizer.zero_grad()
-        sum(losses.values()).backward()
-        optimizer.step()
-    assert all(history[-1][side] < 0.8 * history[0][side] for side in SIDES)
+    training_lowers_every_loss(SkipThought(trunk(initializer_range=0.02), 1).double(), tensors(micro_batch()))
