@@ -109,8 +109,12 @@ def finish(
             file.write(read_bytes(tok.path))
         about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **vouched}
         manifest.write(folder / split, tok, about, entries)
+    _move_into_place(folder, out, kept, pairs)
+
+
+def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path | None) -> None:
+    """What is there already is of a run that was killed here, perhaps one with other options."""
     with os_errors_as_input_errors(out, "write"):
-        # what is there already is of a run that was killed here, perhaps one with other options
         if pairs is not None:
             os.replace(pairs, out / PAIRS)
         else:
