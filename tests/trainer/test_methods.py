@@ -1,6 +1,5 @@
 """Every pre-training method, from shards to an exported encoder: real ranks, precisions and ZeRO stages agree."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from transformers import AutoModel
 from data_prep.errors import InputError
 from models.encoder import encode
 from tests import toy
+from tests.trainer.many_runs import ds_config, train
 from trainer.export import export
 from trainer.method_keys import PretrainMethod
 from trainer.methods import PRETRAINING, new_trunk, pretrain_batcher
@@ -51,25 +51,8 @@ def recipe_of(path: Path, shards: Path, name: str) -> Path:
     return toy.seed_recipe(path, shards, **changes, checkpoint={"every": STEPS})
 
 
-def config_of(folder: Path, name: str, power: int = LOSS_SCALE_POWER) -> Path:
-    """A file of ds_configs/, fp16's with another loss scale to begin with."""
-    values = json.loads((toy.ROOT / "ds_configs" / f"{name}.json").read_text())
-    if "fp16" in values:
-        values["fp16"]["initial_scale_power"] = power
-    (folder / f"{name}.json").write_text(json.dumps(values))
-    return folder / f"{name}.json"
-
-
 def test_every_method_is_tried_here() -> None:
     assert set(METHODS) == {keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING}
-
-
-def train(ranks: int, runs: list[list[Any]], folder: Path) -> str:
-    """All runs, in as many processes; what they printed."""
-    (folder / "runs.json").write_text(json.dumps([list(map(str, run)) for run in runs]))
-    done = toy.launch(ranks, "tests.trainer.many_runs", folder / "runs.json")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +62,7 @@ def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipes = {name: recipe_of(folder / f"{name}.yaml", shards, name) for name in METHODS}
     train(1, [[recipe] for recipe in recipes.values()], folder)
     for config in TOLERANCE:
-        file = config_of(folder, config)
+        file = ds_config(folder, config, LOSS_SCALE_POWER)
         runs = [[recipe, f"run={folder}/{name}-{config}", f"deepspeed={file}"] for name, recipe in recipes.items()]
         train(2, runs, folder)
     return folder
@@ -113,17 +96,6 @@ def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> Non
             worst = max(abs(seen[step] / loss - 1) for step, loss in losses.items())
             print(f"{'':<14} {term:<10} 2 ranks {config:<11} {worst:.1e}")
             assert worst < tolerance
-
-
-def test_fp16_halves_its_loss_scale_until_nothing_overflows_and_learns(trained: Path) -> None:
-    run = trained / "overflowing"
-    config = config_of(trained, "zero2_fp16", power=24)
-    train(2, [[trained / "seed.yaml", f"run={run}", f"deepspeed={config}", "steps=60"]], trained)
-    scale, skipped, loss = (toy.scalars(run, tag) for tag in ("loss_scale", "skipped_steps", "loss/mlm"))
-    assert 0 < skipped[60] == skipped[30] < 20
-    assert scale[1] == 2.0**24
-    assert scale[60] == scale[30] < 2.0**20
-    assert loss[60] < 0.95 * loss[1]
 
 
 @pytest.mark.parametrize("name", METHODS)
