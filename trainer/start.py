@@ -54,10 +54,19 @@ def start_from(path: Path, tokenizer: Tokenizer) -> Start:
         _check_ids(path, found.tokenizer.fingerprint, found.checkpoint / checkpoint.TOKENIZER, tokenizer)
         heads = {name: p.detach() for name, p in found.model.named_parameters() if not name.startswith("trunk.")}
         return Start(path, found.model.trunk.train(), heads)
-    mark = json.loads((path / MARK).read_text()) if (path / MARK).is_file() else {}
-    _check_ids(path, mark.get("tokenizer"), path / "tokenizer.json", tokenizer)
+    _check_ids(path, _fingerprint(path), path / "tokenizer.json", tokenizer)
     heads = _tensors(path / DECODER) if (path / DECODER).is_file() else {}
     return Start(path, _hugging_face(path), heads)
+
+
+def _fingerprint(path: Path) -> str | None:
+    """That of the tokenizer of an export of ours."""
+    if not (path / MARK).is_file():
+        return None
+    try:
+        return str(json.loads((path / MARK).read_text())["tokenizer"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path / MARK}: damaged; export the run again, or copy the folder again") from None
 
 
 def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:

@@ -14,7 +14,7 @@ from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.export import export
+from trainer.export import MARK, export
 from trainer.methods import model_of
 from trainer.recipe import PretrainRecipe, build
 from trainer.start import start_from
@@ -59,6 +59,10 @@ def test_an_export_goes_on_where_its_run_ended(run: Path, tokenizer: Tokenizer, 
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
     export(before, tmp_path / "published")
     assert start_from(tmp_path / "published", tokenizer).heads == {}
+    for damaged in ("{", "[]", "{}"):
+        (tmp_path / "published" / MARK).write_text(damaged)
+        with pytest.raises(InputError, match=f"{MARK}: damaged"):
+            start_from(tmp_path / "published", tokenizer)
 
 
 def test_another_method_takes_the_encoder_and_what_it_has_in_common(run: Path, tokenizer: Tokenizer) -> None:
