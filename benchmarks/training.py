@@ -21,6 +21,9 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    """One below those that the system gives to connections, of which any may be taken a moment later."""
+    for port in range(29501, 30000):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise SystemExit("no port from 29501 to 29999 is free")

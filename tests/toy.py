@@ -1,6 +1,7 @@
 """Small data and real processes for the tests: a made-up language, shards and a collection of it, a launch."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -97,10 +98,12 @@ def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
 
 
 def free_port() -> int:
-    """A port that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nothing listens at, below those that the system gives to connections of its own choice."""
+    for port in random.sample(range(20000, 29000), 1000):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise OSError("no port from 20000 to 28999 is free")
 
 
 def launch_command(ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:

@@ -12,9 +12,11 @@ from trainer.analyse import main
 from trainer.recipe import PretrainRecipe, load
 from trainer.wiring import Wiring, wiring
 
-PAGES = {page: re.findall(r"^ +python -m trainer\.analyse (wiring .*)$", page.read_text(), re.MULTILINE)
-         for page in (ROOT / "docs").glob("*.md")}  # fmt: skip
-COMMANDS = {page.stem: commands[0] for page, commands in PAGES.items() if commands}
+COMMANDS = {  # of each method's page, the one that draws its figure
+    page.stem: found[1]
+    for page in (ROOT / "docs").glob("*.md")
+    if (found := re.search(rf"^ +python -m trainer\.analyse (wiring .*/?{page.stem}\.png)$", page.read_text(), re.M))
+}
 METHODS = {path.name.removesuffix("_small.yaml") for path in (ROOT / "recipes").glob("*_small.yaml")}
 
 
