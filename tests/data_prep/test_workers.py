@@ -82,7 +82,9 @@ def test_an_exception_of_the_tasks_comes_after_what_was_done(number: int) -> Non
     done: list[int] = []
     with pytest.raises(InputError, match="no more"):
         done.extend(workers.run(tasks(), _add, (0,), number))
-    assert set(range(20 - workers.AHEAD * number)) <= set(done)
+    assert (
+        len(done) == len(set(done)) >= 20 - workers.AHEAD * number
+    )  # in no order: a task may be overtaken by all others
 
 
 def test_a_worker_that_is_killed_is_one_clear_line() -> None:
