@@ -29,7 +29,6 @@ from benchmarks.training import train
 from data_prep.collection import Collection
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory, whole_file
-from trainer import checkpoint
 from trainer.evaluate import evaluate_bm25, evaluate_run
 from trainer.metrics import paired_permutation_test
 from trainer.recipe import PretrainRecipe
@@ -98,18 +97,19 @@ class Bench:
         return values
 
     def _measure(self, name: str, seed: int) -> Values:
-        run = self._tuned(name, seed, "docstrings", {"data.collection": self.docstrings.directory, **DOCSTRINGS})
+        start = self._pretrained(AGAINST if name == RANDOM else name, seed)
+        settings = {"data.collection": self.docstrings.directory, **DOCSTRINGS}
+        run = self._tuned(name, seed, start, "docstrings", settings)
         values = {"docstrings": _mrr(evaluate_run(load(run), self.docstrings, "test"))}
         for fold, other in zip(material.FOLDS, reversed(material.FOLDS), strict=True):
             settings = {"data.collection": self.classic.directory, "data.split": other, **CLASSIC}
-            tuned = load(self._tuned(name, seed, f"classic-{other}", settings))
+            tuned = load(self._tuned(name, seed, start, f"classic-{other}", settings))
             for collection in material.CLASSIC:
                 ranked = _mrr(evaluate_run(tuned, self.classic, f"{collection}-{fold}"))
                 values.setdefault(collection, []).extend(ranked)
         return values
 
-    def _tuned(self, name: str, seed: int, what: str, settings: Mapping[str, Any]) -> Path:
-        start = self._pretrained(AGAINST if name == RANDOM else name, seed)
+    def _tuned(self, name: str, seed: int, start: Path, what: str, settings: Mapping[str, Any]) -> Path:
         run = self.out / "tuned" / f"{_file_name(name)}-{seed}-{what}"
         weights = {"init_from": start, "random_weights": str(name == RANDOM).lower(), "seed": seed}
         train("trainer.finetune", "recipes/demo_siamese.yaml", run, {**weights, **settings, **TUNING.get(name, {})})
@@ -122,8 +122,6 @@ class Bench:
         read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(read))
         run = self.out / f"{_file_name(name)}-{seed}"
-        if checkpoint.folder(run, steps).is_dir():  # starting the processes only to hear so takes a while
-            return run
         settings |= {"steps": steps, "checkpoint.every": steps}
         train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
         return run

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.training import run_or_exit
 from data_prep.errors import InputError
 from data_prep.files import make_directory, read_bytes, whole_file
 
@@ -81,7 +81,4 @@ def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
 
 
 def _data_prep(*arguments: str) -> None:
-    """Exits with the command's code where it fails: it has said why."""
-    code = subprocess.run([sys.executable, "-m", "data_prep", *arguments]).returncode
-    if code:
-        raise SystemExit(code)
+    run_or_exit([sys.executable, "-m", "data_prep", *arguments])

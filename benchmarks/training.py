@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -15,7 +15,12 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
     port = ["--master_port", str(_free_port())]  # another training may run beside a benchmark of an hour
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
-    code = subprocess.run([*launcher, *port, "--module", module, recipe, "--resume", *overrides]).returncode
+    run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
+
+
+def run_or_exit(command: Sequence[str]) -> None:
+    """Runs a command to its end; exits with its code where it fails: it has said why."""
+    code = subprocess.run(command).returncode
     if code:
         raise SystemExit(code)
 

@@ -13,7 +13,6 @@ from data_prep.collection import Collection
 from data_prep.errors import InputError
 from data_prep.remote import is_remote
 from data_prep.shards import Manifest
-from data_prep.sources import SOURCES
 from data_prep.tokenizer import Tokenizer
 from models.siamese import SiameseBatcher
 from trainer.method_keys import Poly
@@ -109,6 +108,8 @@ def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSo
 
 def _check_dialogues(manifests: Sequence[Manifest]) -> None:
     """Raises InputError where shards were made of something else; those that do not say of what may be dialogues."""
+    from data_prep.sources import SOURCES  # with all that reads raw text, which no other training needs
+
     for manifest in manifests:
         command = manifest.source.get("command")
         if command is not None and not (command in SOURCES and SOURCES[command].dialogues):

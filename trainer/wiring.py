@@ -81,12 +81,15 @@ def _made(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
 
 def _targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arrays]]:
     """Each target's name, and the micro-batch without the others."""
-    for name in [name for name in arrays if name.endswith("_targets")]:
-        for place in np.argwhere(arrays[name] != IGNORED):
-            others = {n: np.full_like(a, IGNORED) for n, a in arrays.items() if n.endswith("_targets")}
-            alone = arrays | others
-            value = alone[name][tuple(place)] = arrays[name][tuple(place)]
-            yield "true" if name == "next_targets" and value == 1 else words[value], alone
+    none = {name: np.full_like(array, IGNORED) for name, array in arrays.items() if name.endswith("_targets")}
+    for name in none:
+        names = (
+            words if name.replace("_targets", "_positions") in arrays else ("false", "true")
+        )  # of a token, of a pair
+        for place in map(tuple, np.argwhere(arrays[name] != IGNORED)):
+            target = none[name].copy()
+            target[place] = arrays[name][place]
+            yield names[target[place]], arrays | none | {name: target}
     for query, passages in enumerate(arrays.get("allowed", ())):  # of a softmax over the micro-batch's passages
         allowed = np.eye(len(passages), dtype=bool)  # a query with nothing to be told from has no loss
         allowed[query] = passages
@@ -125,13 +128,10 @@ def draw(found: dict[str, Wiring], out: Path) -> Path:
     for first, last, name in _runs([name for name, _ in inputs]):
         panel.axvline(last, color="black", linewidth=0.8 * (last < len(inputs)))
         panel.text((first + last) / 2, -0.5, name, ha="center", va="bottom", fontsize=8)
-    for (first, last, loss), color in zip(_runs(_repeated(found)), COLORS, strict=False):
+    losses = [loss for loss, one in found.items() for _ in one.targets]
+    for (first, last, loss), color in zip(_runs(losses), COLORS, strict=False):
         panel.text(len(inputs) + 0.5, (first + last) / 2, f"loss {loss}", va="center", fontsize=8, color=color)
     return save(figure, out)
-
-
-def _repeated(found: dict[str, Wiring]) -> list[str]:
-    return [loss for loss, one in found.items() for _ in one.targets]
 
 
 def _runs(names: list[str]) -> Iterator[tuple[int, int, str]]:
