@@ -24,6 +24,11 @@ class TrunkModel(nn.Module):
 
     trunk: PreTrainedModel
 
+    @property
+    def heads(self) -> dict[str, nn.Parameter]:
+        """The weights beside the trunk's, by name: those that a method learns and leaves behind."""
+        return {name: p for name, p in self.named_parameters() if not name.startswith("trunk.")}
+
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """What the method makes of a text, [B, H], of ids `[CLS] text [SEP]` int64 and mask bool [B, T]: here, h_0."""
         return encode(self.trunk, input_ids, attention_mask)[:, 0]

@@ -57,7 +57,7 @@ def export(trained: Trained, out: Path, with_decoder: bool = False) -> None:
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
     if isinstance(method, method_keys.Siamese) and method.special_tokens > 1:
         raise InputError(f"{trained.checkpoint}: no SentenceTransformer pools several special tokens; use the run")
-    if with_decoder and not _beside_the_encoder(trained):
+    if with_decoder and not trained.model.heads:
         raise InputError(
             f"{trained.checkpoint}: {method.name} trains nothing beside the encoder: leave out the decoder"
         )
@@ -135,15 +135,9 @@ def _write_sentence_transformer(method: method_keys.Siamese, hidden_size: int, f
     _write_json(folder / "config_sentence_transformers.json", similarity)
 
 
-def _beside_the_encoder(trained: Trained) -> dict[str, Tensor]:
-    return {
-        name: tensor.detach() for name, tensor in trained.model.state_dict().items() if not name.startswith("trunk.")
-    }
-
-
 def _write_decoder(trained: Trained, folder: Path) -> None:
     """All parameters beside the encoder's, and how to put a model together from both."""
-    _save_tensors(_beside_the_encoder(trained), folder / DECODER)
+    _save_tensors({name: head.detach() for name, head in trained.model.heads.items()}, folder / DECODER)
     kind = type(trained.model)
     method = trained.recipe.method
     arguments = PRETRAINING[type(method)].arguments(method)  # a Siamese network is refused before

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
 from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
-from models.encoder import build_trunk
+from models.encoder import TrunkModel, build_trunk
 from trainer import checkpoint, trained
 from trainer.export import DECODER, MARK
 from trainer.methods import settings_of
@@ -31,9 +31,9 @@ class Start:
     trunk: PreTrainedModel
     heads: dict[str, Tensor]
 
-    def fill(self, model: nn.Module) -> str:
+    def fill(self, model: TrunkModel) -> str:
         """Gives `model` the heads that it has too, by name and shape; says how many of its own it got."""
-        own = {name: p for name, p in model.named_parameters() if not name.startswith("trunk.")}
+        own = model.heads
         taken = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
         with torch.no_grad():
             for name in taken:
@@ -52,7 +52,7 @@ def start_from(path: Path, tokenizer: Tokenizer) -> Start:
     if not (path / CONFIG).is_file():
         found = trained.load(path)
         _check_ids(path, found.tokenizer.fingerprint, found.checkpoint / checkpoint.TOKENIZER, tokenizer)
-        heads = {name: p.detach() for name, p in found.model.named_parameters() if not name.startswith("trunk.")}
+        heads = {name: head.detach() for name, head in found.model.heads.items()}
         return Start(path, found.model.trunk.train(), heads)
     _check_ids(path, _fingerprint(path), path / "tokenizer.json", tokenizer)
     heads = _tensors(path / DECODER) if (path / DECODER).is_file() else {}
