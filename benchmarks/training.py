@@ -1,5 +1,6 @@
 """Training by the launcher, as a user starts it, from a benchmark."""
 
+import random
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -
     Exits with the training's code where it fails: it has said why.
     """
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
-    port = ["--master_port", str(_free_port())]  # another training may run beside a benchmark of an hour
+    port = ["--master_port", str(free_port())]  # another training may run beside a benchmark of an hour
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
     run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
 
@@ -25,10 +26,10 @@ def run_or_exit(command: Sequence[str]) -> None:
         raise SystemExit(code)
 
 
-def _free_port() -> int:
-    """One below those that the system gives to connections, of which any may be taken a moment later."""
-    for port in range(29501, 30000):
+def free_port() -> int:
+    """A port that nothing listens at, below those that the system gives to connections of its own choice."""
+    for port in random.sample(range(20000, 29000), 1000):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port
-    raise SystemExit("no port from 29501 to 29999 is free")
+    raise OSError("no port from 20000 to 28999 is free")

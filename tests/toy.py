@@ -1,8 +1,6 @@
 """Small data and real processes for the tests: a made-up language, shards and a collection of it, a launch."""
 
 import os
-import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from benchmarks.training import free_port
 from data_prep import collection, tokenizer
 from data_prep.shards import ShardWriter
 
@@ -95,15 +94,6 @@ def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
         "checkpoint": {"every": 4},
     }
     return write_recipe(path, **{**values, **changes})
-
-
-def free_port() -> int:
-    """A port that nothing listens at, below those that the system gives to connections of its own choice."""
-    for port in random.sample(range(20000, 29000), 1000):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise OSError("no port from 20000 to 28999 is free")
 
 
 def launch_command(ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
