@@ -17,7 +17,8 @@ from data_prep import (
     tokenizer,
     uploading,
 )
-from data_prep.arguments import add_preparation, local_folder, options_of, positive, workers_argument
+from data_prep.argument_types import positive
+from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
 from data_prep.errors import InputError, exit_on_input_error, printable
 from data_prep.manifest import shards_folder
 from data_prep.sources import SOURCES

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep import remote, stages, uploading
+from data_prep.argument_types import positive, share
 from data_prep.batches import Part
 from data_prep.errors import InputError
 from data_prep.preparation import Options
@@ -123,24 +124,6 @@ def workers_argument(parser: Any) -> None:
     default = os.cpu_count() or 1
     said = f"processes; they do not change the output ({default})"
     parser.add_argument("--workers", type=positive, default=default, metavar="N", help=said)
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def share(text: str) -> float:
-    """A number from 0 up to, but without, 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up to 1")
-    return value
 
 
 def _part(text: str) -> Part:

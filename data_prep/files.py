@@ -23,13 +23,20 @@ def os_errors_as_input_errors(path: Path, action: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot {action}: {error.strerror or error}") from error
 
 
+def refuse_folder(path: Path) -> None:
+    """Raises InputError where no file can be written at `path`, as a folder is there."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder: name a file, in it or elsewhere")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yields a binary file that takes the name `path` only when the block has ended well and is on disk.
 
     Raises:
-        InputError: the operating system refused; neither `path` nor a temporary file is left behind.
+        InputError: the operating system refused, or `path` is a folder; neither it nor a temporary file is left behind.
     """
+    refuse_folder(path)
     partial = path.with_name(path.name + PARTIAL)
     with os_errors_as_input_errors(path, "write"):
         try:

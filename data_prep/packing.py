@@ -35,10 +35,11 @@ class TokenizedDocument:
 
 
 class Marks(NamedTuple):
-    """Which of a document's segments are headings, and how many leading ones are only context."""
+    """Which of a document's segments are headings, how many leading ones are only context, what it is a part of."""
 
     headings: tuple[int, ...]
     context: int
+    whole: str
 
 
 @dataclass(frozen=True)
@@ -130,17 +131,23 @@ def documents(contents: Sequence[TokenDocument], known: Mapping[str, Any]) -> It
         yield TokenizedDocument(name, segments, int(key, 16), marked.headings, marked.context)
 
 
+def whole(document_id: str) -> str:
+    """What a document is a part of, by its id: of `ID#2` the long text `ID`, of `reddit/THREAD/REPLY` the thread."""
+    name = re.sub("#[0-9]+$", "", document_id)
+    return "/".join(name.split("/")[:2]) if name.startswith("reddit/") else name
+
+
 def marks(contents: Sequence[TokenDocument], known: Mapping[str, Any]) -> list[Marks]:
     """What the provenance of a chunk says of its documents' segments; ValueError where it cannot be of them."""
     number = len(contents)
-    columns = [known.get("headings", [[]] * number), known.get("context", [0] * number)]
+    columns = [known["documents"], known.get("headings", [[]] * number), known.get("context", [0] * number)]
     if not all(isinstance(column, list) and len(column) == number for column in columns):
         raise ValueError("the provenance is of another length")
     found = []
-    for segments, headings, context in zip(contents, *columns, strict=True):
+    for segments, name, headings, context in zip(contents, *columns, strict=True):
         if type(context) is not int or not 0 <= context <= len(segments):
             raise ValueError(f"{context!r:.40} is no number of segments")
         if not isinstance(headings, list) or not all(type(h) is int and 0 <= h < len(segments) for h in headings):
             raise ValueError(f"{headings!r:.40} are no headings")
-        found.append(Marks(tuple(headings), context))
+        found.append(Marks(tuple(headings), context, whole(name)))
     return found

@@ -1,15 +1,16 @@
-"""Packing sentences into blocks of at most `max_tokens`, and padding blocks into a rectangle."""
+"""Packing sentences into blocks of at most `max_tokens`, their order, and padding them into a rectangle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from models.task import Document, Vocabulary
 
 Packing = Literal["complete", "complete_doc"]
+Item = TypeVar("Item")
 
 
 def pack(documents: Iterable[Document], max_tokens: int, packing: Packing, vocabulary: Vocabulary) -> list[np.ndarray]:
@@ -52,6 +53,14 @@ def _blocks(sentences: Document, max_tokens: int, vocabulary: Vocabulary) -> Ite
         end = int(ends[ends.searchsorted(start + max_tokens - 1, side="right") - 1])
         yield np.concatenate([cls, ids[start:end]])
         start = end
+
+
+def scatter(examples: Sequence[Item]) -> list[Item]:
+    """The examples of a window in an order, always the same, that parts those of one document.
+
+    Side by side they would share a micro-batch: all of it would be about one book, and so would its gradient.
+    """
+    return [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
 
 
 def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -150,6 +150,8 @@ class CrossThought(TrunkModel):
     The trunk's token embedding is also the output projection. Its last N - 1 rows are the special tokens' own.
     """
 
+    trains_every_position = True
+
     def __init__(self, trunk: PreTrainedModel, special_tokens: int = 5, activation_checkpointing: bool = False) -> None:
         """Both layers on top have the trunk's shape, post-LayerNorm as in BERT; each is one layer, as released.
 

@@ -18,11 +18,31 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 Pooling = Literal["cls", "mean", "last"]
 
+# keys of which Hugging Face checks no value, or by dividing by it
+COUNTS = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+)
+# what its classes raise of a wrong type, activation, pad_token_id or number, and of what is no plain encoder
+REFUSALS = (
+    StrictDataclassError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+)
+
 
 class TrunkModel(nn.Module):
     """A model around an encoder, its `trunk`."""
 
     trunk: PreTrainedModel
+    trains_every_position = False  # a pre-training does that moves its words, however few, over all of the trunk's
 
     @property
     def heads(self) -> dict[str, nn.Parameter]:
@@ -47,19 +67,24 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     settings = dict(config)
     model_type = settings.pop("model_type", None)
     config_class = CONFIG_MAPPING[_known("model_type", model_type, CONFIG_MAPPING)]
-    if config_class not in MODEL_MAPPING:
+    model_class: Any = MODEL_MAPPING.get(config_class, None)
+    if not isinstance(model_class, type):  # Funnel has two
         raise ValueError(f"model_type {model_type!r} has no plain encoder")
-    model_class: Any = MODEL_MAPPING[config_class]
     valid = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
     for key in settings:
         _known(f"{model_type} configuration key", key, valid)
+    for key in sorted({*COUNTS, *(config_class.attribute_map.get(key, key) for key in COUNTS)} & settings.keys()):
+        if isinstance(settings[key], int) and settings[key] < 1:
+            raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
     has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
     options = {"add_pooling_layer": False} if has_pooler else {}
     try:
         resolved = AutoConfig.for_model(model_type, **settings)
-        return AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
-    except (StrictDataclassError, KeyError, AssertionError) as error:  # a wrong type, activation, pad_token_id
+        trunk = AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
+    except REFUSALS as error:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
+    max_positions(trunk)  # refuses what has none
+    return trunk
 
 
 def _known(what: str, name: Any, valid: Iterable[str]) -> str:
@@ -74,10 +99,16 @@ def max_positions(trunk: PreTrainedModel) -> int:
     """The longest input, in tokens, that the trunk has positions for.
 
     RoBERTa and its kin number positions from padding_idx + 1, so their table is longer than their longest input.
+
+    Raises:
+        ValueError: it does not say.
     """
+    most = getattr(trunk.config, "max_position_embeddings", None)
+    if not isinstance(most, int):
+        raise ValueError(f"model_type {trunk.config.model_type!r} has no max_position_embeddings: take another encoder")
     embeddings = getattr(trunk, "embeddings", None)
     padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    return trunk.config.max_position_embeddings - (0 if padding_idx is None else padding_idx + 1)
+    return most - (0 if padding_idx is None else padding_idx + 1)
 
 
 def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:

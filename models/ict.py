@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.blocks import pad
+from models.blocks import pad, scatter
 from models.encoder import TrunkModel, check_cls_sees_the_text, encode, pool
 from models.losses import in_batch_softmax
-from models.sentences import check_boundaries, frame, scatter, sentences
+from models.sentences import check_boundaries, frame, sentences
 from models.task import Document, MicroBatch, Vocabulary
 
 
@@ -38,7 +38,7 @@ class IctBatcher:
     """Documents -> passages -> queries [Q, Lq] and passages [Q, Lp]; passage i is query i's own.
 
     Arrays: `query_ids`, `passage_ids` int64; `query_mask`, `passage_mask` bool; `allowed` bool [Q, Q], false where a
-    passage other than the query's own is of the same document or has the same text.
+    passage other than the query's own is of the same document or has the query's sentence, too.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class IctBatcher:
     def micro_batch(self, examples: Sequence[Passage], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each passage's query, and whether it is removed, with the passage's own rng."""
         drawn = [self._draw(passage.sentences, rng) for passage, rng in zip(examples, rngs, strict=True)]
-        queries, passages = zip(*drawn, strict=True)
+        sentences, passages = zip(*drawn, strict=True)
+        queries = [frame(sentence[: self.max_query_tokens - 2], self.vocabulary) for sentence in sentences]
         query_ids, query_mask = pad(queries, self.max_query_tokens, self.vocabulary.pad)
         passage_ids, passage_mask = pad(passages, self.max_tokens, self.vocabulary.pad)
         arrays = {
@@ -85,7 +86,7 @@ class IctBatcher:
             "query_mask": query_mask,
             "passage_ids": passage_ids,
             "passage_mask": passage_mask,
-            "allowed": _allowed(examples),
+            "allowed": _allowed(examples, sentences),
         }
         return MicroBatch(arrays, {"ict": len(examples)})
 
@@ -101,12 +102,11 @@ class IctBatcher:
         return scatter(found)
 
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """A query and the passage as it is shown, both framed."""
+        """A sentence, and the passage as it is shown, framed."""
         chosen = int(rng.integers(len(texts)))
         removed = rng.random() < self.remove
         shown = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
-        query = texts[chosen][: self.max_query_tokens - 2]
-        return frame(query, self.vocabulary), frame(np.concatenate(shown), self.vocabulary)
+        return texts[chosen], frame(np.concatenate(shown), self.vocabulary)
 
 
 def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:
@@ -130,11 +130,23 @@ def _bytes(texts: Sequence[np.ndarray]) -> bytes:
     return np.concatenate(texts, dtype=np.int64).tobytes()
 
 
-def _allowed(examples: Sequence[Passage]) -> np.ndarray:
-    """bool [Q, Q]: passage j may stand against query i's own, or is it."""
-    names = [(passage.document, _bytes(passage.sentences)) for passage in examples]
-    strangers = [[a != c and b != d for a, b in names] for c, d in names]
-    return np.array(strangers) | np.eye(len(examples), dtype=bool)
+def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.ndarray:
+    """bool [Q, Q]: passage j may stand against query i's own, or is it.
+
+    A passage of the query's document may not, nor one that has the query's sentence itself, as replies to one utterance
+    repeat it.
+    """
+    numbers: dict[bytes, int] = {}
+    documents = np.array([numbers.setdefault(passage.document, len(numbers)) for passage in examples])
+    holders: dict[bytes, list[int]] = {}
+    for number, passage in enumerate(examples):
+        for sentence in passage.sentences:
+            holders.setdefault(_bytes([sentence]), []).append(number)
+    allowed = documents[:, None] != documents
+    for number, query in enumerate(queries):
+        allowed[number, holders[_bytes([query])]] = False
+    np.fill_diagonal(allowed, True)
+    return allowed
 
 
 class Ict(TrunkModel):

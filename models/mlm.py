@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from models.blocks import Packing, pack, pad, pad_flat
+from models.blocks import Packing, pack, pad, pad_flat, scatter
 from models.encoder import Shape, TrunkModel, encode, initialise, select, shape_of, token_embedding
 from models.losses import IGNORED, linear_cross_entropy
 from models.masking import Masking
@@ -35,8 +35,8 @@ class MlmBatcher:
         self.masking = Masking(vocabulary)
 
     def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
-        """Blocks of ids, int64, unmasked."""
-        return pack(documents, self.max_tokens, self.packing, self.vocabulary)
+        """Blocks of ids, int64, unmasked, those of one document far apart."""
+        return scatter(pack(documents, self.max_tokens, self.packing, self.vocabulary))
 
     def origins(self, documents: Sequence[Document]) -> list[list[int]]:
         """For each block the numbers of its documents: found by packing these numbers in the place of the ids."""

@@ -53,6 +53,7 @@ class Pairs:
     middle: np.ndarray
     end: np.ndarray
     document: np.ndarray  # its number in the window
+    whole: np.ndarray  # the same number for all documents that are parts of one
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -138,8 +139,8 @@ class PolyBatcher:
         by_length = np.argsort(-pairs.lengths, kind="stable")
         cut = [(by_length[rows], width) for rows, width in self._cuts(pairs.lengths[by_length])]
         cut.sort(key=lambda group: pairs.hash(group[0][0]))
-        # a false LABEL comes from another document
-        losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.document)) > 1 else ("mlm",)
+        # a false LABEL comes from another text
+        losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.whole)) > 1 else ("mlm",)
         begin = pairs.hash(cut[0][0][-1]) if cut else 0
         return [Group(losses[(begin + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(cut)]
 
@@ -223,7 +224,7 @@ def _hash(ids: np.ndarray) -> int:
 
 
 def _stranger(group: Group, pair: int, rng: np.random.Generator) -> int:
-    """The pair whose LABEL is to be the false one of `pair`: of another document and other tokens.
+    """The pair whose LABEL is to be the false one of `pair`: of no part of the same text, and of other tokens.
 
     It is drawn from those with as long a LABEL, or next to it where there are none, but not too long for the group: so
     the group stays as dense, and lengths do not tell what is true. `pair` itself where the window has no such LABEL.
@@ -235,7 +236,7 @@ def _stranger(group: Group, pair: int, rng: np.random.Generator) -> int:
     for more in range(max(length, longest - length + 1)):
         low, high = np.searchsorted(lengths, [length - more, min(length + more, longest) + 1])
         near = order[low:high]
-        others = near[(pairs.document[near] != pairs.document[pair]) & (pairs.label[near] != pairs.label[pair])]
+        others = near[(pairs.whole[near] != pairs.whole[pair]) & (pairs.label[near] != pairs.label[pair])]
         if len(others):
             return int(others[rng.integers(len(others))])
     return pair
@@ -248,9 +249,11 @@ def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs
     a LABEL. Where INPUT and LABEL have more than `room` tokens, LABEL keeps its first, at least half of `room` if it
     has as many, and INPUT its last: whole segments, unless the last one alone has more.
     """
-    segments, of, new = [np.empty(0)], [], []
+    segments, of, new, wholes_of = [np.empty(0)], [], [], []
+    wholes: dict[str | int, int] = {}  # a document that is a part of nothing stands for itself
     for number, document in enumerate(documents):
         marked = document if isinstance(document, MarkedDocument) else MarkedDocument(document)
+        wholes_of.append(wholes.setdefault(marked.whole or number, len(wholes)))
         kept = [i for i, segment in enumerate(document) if len(segment) and i not in marked.headings]
         segments += [document[i] for i in kept]
         of += [number] * len(kept)
@@ -268,7 +271,8 @@ def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs
     end = middle + np.minimum(end - middle, np.maximum(room // 2, room - (middle - start)))
     start = np.maximum(start, middle - (room - (end - middle)))
     whole = bounds[np.searchsorted(bounds, start)]
-    return Pairs(ids, np.where(whole < middle, whole, start), middle, end, owner[labels])
+    start = np.where(whole < middle, whole, start)
+    return Pairs(ids, start, middle, end, owner[labels], np.array(wholes_of, dtype=np.int64)[owner[labels]])
 
 
 def _spans(

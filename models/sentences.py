@@ -1,15 +1,13 @@
-"""What methods that learn from a sentence and its surroundings share: the sentences, and the order of examples."""
+"""What methods that learn from a sentence and its surroundings share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from models.task import Document, MarkedDocument, Vocabulary
 
-Item = TypeVar("Item")
 ENOUGH = 16  # documents without one boundary: no accident any more
 
 
@@ -40,14 +38,6 @@ def check_boundaries(documents: Sequence[Document]) -> None:
             f"needs sentence boundaries, but of {len(documents)} documents in a row none has two sentences: "
             "prepare the data with a segment for each sentence"
         )
-
-
-def scatter(examples: Sequence[Item]) -> list[Item]:
-    """The examples of a window in an order, always the same, that parts those of one document.
-
-    Side by side they would share a micro-batch, and many of its gradients would be about one text.
-    """
-    return [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
 
 
 def frame(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.blocks import pad
+from models.blocks import pad, scatter
 from models.encoder import (
     TrunkModel,
     check_cls_sees_the_text,
@@ -30,7 +30,7 @@ from models.encoder import (
 from models.losses import linear_cross_entropy
 from models.next_tokens import next_tokens
 from models.seed_decoder import WeakDecoder
-from models.sentences import check_boundaries, frame, scatter, sentences
+from models.sentences import check_boundaries, frame, sentences
 from models.task import Document, MicroBatch, Vocabulary, of_another
 
 

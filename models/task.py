@@ -16,18 +16,23 @@ Document = Sequence[np.ndarray]
 
 
 class MarkedDocument(list[np.ndarray]):
-    """A document some of whose segments are headings, or only context: new in another document, repeated in this one.
+    """A document of which more is known than its segments.
 
     Args:
         segments: as of any document.
         headings: the numbers of those that are headings.
-        context: how many leading ones are only context, as the utterances before a reply in the midst of a dialogue.
+        context: how many leading ones are only context, as the utterances before a reply in the midst of a dialogue:
+            they are new in another document.
+        whole: what it is a part of, as other documents may be: a long book, a thread with many replies; "" for nothing.
     """
 
-    def __init__(self, segments: Iterable[np.ndarray], headings: Iterable[int] = (), context: int = 0) -> None:
+    def __init__(
+        self, segments: Iterable[np.ndarray], headings: Iterable[int] = (), context: int = 0, whole: str = ""
+    ) -> None:
         super().__init__(segments)
         self.headings = frozenset(headings)
         self.context = context
+        self.whole = whole
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class MicroBatch(NamedTuple):
     def tokens(self) -> int:
         """Tokens that are no padding, by the masks among the arrays (named `..._mask`)."""
         return sum(int(array.sum()) for name, array in self.arrays.items() if name.endswith("_mask"))
+
+    @property
+    def slots(self) -> int:
+        """Places for tokens, padding included."""
+        return sum(array.size for name, array in self.arrays.items() if name.endswith("_mask"))
 
 
 class Batcher(Protocol):

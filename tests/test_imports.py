@@ -1,4 +1,4 @@
-"""The direction of imports (DESIGN section 2): data_prep <- trainer -> models, no circle, DeepSpeed in one file."""
+"""The direction of imports: data_prep <- trainer -> models, no circle, DeepSpeed in one file."""
 
 import ast
 from graphlib import TopologicalSorter

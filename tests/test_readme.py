@@ -17,8 +17,8 @@ INSTEAD = {
     "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
         "deepspeed --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
         "--module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
-        "data.shards=data/demo/shards data.workers=0 trunk.vocab_size=8192 trunk.num_hidden_layers=1 batch.size=4 "
-        "batch.micro=1 method.max_tokens=64 deepspeed=cpu"
+        "data.mix=null data.shards=data/demo/shards data.workers=0 trunk.vocab_size=8192 trunk.num_hidden_layers=1 "
+        "batch.size=4 batch.micro=1 method.max_tokens=64 deepspeed=cpu"
     ),
 }
 

@@ -21,6 +21,7 @@ from data_prep.errors import InputError, exit_on_input_error, printable
 from data_prep.manifest import Manifest
 from models.cross_thought import CrossThought
 from models.encoder import encode, token_embedding
+from models.losses import IGNORED
 from models.seed import Seed
 from trainer.extras import require
 from trainer.keyed import keyed_rngs
@@ -101,12 +102,14 @@ def cosines(trained: Trained, shards: Path) -> np.ndarray:
         with torch.inference_mode():
             cls = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]  # [B, H]
             states = model.decoder(cls, arrays["original_ids"], token_embedding(model.trunk))  # [B, T, H]
-            found = F.cosine_similarity(states, cls[:, None], dim=-1)[:, 1:].double().numpy()  # [B, T - 1]
-        mask = arrays["attention_mask"][:, 1:].numpy()
+            found = F.cosine_similarity(states, cls[:, None], dim=-1).double().numpy()  # [B, T]
+        told = np.zeros(found.shape, dtype=bool)  # where there is a next token: a row's last state is untrained
+        told.reshape(-1)[micro_batch["decoder_positions"][micro_batch["decoder_targets"] != IGNORED]] = True
+        told, found = told[:, 1:], found[:, 1:]  # slot 0 is [CLS] itself
         longer = max(0, found.shape[1] - len(sums))
         sums, counts = np.pad(sums, (0, longer)), np.pad(counts, (0, longer))
-        sums[: found.shape[1]] += (found * mask).sum(0)
-        counts[: found.shape[1]] += mask.sum(0)
+        sums[: found.shape[1]] += (found * told).sum(0)
+        counts[: found.shape[1]] += told.sum(0)
     return sums / np.maximum(counts, 1)
 
 

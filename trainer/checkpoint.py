@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: written aside, hashed, renamed; `latest` moved last; verified before use.
+"""Checkpoints that are whole or not there: written aside, hashed, renamed; verified before use.
 
 RUN/checkpoints/step-00001000/
     weights.safetensors   every parameter in fp32: what fine-tuning, evaluation and export read (no pickle)
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,12 +46,12 @@ class SaveError(SharedError):
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands after `step` optimizer steps, and what its order of data hangs on."""
+    """Where a run stands after `step` optimizer steps, and what its numbers hang on."""
 
     step: int
     cursor: Cursor
     world_size: int
-    fixed: dict[str, Any]  # seed, lanes, batch, data: a run that goes on must agree in these
+    fixed: dict[str, Any]  # seed, method, start, data, batch: a run that goes on must agree in these
 
 
 def save(run: Path, engine: Engine, state: State, about: Mapping[str, bytes], policy: Checkpoint) -> Path:
@@ -63,10 +64,12 @@ def save(run: Path, engine: Engine, state: State, about: Mapping[str, bytes], po
     partial = final.with_name(f"{final.name}.partial")
     on_rank_0 = engine.world.rank == 0
     try:
-        _together(engine, partial, lambda: _prepare(partial) if on_rank_0 else None)
+        _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
         weights = engine.full_weights()
-        _together(engine, partial, lambda: engine.save(partial, ENGINE))
-        _together(engine, partial, lambda: _finish(partial, final, weights, state, about) if on_rank_0 else None)
+        _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        _together(
+            engine, "save", partial, lambda: _finish(partial, final, weights, state, about) if on_rank_0 else None
+        )
     except SaveError:
         if on_rank_0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -100,16 +103,16 @@ def verify(checkpoint: Path) -> str | None:
     """What is wrong with a checkpoint, in one line, by its manifest; None if nothing is."""
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files, version = manifest["files"], manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError):
+        if manifest["format"] != FORMAT:
+            return f"{checkpoint}: its format is version {manifest['format']}, this code reads {FORMAT}"
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{checkpoint}: its {MANIFEST} is missing or damaged"
-    if version != FORMAT:
-        return f"{checkpoint}: its format is version {version}, this code reads {FORMAT}"
-    for name, expected in files.items():
+    for name, (size, sha256) in files.items():
         file = checkpoint / name
         if not file.is_file():
             return f"{checkpoint}: {name} is missing"
-        if file.stat().st_size != expected["bytes"] or sha256_of(file) != expected["sha256"]:
+        if file.stat().st_size != size or sha256_of(file) != sha256:
             return f"{checkpoint}: {name} is damaged (its size or SHA-256 is not the saved one)"
     return None
 
@@ -132,17 +135,19 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
     on_rank_0 = engine.world.rank == 0
     if on_rank_0:
         print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
-    _together(engine, universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
+    _together(engine, "convert", universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
     engine.load(universal.parent, universal.name, universal=True)
-    _together(engine, universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
+    _together(engine, "clear away", universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
 
 
 def check_continues(checkpoint: Path, fixed: Mapping[str, Any]) -> None:
-    """Refuse to continue a run whose order of data would not be the saved one's."""
-    state = read_state(checkpoint)
-    for key, value in fixed.items():
-        if state.fixed.get(key) != value:
-            raise InputError(f"{checkpoint}: saved with {key}={state.fixed.get(key)}, the recipe now says {value}")
+    """Refuse to continue a run whose numbers would not be those that the saved one would have had.
+
+    What a checkpoint says nothing of, which older code saved, is not compared.
+    """
+    saved = read_state(checkpoint).fixed
+    for key, was, now in _differences(saved, {key: value for key, value in fixed.items() if key in saved}):
+        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}")
 
 
 def folder(run: Path, step: int) -> Path:
@@ -156,18 +161,27 @@ def step_of(checkpoint: Path) -> int:
 
 
 def newest_first(run: Path) -> list[Path]:
-    """Every finished checkpoint folder, newest first."""
-    found = (run / "checkpoints").glob("step-*")
-    return sorted((path for path in found if path.suffix != ".partial"), reverse=True)
+    """Every finished checkpoint folder, newest first; one under another name, as a copy set aside, is none."""
+    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
+    return sorted(found, key=step_of, reverse=True)
 
 
-def _together(engine: Engine, path: Path, part: Callable[[], object]) -> None:
-    """Do this rank's part of writing `path`; raises SaveError on every rank where one of them could not."""
+def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every dotted key in which two plain values differ, with what each has there."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in {**was, **now}:
+            yield from _differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
+    elif was != now:
+        yield key, was, now
+
+
+def _together(engine: Engine, verb: str, path: Path, part: Callable[[], object]) -> None:
+    """Do this rank's part of writing `path`; raises SaveError on every rank where one of them could not `verb` it."""
     problem = None
     try:
         part()
     except (OSError, SafetensorError, RuntimeError, InputError) as error:
-        problem = _in_words(path, error)
+        problem = f"{path}: cannot {verb} a checkpoint: {_in_words(path, error)}"
     problems = [said for said in engine.gather(problem) if said]
     if problems:
         raise SaveError(problems[0])
@@ -179,18 +193,18 @@ def _in_words(path: Path, error: Exception) -> str:
         if "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
             raise error
         free = next(shutil.disk_usage(parent).free for parent in path.parents if parent.exists())
-        return f"{path}: cannot save a checkpoint: writing failed, {free:,} bytes are free"
-    return f"{path}: cannot save a checkpoint: {error}"
+        return f"writing failed, {free:,} bytes are free"
+    return str(error)
 
 
 def _prepare(partial: Path) -> None:
-    for stale in partial.parent.glob("step-*.partial"):  # a latest.partial is a file, written anew
+    for stale in partial.parent.glob("step-*.partial"):
         shutil.rmtree(stale)
     make_directory(partial / ENGINE)
 
 
 def _finish(partial: Path, final: Path, weights: Mapping[str, Any], state: State, about: Mapping[str, bytes]) -> None:
-    """Rank 0's part, when every rank's files are there: the common files, the manifest, the name, `latest`."""
+    """Rank 0's part, when every rank's files are there: the common files, the manifest, the name."""
     save_file(dict(weights), partial / WEIGHTS)
     for name, content in about.items():
         (partial / name).write_bytes(content)
@@ -207,8 +221,6 @@ def _finish(partial: Path, final: Path, weights: Mapping[str, Any], state: State
     shutil.rmtree(final, ignore_errors=True)  # a damaged one that the run passed over when it resumed
     os.replace(partial, final)
     sync_directory(final.parent)
-    with whole_file(final.parent / "latest") as latest:
-        latest.write(final.name.encode())
 
 
 def _convert(source: Path, universal: Path) -> None:

@@ -35,12 +35,18 @@ class Data:
 
 
 def fixed(recipe: PretrainRecipe | FinetuneRecipe, data: Data) -> dict[str, Any]:
-    """What the order of a run hangs on: a run that goes on must agree in it."""
+    """What the numbers of a run depend on, but for its schedule: a run that goes on must agree in it."""
+    start = recipe.model_dump(mode="json", include={"trunk", "init_from", "random_weights"})
+    # the name first, as the first difference is what is told; checkpointed activations are the same, computed again
+    method = recipe.method.model_dump(mode="json", exclude={"activation_checkpointing"})
     return {
         "seed": recipe.seed,
+        **start,
+        "method": {"name": recipe.method.name, **method},
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
         "batch.micro": recipe.batch.micro,
+        "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
         "data sha256": data.sha256,
     }
 
@@ -77,11 +83,11 @@ def pair_data(recipe: FinetuneRecipe, start: Trained) -> Data:
             f"data.collection: {recipe.data.collection} was tokenised with another tokenizer than {recipe.init_from}: "
             f"run python -m data_prep collection {recipe.data.collection} --tokenizer {start.tokenizer.path}"
         )
-    source = PairSource(collection, recipe.data.split, recipe.data.pairs, recipe.seed)
+    source = PairSource(collection, recipe.data.split, recipe.data.pairs, recipe.seed, "data")
     order = make_order(recipe, {"": (source, 1.0)}, _pair_batcher(recipe, collection, source, start))
     validation = None
     if recipe.validation:
-        held_out = PairSource(collection, recipe.validation.split, recipe.validation.pairs, recipe.seed)
+        held_out = PairSource(collection, recipe.validation.split, recipe.validation.pairs, recipe.seed, "validation")
         validation = Validation(
             held_out,
             _pair_batcher(recipe, collection, held_out, start),
@@ -95,6 +101,11 @@ def pair_data(recipe: FinetuneRecipe, start: Trained) -> Data:
 
 def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSource, start: Trained) -> SiameseBatcher:
     method = recipe.method
+    if method.negatives_per_query > source.negatives:
+        raise InputError(
+            f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
+            f"{source.negatives} documents that are not relevant to one of its queries: set so many or fewer"
+        )
     return SiameseBatcher(
         vocabulary_of(start.tokenizer),
         collection.corpus,

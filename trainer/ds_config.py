@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from data_prep.errors import InputError
+from data_prep.files import os_errors_as_input_errors, read_bytes
 from trainer.recipe import Recipe
 
 FOLDER = Path(__file__).resolve().parent.parent / "ds_configs"
@@ -47,6 +48,11 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
+SECTIONS = {  # of these, what is looked into here
+    "bf16": '{"enabled": true}',
+    "fp16": '{"enabled": true}',
+    "zero_optimization": '{"stage": 1}',
+}
 
 
 def load(name: str) -> tuple[Path, dict[str, Any]]:
@@ -57,13 +63,15 @@ def load(name: str) -> tuple[Path, dict[str, Any]]:
     """
     path = _path(fastest() if name == "auto" else name)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        config = json.loads(read_bytes(path))
+        if not isinstance(config, dict):
+            raise InputError(f"{path}: a DeepSpeed configuration is a JSON object")
+        for problem in _problems(config):
+            raise InputError(f"{path}: {problem}")
+    except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: a DeepSpeed configuration is a JSON object")
-    for problem in _problems(config):
-        raise InputError(f"{path}: {problem}")
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply for a DeepSpeed configuration") from None
     return path, config
 
 
@@ -99,9 +107,17 @@ def precision(config: dict[str, Any]) -> torch.dtype:
     return torch.float32
 
 
+def states(config: dict[str, Any]) -> str:
+    """Of what kind a run's saved optimizer states are: DeepSpeed reads those of one kind as no other's."""
+    stage = config.get("zero_optimization", {}).get("stage", 0)
+    return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
+
+
 def _path(name: str) -> Path:
     path = Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
-    if not path.is_file():
+    with os_errors_as_input_errors(path, "read"):
+        found = path.is_file()
+    if not found:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.json")))
         raise InputError(f"deepspeed: no file {path}: name one of {known}, auto, or the path of a .json file")
     return path
@@ -115,6 +131,8 @@ def _problems(config: dict[str, Any]) -> Iterator[str]:
             near = difflib.get_close_matches(key, KNOWN, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(KNOWN))}"
             yield f"{key}: unknown key, which DeepSpeed would silently pass over; {hint}"
+        elif key in SECTIONS and not isinstance(config[key], dict):
+            yield f"{key}: must be an object, as {SECTIONS[key]}, not {json.dumps(config[key])}"
     for path in _autos(config):
         yield f'{path}: "auto" means something to the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     if precision(config) != torch.float16:

@@ -177,7 +177,7 @@ class Engine:
         return weights
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
-        """Element-wise sum over all ranks, in place."""
+        """Element-wise sum over all ranks, on this rank's device; of `values` that lie there, in place."""
         values = values.to(self.device)
         dist.all_reduce(values)
         return values

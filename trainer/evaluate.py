@@ -16,7 +16,7 @@ import torch
 
 from data_prep.collection import Collection
 from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, whole_file
+from data_prep.files import make_directory, refuse_folder, whole_file
 from models.siamese import Siamese
 from trainer import bm25, method_keys
 from trainer.extras import require
@@ -129,6 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, or both")
         collection = Collection.open(arguments.collection)
         Task.of(collection, arguments.split)  # a wrong split is said before any model is loaded
+        refuse_folder(arguments.out)
         make_directory(arguments.out.parent)
         results = compare(collection, arguments.split, _load(runs, collection), arguments.bm25)
         print("\n".join(table(results, list(runs))))
@@ -167,8 +168,6 @@ def _runs(given: Sequence[str]) -> dict[str, Path]:
 
 def _load(runs: Mapping[str, Path], collection: Collection) -> dict[str, Trained]:
     """Every run's model, each checked before the first is evaluated."""
-    if not runs:
-        return {}
     models = {name: load(run) for name, run in runs.items()}
     for trained in models.values():
         siamese_of(trained, collection)

@@ -64,11 +64,9 @@ def export(trained: Trained, out: Path, with_decoder: bool = False) -> None:
     trunk = trained.model.trunk
     with _replaced_folder(out) as folder:
         _write_encoder(trunk, folder)
+        _write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
         if isinstance(method, method_keys.Siamese):
-            _write_tokenizer(trained.tokenizer, method.max_document_tokens, folder)
             _write_sentence_transformer(method, trunk.config.hidden_size, folder)
-        else:
-            _write_tokenizer(trained.tokenizer, method.positions, folder)
         if with_decoder:
             _write_decoder(trained, folder)
         (folder / "README.md").write_text(model_card.text(trained, out, with_decoder), encoding="utf-8")

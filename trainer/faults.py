@@ -29,7 +29,8 @@ class Stop:
     """A request to stop: SIGTERM, SIGUSR1 or Ctrl-C, the stop file, or the launcher's death, after which nobody ends
     the ranks that others have lost.
 
-    A second signal ends the process at once. The file is removed once its request is met.
+    A second signal ends the process at once. The file is removed once its request is met: when the block ends, and
+    not by an error, before which nothing may have been saved.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -50,7 +51,7 @@ class Stop:
 
     def __exit__(self, *exception: object) -> None:
         """Listen no more."""
-        if self.file is not None:
+        if self.file is not None and exception[0] is None:
             self.file.unlink(missing_ok=True)
         for number, handler in self.before.items():
             signal.signal(number, handler)

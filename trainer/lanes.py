@@ -1,4 +1,4 @@
-"""The lanes of one source of data: V logical readers, whose order no cluster can change (DESIGN section 5).
+"""The lanes of one source of data: V logical readers, whose order no cluster can change.
 
 A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards in turn, for
 ever, epoch after epoch; the documents of every `window` consecutive chunks are shuffled together. A lane's position is
@@ -98,8 +98,8 @@ class Lanes:
     ):
         if len(source.chunks) < lanes:
             raise InputError(
-                f"data.lanes: {lanes} lanes need at least {lanes} shards, the data has {len(source.chunks)}: "
-                f"write more, smaller shards, or set data.lanes to {len(source.chunks)} or less"
+                f"data.lanes: {lanes} lanes need at least {lanes} shards, or in a fine-tuning pairs, the data has "
+                f"{len(source.chunks)}: set data.lanes to {len(source.chunks)} or less, or prepare more of them"
             )
         self.source, self.batcher = source, batcher
         self.seed, self.lanes, self.window, self.size = seed, lanes, window, micro_batch

@@ -34,6 +34,7 @@ from trainer.recipe import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe import load as load_recipe
 
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
+LOCK = "lock"  # in a run's folder, of the process that trains it
 
 
 def main(
@@ -55,6 +56,8 @@ def main(
         arguments = _arguments(name, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         ds_config.load(recipe.deepspeed)
+        # before the newest checkpoint is chosen: who holds the folder may save a newer one
+        held = _claim(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
         resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None
         job = build(recipe)
         check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, job.workers)
@@ -63,8 +66,9 @@ def main(
         if world.rank == 0:
             if resume_from is not None:
                 checkpoint.check_continues(resume_from, job.fixed)
-            held = _record(job, world)
+            held = held or _claim(recipe.run)
             join(world)
+            _record(job, world)
         resume_from = _from_rank_0(resume_from)
         finished = True
         if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
@@ -72,14 +76,16 @@ def main(
         elif world.rank == 0:
             print(f"{recipe.run} is trained to its last step already ({resume_from.name})", flush=True)
         dist.destroy_process_group()
-        if world.rank == 0:
+        if held:
             held.close()
         if not finished:
             raise SystemExit(RESUME)
 
 
 def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
-    """What every kind of training puts together in the same way."""
+    """What every kind of training puts together in the same way; InputError where its held-out data hold nothing."""
+    if data.validation:
+        data.validation.first()
     about = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
@@ -93,7 +99,7 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: D
         recipe.data.workers,
         recipe.method.weights,
         about,
-        fixed(recipe, data),
+        fixed(recipe, data) | {"deepspeed": ds_config.states(ds_config.load(recipe.deepspeed)[1])},
         probe,
     )
 
@@ -114,7 +120,7 @@ def _at_once() -> Iterator[None]:
         if isinstance(code, str):
             print(code, file=sys.stderr)
         for worker in multiprocessing.active_children():
-            worker.terminate()
+            worker.kill()  # SIGTERM they leave to the rank
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1 if isinstance(code, str) else code or 0)
@@ -165,15 +171,17 @@ def _from_rank_0(path: Path | None) -> Path | None:
     return Path(chosen[0]) if chosen[0] else None
 
 
-def _record(job: Job, world: World) -> BinaryIO:
-    """Leave in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit.
+def _claim(run: Path) -> BinaryIO:
+    """The lock of a run's folder, which is made where there is none; it lasts until closed or the process ends.
 
-    Returns the folder's lock, which lasts until it is closed or the process ends. Raises InputError where another
-    process has it: ranks whose launcher was killed live on until their next step.
+    Raises InputError where another process has it: ranks whose launcher was killed live on until their next step.
     """
-    run = job.recipe.run
     make_directory(run)
-    held = lock(run / "lock", f"{run}: is being trained by another process: let it end, or end it, first")
+    return lock(run / LOCK, f"{run}: is being trained by another process: let it end, or end it, first")
+
+
+def _record(job: Job, world: World) -> None:
+    """Leave in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
     environment = {
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
@@ -186,9 +194,8 @@ def _record(job: Job, world: World) -> BinaryIO:
         **job.about,
         "environment.json": json.dumps(environment, indent=1).encode(),
     }.items():
-        with whole_file(run / name) as file:
+        with whole_file(job.recipe.run / name) as file:
             file.write(content)
-    return held
 
 
 def _git_commit() -> str:

@@ -13,7 +13,6 @@ import torch
 
 from models.encoder import TrunkModel
 from trainer import checkpoint
-from trainer.checkpoint import SaveError, State
 from trainer.cursor import Cursor
 from trainer.engine import Engine, StepResult, World
 from trainer.faults import STOP_FILE, SharedError, Stop, Watchdog
@@ -72,7 +71,8 @@ class Run:
                     self._save(must=True)
                     self.monitor.say(f"told to stop after step {self.step}: the same command with --resume goes on")
                     break
-                look(self.job.probe, self.step, self.engine, batches, self.monitor, self.watchdog.beat)
+                with self.monitor.untimed():
+                    look(self.job.probe, self.step, self.engine, batches, self.monitor, self.watchdog.beat)
                 result = self._optimize(batches, targets)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
                 if not self.sentinel.sound(self.step + 1, batches, result):
@@ -98,8 +98,9 @@ class Run:
         said = torch.tensor([*counts, stop.asked, len(skips)], dtype=torch.int64)
         *targets, stopping, skipped = self.engine.sum_over_ranks(said).tolist()
         if skipped:
-            self.cursor.skips.update(skip for some in self.engine.gather(skips) for skip in some)
-            self.sentinel.bad_shards(self.cursor)
+            met = [skip for some in self.engine.gather(skips) for skip in some]
+            self.cursor.skips.update(met)
+            self.sentinel.bad_shards(self.cursor, met)
         return dict(zip(self.job.weights, targets, strict=True)), bool(stopping)
 
     def _optimize(self, batches: Sequence[LaneBatch], targets: dict[str, int]) -> StepResult:
@@ -115,10 +116,11 @@ class Run:
         save, validation = self._due(self.recipe.checkpoint.every), self.job.validation
         if save or self.step % self.recipe.log_every == 0:
             self.monitor.log(self.step, self._lr(self.step - 1), result)
-        if validation is not None and self._due(validation.every):
-            self.monitor.validated(self.step, validation.losses(self.engine, self.watchdog.beat))
-        if save:
-            self._save(must=self.step == self.recipe.steps)
+        with self.monitor.untimed():
+            if validation is not None and self._due(validation.every):
+                self.monitor.validated(self.step, validation.losses(self.engine, self.watchdog.beat))
+            if save:
+                self._save(must=self.step == self.recipe.steps)
 
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.recipe.steps
@@ -126,16 +128,15 @@ class Run:
     def _save(self, *, must: bool) -> None:
         """Save; where that cannot be done, say so and go on, unless it `must` be."""
         cursor = Cursor.merged(self.engine.gather(self.cursor))
-        state = State(self.step, cursor, self.world.size, self.job.fixed)
+        state = checkpoint.State(self.step, cursor, self.world.size, self.job.fixed)
         try:
             self.saved = checkpoint.save(self.recipe.run, self.engine, state, self.job.about, self.recipe.checkpoint)
-        except SaveError as error:
+            self.sentinel.rollbacks = 0
+            self.monitor.say(f"saved {self.saved}")
+        except checkpoint.SaveError as error:
             if must:
                 raise
             self.monitor.warn(f"step {self.step}: {error}; going on, to try again at the next save")
-            return
-        self.sentinel.rollbacks = 0
-        self.monitor.say(f"saved {self.saved}")
 
     def _roll_back(self) -> None:
         """Back to the last checkpoint, and on with the data after the step that went wrong."""

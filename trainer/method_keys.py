@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 
 class Section(BaseModel):
-    """A part of a recipe; unknown keys are errors."""
+    """A part of a recipe; unknown keys are errors, and numbers are finite ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Inputs(Section):
@@ -201,10 +201,10 @@ class Siamese(Section):
     similarity: Literal["dot", "cosine"] = "dot"
     temperature: PositiveFloat = 1.0
     pooling: Literal["cls", "mean", "last"] = "cls"
-    special_tokens: PositiveInt = 1  # of the encoder: [CLS], and those that its pre-training had beside it
+    special_tokens: PositiveInt = 1  # [CLS], and those that the encoder's pre-training had beside it: Cross-Thought's
     negatives_per_query: int = Field(0, ge=0)  # drawn at random among the split's documents not relevant to it
-    max_query_tokens: PositiveInt = 64
-    max_document_tokens: PositiveInt = 512
+    max_query_tokens: int = Field(64, ge=3)
+    max_document_tokens: int = Field(512, ge=3)
 
     @model_validator(mode="after")
     def _hinge_has_negatives(self) -> Siamese:

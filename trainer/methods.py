@@ -111,8 +111,13 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
     for key, value in known.items():
         if config.get(key, value) != value:
             raise InputError(f"trunk.{key}: the recipe says {config[key]}, the data's {tokenizer.path} has {value}")
-    with _as_input_error("trunk"):
-        return build_trunk({**config, **known})
+    return trunk_of({**config, **known}, "trunk")
+
+
+def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
+    """A trunk with random weights, as `build_trunk` makes it; InputError, naming `where`, for settings of none."""
+    with as_input_error(where):
+        return build_trunk(settings)
 
 
 def make_room(method: PretrainMethod, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
@@ -120,6 +125,13 @@ def make_room(method: PretrainMethod, trunk: PreTrainedModel, tokenizer: Tokeniz
     own = PRETRAINING[type(method)].own_tokens(method)
     if own and trunk.config.vocab_size != tokenizer.vocab_size + own:
         trunk.resize_token_embeddings(tokenizer.vocab_size + own, mean_resizing=False)
+
+
+def special_tokens_of(method: PretrainMethod | keys.Siamese) -> int:
+    """How many special tokens a method puts before a text, [CLS] among them."""
+    if isinstance(method, keys.Siamese):
+        return method.special_tokens
+    return 1 + PRETRAINING[type(method)].own_tokens(method)
 
 
 def trunk_settings(trunk: PreTrainedModel) -> dict[str, Any]:
@@ -142,13 +154,13 @@ def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
 
 def pretrain_batcher(method: PretrainMethod, tokenizer: Tokenizer) -> Batcher:
     """Documents to micro-batches, by a pre-training method; InputError where the vocabulary will not do for it."""
-    with _as_input_error("method"):
+    with as_input_error("method"):
         return PRETRAINING[type(method)].batcher(method, vocabulary_of(tokenizer))
 
 
 def model_of(method: PretrainMethod | keys.Siamese, trunk: PreTrainedModel) -> TrunkModel:
     """A method's model around a trunk; InputError where the trunk will not do for it."""
-    with _as_input_error("method"):
+    with as_input_error("method"):
         if isinstance(method, keys.Siamese):
             keys_of_model = ("pooling", "similarity", "temperature", "loss", "special_tokens")
             return Siamese(trunk, **{key: getattr(method, key) for key in keys_of_model})
@@ -157,9 +169,9 @@ def model_of(method: PretrainMethod | keys.Siamese, trunk: PreTrainedModel) -> T
 
 
 @contextmanager
-def _as_input_error(section: str) -> Iterator[None]:
-    """The models' ValueErrors, with the recipe's section."""
+def as_input_error(where: str) -> Iterator[None]:
+    """The models' ValueErrors, with the recipe's section or the file that they are of."""
     try:
         yield
     except ValueError as error:
-        raise InputError(f"{section}: {error}") from None
+        raise InputError(f"{where}: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer import method_keys
+from trainer.methods import special_tokens_of
 from trainer.trained import Trained
 
 SIAMESE = """---
@@ -48,6 +49,20 @@ hidden = model(**tokenizer("a text", truncation=True, return_tensors="pt")).last
 The `pooler_output` is not trained.
 """
 
+OWN_TOKENS = """
+It was pre-trained with {own} special tokens after [CLS], which no tokenizer knows: ids {first} to {last}. A text's
+embedding is the states of all {special} side by side, {all_width} dimensions:
+
+```python
+import torch
+
+ids = tokenizer("a text", truncation=True, return_tensors="pt").input_ids
+own = torch.arange({first}, {last} + 1).expand(len(ids), -1)
+hidden = model(torch.cat([ids[:, :1], own, ids[:, 1:]], dim=1)).last_hidden_state
+embedding = hidden[:, :{special}].flatten(1)
+```
+"""
+
 DECODER = """
 `decoder.safetensors` holds what was trained beside the encoder; `decoder.json` says how to put both together.
 """
@@ -56,20 +71,27 @@ DECODER = """
 def text(trained: Trained, out: Path, with_decoder: bool) -> str:
     """What the model is, how to load it, and which run and step it is from."""
     method = trained.recipe.method
+    width = trained.model.trunk.config.hidden_size
     facts = {
         "name": out.resolve().name,
         "out": out,
         "kind": trained.kind,
         "run": trained.recipe.run,
         "step": f"{trained.step:,}",
-        "width": trained.model.trunk.config.hidden_size,
+        "width": width,
+        "tokens": trained.text_tokens,
     }
     if isinstance(method, method_keys.Siamese):
         return SIAMESE.format(
             **facts,
             pooling={"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling],
             similarity=method.similarity,
-            tokens=method.max_document_tokens,
             query_tokens=method.max_query_tokens,
         )
-    return PRETRAINED.format(**facts, tokens=method.positions) + (DECODER if with_decoder else "")
+    card = PRETRAINED.format(**facts)
+    if (special := special_tokens_of(method)) > 1:
+        first, own = trained.tokenizer.vocab_size, special - 1
+        card += OWN_TOKENS.format(
+            own=own, first=first, last=first + own - 1, special=special, all_width=special * width
+        )
+    return card + (DECODER if with_decoder else "")

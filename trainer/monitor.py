@@ -32,7 +32,7 @@ class Interval:
     """What has been counted on this rank since the last line."""
 
     def __init__(self, sources: int, terms: int, device: torch.device):
-        self.tokens, self.skipped = 0, 0
+        self.tokens, self.slots, self.skipped = 0, 0, 0  # slots: places for tokens, padding included
         self.waited = 0.0  # seconds the steps waited for data
         self.losses = torch.zeros(sources, terms, dtype=torch.float64, device=device)  # sums
         self.counts = torch.zeros(sources, terms, dtype=torch.float64)  # of targets
@@ -41,7 +41,8 @@ class Interval:
 class Monitor:
     """Counts on every rank, speaks on rank 0.
 
-    Where the device's peak is known, tokens/s become model FLOP utilisation.
+    Tokens/s are those of rank 0's micro-batches times the ranks. Where the device's peak is known, they become model
+    FLOP utilisation.
     """
 
     def __init__(self, recipe: Recipe, engine: Engine, sources: Sequence[str], start: int):
@@ -58,7 +59,8 @@ class Monitor:
         """Count on from a step, whatever has been written of later ones."""
         self.close()
         if self.engine.world.rank == 0:
-            self.writer = SummaryWriter(str(self.recipe.run / "tensorboard"), purge_step=start + 1)
+            with self._or_without_events():
+                self.writer = SummaryWriter(str(self.recipe.run / "tensorboard"), purge_step=start + 1)
         self.start = start
         self.began = self.since = time.monotonic()
         self.interval = self._new_interval()
@@ -70,6 +72,7 @@ class Monitor:
         interval.skipped += result.skipped
         for batch, losses in zip(batches, result.losses, strict=True):
             interval.tokens += batch.micro_batch.tokens
+            interval.slots += batch.micro_batch.slots
             interval.losses[batch.source] += losses
             interval.counts[batch.source] += torch.tensor([batch.micro_batch.counts[term] for term in self.terms])
 
@@ -80,13 +83,14 @@ class Monitor:
         losses = self._means()
         self.skipped += interval.skipped
         self.interval, self.since = self._new_interval(), now
-        if self.writer is None:
+        if self.engine.world.rank:
             return
         rate = interval.tokens * ranks / seconds
         scalars = {f"loss/{term}": value for term, value in losses.items()}
         scalars |= {"lr": lr, "grad_norm": result.grad_norm, "loss_scale": result.loss_scale}
         scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
         scalars |= {"data_wait_share": interval.waited / seconds}
+        scalars |= {"padding_share": 1 - interval.tokens / interval.slots}
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
         self._write(step, scalars)
@@ -106,6 +110,13 @@ class Monitor:
         """Write what the probe has found."""
         self._write(step, {f"probe/{name}": value for name, value in found.items()})
         self.say(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Leaves what is no training, a save or a validation, out of the rates; not out of the ETA."""
+        began = time.monotonic()
+        yield
+        self.since += time.monotonic() - began
 
     @contextmanager
     def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
@@ -129,8 +140,10 @@ class Monitor:
 
     def close(self) -> None:
         """Flush what is written."""
-        if self.writer is not None:
-            self.writer.close()
+        if writer := self.writer:
+            self.writer = None
+            with self._or_without_events():
+                writer.close()
 
     def _new_interval(self) -> Interval:
         return Interval(len(self.sources), len(self.terms), self.engine.device)
@@ -151,9 +164,19 @@ class Monitor:
         }
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
-        if self.writer is not None:
-            for tag, value in scalars.items():
-                self.writer.add_scalar(tag, value, step)
+        if writer := self.writer:
+            with self._or_without_events():
+                for tag, value in scalars.items():
+                    writer.add_scalar(tag, value, step)
+
+    @contextmanager
+    def _or_without_events(self) -> Iterator[None]:
+        """A disk that is full ends the events until the next `restart`, not the training."""
+        try:
+            yield
+        except OSError as error:
+            self.writer = None
+            self.warn(f"{self.recipe.run / 'tensorboard'}: no more events are written: {error.strerror or error}")
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The order of a run: what every global micro-batch is, whatever the cluster (DESIGN section 5).
+"""The order of a run: what every global micro-batch is, whatever the cluster.
 
 Global micro-batch `a` comes wholly from lane `a mod V` of the source that trainer/mixing.py has for it. Ranks and
 loader workers share out whole lanes, so the examples of an optimizer step are the same for any number of either.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_prep.errors import InputError
 from data_prep.files import whole_file
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ GREY, COLORS = "#6e6e6e", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 
 
 def read_scalars(run: Path) -> dict[str, Curve]:
-    """What a run logged, by tag, where finite; a step that a resumed run wrote again counts once."""
+    """What a run logged, by tag, where finite; a step that a resumed run wrote again counts once.
+
+    Raises InputError where it has no events.
+    """
+    if not (run / "tensorboard").is_dir():
+        raise InputError(f"{run}: no run that has logged anything: it has no folder tensorboard; name another")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()

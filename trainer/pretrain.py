@@ -23,7 +23,8 @@ def build(recipe: PretrainRecipe) -> Job:
     start = start_from(recipe.init_from, data.tokenizer) if recipe.init_from else None
     trunk = start.trunk if start else new_trunk(recipe.trunk or {}, data.tokenizer)
     make_room(recipe.method, trunk, data.tokenizer)
-    key = "max_tokens" if hasattr(recipe.method, "max_tokens") else "sequence_tokens"
+    lengths = [name for name in ("max_tokens", "max_query_tokens", "sequence_tokens") if hasattr(recipe.method, name)]
+    key = max(lengths, key=lambda name: getattr(recipe.method, name))
     check_length(f"method.{key}", recipe.method.positions, trunk)
     model = model_of(recipe.method, trunk)
     check_memory(recipe, model)

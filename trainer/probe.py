@@ -101,6 +101,8 @@ def open_probe(keys: ProbeKeys, fingerprint: str, vocabulary: Vocabulary) -> Pro
     kept = list(dict.fromkeys(document for query in chosen for document in judged[query]))
     others = keyed_rng("probe documents").permutation(len(corpus)).tolist()
     kept = list(dict.fromkeys([*kept, *others]))[: max(keys.documents, len(kept))]
+    # the first of equal scores ranks first: where all texts look alike, that is not to be the relevant one
+    kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
     place = {document: i for i, document in enumerate(kept)}
     texts = [queries.tokens(queries.index[query]) for query in chosen] + [corpus.tokens(i) for i in kept]
     cls, sep = [vocabulary.cls], [vocabulary.sep]
@@ -139,7 +141,8 @@ def figures(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[froze
 def drawn_from_bottleneck(engine: Engine, batches: Sequence[MicroBatch]) -> dict[str, float]:
     """For a model with a bottleneck, by how many nats a target each of its terms rises with another sequence's vector.
 
-    `batches` are this rank's share of data that the model has not been trained on yet; all ranks call.
+    `batches` are this rank's share of data that the model has not been trained on yet; all ranks call. A micro-batch of
+    one sequence has no other and tells 0.
     """
     model = engine.model
     if not isinstance(model, Bottleneck):

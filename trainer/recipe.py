@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -43,11 +44,14 @@ class Batch(Section):
         return self.size // self.micro
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Optimizer(Section):
     """AdamW with linear warm-up, then a schedule's decay (trainer/schedule.py); weights of rank 1 never decay."""
 
     lr: PositiveFloat
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
     weight_decay: float = Field(0.01, ge=0)
     warmup_steps: int = Field(0, ge=0)
@@ -73,7 +77,7 @@ class Faults(Section):
     on_bad_shard: Literal["stop", "skip"] = "stop"
     most_bad_shards: int = Field(10, ge=0)  # more than so many stop a run that skips them
     on_nan: Literal["stop", "skip"] = "stop"  # skip: back to the last checkpoint, and on after the data of the steps
-    hang_seconds: PositiveFloat = 1800.0  # without a step, a save or a validation batch
+    hang_seconds: float = Field(1800.0, gt=0, le=threading.TIMEOUT_MAX)  # without a step, a save or a validation batch
 
 
 class Lanes(Section):
@@ -105,7 +109,7 @@ class ShardData(Lanes):
     @model_validator(mode="after")
     def _one_or_a_mix(self) -> ShardData:
         if (self.shards is None) == (not self.mix):
-            raise ValueError("data: name either data.shards or, for several sources, data.mix")
+            raise ValueError("data: name either data.shards or, for several sources, data.mix (null for the other)")
         return self
 
     @property
@@ -143,7 +147,7 @@ class Recipe(Section):
     """What every run has."""
 
     run: Path  # the folder of this run: checkpoints, TensorBoard events, the recipe as it ran
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=2**63)
     steps: PositiveInt  # optimizer steps
     batch: Batch
     optimizer: Optimizer
@@ -186,7 +190,16 @@ AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose floats are the ones people write: 1e-4 too, which YAML 1.1 takes for a string."""
+    """YAML whose floats are the ones people write: 1e-4 too, which YAML 1.1 takes for a string; and no key twice."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
 
 
 _Loader.add_implicit_resolver(
@@ -209,6 +222,12 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return values
 
 
+def kind_of(values: Mapping[str, Any]) -> type[PretrainRecipe] | type[FinetuneRecipe]:
+    """Which kind of recipe plain values are: a Siamese network is fine-tuned, every other method pre-trains."""
+    method = values.get("method")
+    return FinetuneRecipe if isinstance(method, Mapping) and method.get("name") == "siamese" else PretrainRecipe
+
+
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
     """A typed recipe from plain values; `where` is named in the errors."""
     try:
@@ -219,20 +238,30 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in seen:
-        raise InputError(f"{path}: extends itself by way of {' -> '.join(str(p.name) for p in seen)}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: builds plain values only
-    except OSError as error:
-        raise InputError(f"{path}: no such recipe can be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        whole, text = path.resolve(), path.read_text(encoding="utf-8")
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
+        raise InputError(f"{path}: no such recipe can be read ({getattr(error, 'strerror', None) or error})") from None
+    if whole in seen:
+        raise InputError(f"{path}: extends itself by way of {' -> '.join(str(p.name) for p in seen)}")
+    values = _parse(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe is a mapping of keys to values")
     base = values.pop("extends", None)
     if base is None:
         return values
-    return _merge(_read(path.parent / str(base), (*seen, path.resolve())), values)
+    return _merge(_read(path.parent / str(base), (*seen, whole)), values)
+
+
+def _parse(text: str, where: str) -> Any:
+    """The plain values of a YAML text; InputError where it has none, naming `where` it stands."""
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader: builds plain values only
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply for a recipe") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+        # PyYAML lets its constructors' own errors out: of 2020-13-45, `!!int x`, `!!bool x`
+        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,10 +284,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"{override!r}: an override is written key=value, as optimizer.lr=2e-4")
-    try:
-        value = yaml.load(text, _Loader)
-    except yaml.YAMLError:
-        raise InputError(f"{override!r}: {text!r} is no YAML value") from None
+    value = _parse(text, repr(override))
     *parents, leaf = key.split(".")
     section = values
     for depth, parent in enumerate(parents):
@@ -270,7 +296,7 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 def _explain(kind: type[BaseModel], problem: Any) -> str:
     """One pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
-    known = [_named(path, problem["loc"]) for path in _paths(kind)]
+    known = [_named(path, problem["loc"]) for path in _paths(kind, problem["loc"])]
     unknown_key = problem["type"] == "extra_forbidden"
     path = ""
     for depth, part in enumerate(problem["loc"], start=1):
@@ -279,7 +305,7 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         if longer in known or (unknown_key and depth == len(problem["loc"])):
             path = longer
     if unknown_key:
-        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(path, [name for name in known if "*" not in name], n=1, cutoff=0.5)
         return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
         return f"{'.'.join(map(str, problem['loc']))}: missing"
@@ -289,22 +315,34 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
 
 
-def _named(path: str, loc: Sequence[int | str]) -> str:
-    """A path whose `*` is what the user has there."""
-    parts = path.split(".")
-    return ".".join(str(loc[i]) if part == "*" and i < len(loc) else part for i, part in enumerate(parts))
+def _named(path: str, loc: tuple[int | str, ...]) -> str:
+    """A path whose `*` is what the user has there, if anything."""
+    before, star, after = path.partition("*")
+    depth = before.count(".")
+    there = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
+    return f"{before}{loc[depth]}{after}" if there else path
 
 
-def _paths(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses."""
+def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") -> list[str]:
+    """Every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
+
+    Of sections that go by their `name`, only the keys of the one that `loc` names.
+    """
     found = []
     for name, field in kind.model_fields.items():
         found.append(prefix + name)
-        for section in _sections(field.annotation):
-            found += _paths(section, f"{prefix}{name}.")
+        sections = _sections(field.annotation)
+        chosen = [s for s in sections if loc[:1] == (name,) and len(loc) > 1 and _has_name(s, loc[1])]
+        for section in chosen or sections:
+            found += _paths(section, loc, f"{prefix}{name}.")
         for section in _sections(field.annotation, named=True):
-            found += [f"{prefix}{name}.*", *_paths(section, f"{prefix}{name}.*.")]
+            found += [f"{prefix}{name}.*", *_paths(section, loc, f"{prefix}{name}.*.")]
     return found
+
+
+def _has_name(section: type[BaseModel], name: int | str) -> bool:
+    """Whether it is the section that goes by this `name`."""
+    return "name" in section.model_fields and name in get_args(section.model_fields["name"].annotation)
 
 
 def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:

@@ -77,6 +77,13 @@ def read_results(path: Path) -> dict[str, Any]:
         results = None
     if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
         raise InputError(f"{path}: not results of trainer.evaluate: run it again")
+    numbers = {
+        f"{name}.{metric}": value for name, found in systems_of(results).items() for metric, value in found.items()
+    }
+    numbers |= {key: results[key] for key in ("queries", "corpus")}
+    for key, value in numbers.items():
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise InputError(f"{path}: {key} is {value}, which is no number: run trainer.evaluate again")
     return results
 
 
@@ -124,7 +131,7 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
         panel.set_xlabel("mean over queries")
     title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
     p_value = results.get("p_value")
-    if p_value is not None and math.isfinite(p_value):
+    if isinstance(p_value, (int, float)) and math.isfinite(p_value):
         title += f"; {labels[-1]} against {labels[-2]} on MRR@10: p = {p_value:.2g}"
     figure.suptitle(title, x=0.01, ha="left", weight="bold")
     return save(figure, folder / "results.png")

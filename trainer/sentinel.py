@@ -11,6 +11,7 @@ import torch
 from trainer.cursor import Cursor
 from trainer.engine import Engine, StepResult
 from trainer.faults import SharedError
+from trainer.lanes import Skip
 from trainer.order import LaneBatch, Order
 from trainer.recipe import Recipe
 
@@ -49,13 +50,15 @@ class Sentinel:
         self._say(f"{problem}; {hint}")
         return False
 
-    def bad_shards(self, cursor: Cursor) -> None:
-        """Say which shards are passed over; raises SharedError where they are too many."""
+    def bad_shards(self, cursor: Cursor, met: Sequence[Skip]) -> None:
+        """Say which shards, `met` just now, are passed over; raises SharedError where they are too many with these."""
         most = self.recipe.faults.most_bad_shards
-        last = max(cursor.skips, key=lambda skip: skip.epoch).reason
+        reasons = "; ".join(dict.fromkeys(skip.reason for skip in met))
         if cursor.bad_shards > most:
-            raise SharedError(f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; one of them: {last}")
-        self._say(f"bad shard {cursor.bad_shards} of at most {most}, passed over: {last}")
+            raise SharedError(
+                f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; among them: {reasons}"
+            )
+        self._say(f"bad shard {cursor.bad_shards} of at most {most}, passed over: {reasons}")
 
     def _count_overflow(self, overflow: bool) -> None:
         self.overflows = self.overflows + 1 if overflow else 0

@@ -71,7 +71,7 @@ class ShardSource:
         opened = self._shard(shard)
         documents = opened.read(chunk)
         marks = opened.marks(chunk, documents)
-        return [MarkedDocument(d, *known) if any(known) else d for d, known in zip(documents, marks, strict=True)]
+        return [MarkedDocument(d, *known) for d, known in zip(documents, marks, strict=True)]
 
     def _shard(self, shard: int) -> Shard:
         if shard not in self._open:
@@ -83,10 +83,10 @@ class PairSource:
     """The labelled pairs of a collection's split, each a shard of its own: the deal alone shuffles them.
 
     `limit` takes the first so many of a shuffled order that depends on `seed` alone, so that a smaller set of labels is
-    part of every larger one.
+    part of every larger one. Raises InputError, blaming the keys of the recipe's `section`, where it has too few.
     """
 
-    def __init__(self, collection: Collection, split: str, limit: int | None, seed: int):
+    def __init__(self, collection: Collection, split: str, limit: int | None, seed: int, section: str = "data"):
         queries, corpus = collection.queries, collection.corpus
         pairs, names = [], []
         for query, judged in collection.qrels(split).items():
@@ -97,12 +97,14 @@ class PairSource:
         if len(pairs) < (limit or 1):
             raise InputError(
                 f"{collection.directory}: split {split} has {len(pairs)} relevant pairs, {limit or 1} wanted: "
-                "lower data.pairs, or name another data.split"
+                f"lower {section}.pairs, or name another {section}.split"
             )
         # negatives come from the split's own documents, so that no document of a held-out split is trained on
         self.candidates = np.array(sorted({pair.positive for pair in pairs}), dtype=np.int64)
         kept = keyed_rng("labels", seed).permutation(len(pairs))[:limit]
         self.pairs, self.names = [pairs[i] for i in kept], [names[i] for i in kept]
+        self.split = split
+        self.negatives = len(self.candidates) - max(len(pair.relevant) for pair in self.pairs)  # for every query
         self.chunks: Sequence[int] = [1] * len(self.pairs)
         digest = hashlib.sha256(read_bytes(collection.directory / "tokens" / "tokens.json"))
         digest.update(read_bytes(collection.directory / "qrels" / f"{split}.tsv"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -15,10 +17,10 @@ from transformers import AutoConfig, PreTrainedModel
 from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
-from models.encoder import TrunkModel, build_trunk
+from models.encoder import TrunkModel
 from trainer import checkpoint, trained
 from trainer.export import DECODER, MARK
-from trainer.methods import settings_of
+from trainer.methods import settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -84,13 +86,13 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
 def _hugging_face(path: Path) -> PreTrainedModel:
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
         raise InputError(f"{path / CONFIG}: no configuration of an encoder ({' '.join(str(error).split())})") from None
     weights = _tensors(path / WEIGHTS)
-    trunk = build_trunk(settings_of(config))
+    trunk = trunk_of(settings_of(config), str(path / CONFIG))
     state = trunk.state_dict()
     prefix = f"{trunk.base_model_prefix}."  # of a model with a head, as most are published
-    given = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    given = {_of_today(name.removeprefix(prefix)): tensor for name, tensor in weights.items()}
     missing = sorted(name for name in state.keys() - given.keys() if not name.endswith("position_ids"))
     if missing:
         raise InputError(
@@ -102,6 +104,11 @@ def _hugging_face(path: Path) -> PreTrainedModel:
             raise InputError(f"{path / WEIGHTS}: {name} is {was}, {CONFIG} says {wanted}; copy the folder again")
     trunk.load_state_dict({name: given.get(name, tensor) for name, tensor in state.items()})
     return trunk
+
+
+def _of_today(name: str) -> str:
+    """Google's names for a LayerNorm's weight and bias, which BERT is published with to this day, in PyTorch's."""
+    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.errors import exit_on_input_error
+from data_prep.argument_types import positive
+from data_prep.errors import exit_on_input_error, printable
 from data_prep.tokenizer import Tokenizer
 from models.task import MicroBatch
 from trainer import checkpoint, recipe, trained
@@ -83,7 +84,7 @@ def shown(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
         name = data.order.names[batch.source]
         yield f"\nmicro-batch {batch.index}, {f'{name} ' if name else ''}lane {batch.lane}, epoch {batch.before.epoch}"
         for number, documents in enumerate(data.order.origins(batch)):
-            yield f"  example {number}: {_printable('; '.join(documents))}"
+            yield f"  example {number}: {printable('; '.join(documents))}"
         for name, array in batch.micro_batch.arrays.items():
             if name.endswith("_ids"):
                 yield f"  {name}"
@@ -91,12 +92,7 @@ def shown(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
 
 
 def _words(row: np.ndarray, tokenizer: Tokenizer) -> str:
-    return _printable(tokenizer.decode(row[row != tokenizer.pad]))
-
-
-def _printable(text: str) -> str:
-    """Without what would steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return printable(tokenizer.decode(row[row != tokenizer.pad]))
 
 
 def _start(described: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
@@ -112,10 +108,8 @@ def _start(described: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -
 
 
 def _load(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
-    """A recipe of either kind: one that says what to start from is a fine-tuning."""
-    if "init_from" in recipe.read(path, overrides):
-        return recipe.load(FinetuneRecipe, path, overrides)
-    return recipe.load(PretrainRecipe, path, overrides)
+    values = recipe.read(path, overrides)
+    return recipe.build(recipe.kind_of(values), values, str(path))
 
 
 def _pairs(described: FinetuneRecipe) -> Data:
@@ -126,12 +120,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainer.trace", description="What a run sees, without training.")
     parser.add_argument("recipe", type=Path, help="a YAML file, as in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as optimizer.lr=2e-4")
-    parser.add_argument("--world-size", type=int, default=1, metavar="W", help="as so many ranks read (1)")
-    parser.add_argument("--workers", type=int, default=0, metavar="N", help="with so many loader workers each (0)")
+    parser.add_argument("--world-size", type=positive, default=1, metavar="W", help="as so many ranks read (1)")
+    parser.add_argument("--workers", type=_from_0, default=0, metavar="N", help="with so many loader workers each (0)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--steps", type=_steps, default=(1, 10), metavar="A:B", help="steps A to B, both included (1:10)")
-    what.add_argument("--show", type=int, metavar="STEP", help="decode what one step sees")
+    what.add_argument("--show", type=positive, metavar="STEP", help="decode what one step sees")
     return parser
+
+
+def _from_0(text: str) -> int:
+    return 0 if text == "0" else positive(text)
 
 
 def _steps(text: str) -> tuple[int, int]:

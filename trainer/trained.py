@@ -14,10 +14,11 @@ from torch import nn
 from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
 from data_prep.tokenizer import Tokenizer
-from models.encoder import TrunkModel, build_trunk
+from models.encoder import TrunkModel, max_positions
 from trainer import checkpoint
-from trainer.methods import model_of
-from trainer.recipe import FinetuneRecipe, PretrainRecipe
+from trainer.method_keys import Siamese
+from trainer.methods import model_of, special_tokens_of, trunk_of
+from trainer.recipe import FinetuneRecipe, PretrainRecipe, kind_of
 from trainer.recipe import build as build_recipe
 
 
@@ -32,6 +33,16 @@ class Trained:
     checkpoint: Path
     step: int
 
+    @property
+    def text_tokens(self) -> int:
+        """The longest text, [CLS] and [SEP] included, that the encoder has learned to read."""
+        method = self.recipe.method
+        if isinstance(method, Siamese):
+            return method.max_document_tokens
+        if self.model.trains_every_position:
+            return max_positions(self.model.trunk) - (special_tokens_of(method) - 1)
+        return method.positions
+
 
 def load(path: Path) -> Trained:
     """The model of a run folder (its newest whole checkpoint) or of one checkpoint folder.
@@ -41,13 +52,9 @@ def load(path: Path) -> Trained:
     found = _find(path)
     values = yaml.safe_load((found / checkpoint.RECIPE).read_text(encoding="utf-8"))
     kind = values["method"]["name"]
-    where = str(found / checkpoint.RECIPE)
-    recipe: PretrainRecipe | FinetuneRecipe
-    if kind == "siamese":
-        recipe = build_recipe(FinetuneRecipe, values, where)
-    else:
-        recipe = build_recipe(PretrainRecipe, values, where)
-    trunk = build_trunk(json.loads((found / checkpoint.TRUNK).read_text(encoding="utf-8")))
+    recipe = build_recipe(kind_of(values), values, str(found / checkpoint.RECIPE))
+    settings = json.loads((found / checkpoint.TRUNK).read_text(encoding="utf-8"))
+    trunk = trunk_of(settings, str(found / checkpoint.TRUNK))
     model = model_of(recipe.method, trunk)
     _fill(model, found)
     return Trained(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from data_prep.errors import InputError
 from models.task import Batcher, MicroBatch
+from trainer.faults import SharedError
 from trainer.keyed import keyed_rngs
 from trainer.lanes import Source, examples_of
 
@@ -48,6 +48,13 @@ class Validation:
             for shard in {shard for shard, _ in units[number]} - later:
                 self.source.release(shard)
 
+    def first(self) -> MicroBatch:
+        """The first micro-batch of all; SharedError where the held-out data have none."""
+        batch = next(self.micro_batches(0, 1), None)
+        if batch is None:
+            raise SharedError("validation: the held-out data hold nothing to make an example of")
+        return batch
+
     def losses(self, engine: Engine, beat: Callable[[], None]) -> dict[str, float]:
         """The mean of every loss term, the same for any number of ranks; all ranks call, `beat` after each batch.
 
@@ -57,9 +64,7 @@ class Validation:
         terms = list(engine.weights)
         sums: list[list[float]] = []
         counts = torch.zeros(len(terms), dtype=torch.int64)
-        filler = next(self.micro_batches(0, 1), None)
-        if filler is None:
-            raise InputError("validation: the held-out data hold nothing to make an example of")
+        filler = self.first()
         mine = self.micro_batches(engine.world.rank, engine.world.size)
         while True:
             batch = next(mine, None)

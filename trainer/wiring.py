@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from data_prep.errors import InputError
-from models.encoder import TrunkModel, build_trunk
+from models.encoder import TrunkModel
 from models.losses import IGNORED
 from models.task import MicroBatch, Vocabulary
 from trainer.keyed import keyed_rngs
-from trainer.methods import PRETRAINING, model_of
+from trainer.methods import PRETRAINING, as_input_error, model_of, trunk_of
 from trainer.plots import COLORS, new_figure, save
 from trainer.recipe import PretrainRecipe
 
@@ -69,8 +69,9 @@ def _made(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
     how = PRETRAINING[type(method)]
     size = {"vocab_size": len(WORDS) + how.own_tokens(method), "pad_token_id": 0}
     torch.manual_seed(recipe.seed)
-    model = model_of(method, build_trunk({"model_type": "bert", **(recipe.trunk or {}), **size})).double().eval()
-    batcher = how.batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
+    model = model_of(method, trunk_of({"model_type": "bert", **(recipe.trunk or {}), **size}, "trunk")).double().eval()
+    with as_input_error("method"):
+        batcher = how.batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
     number = {word: i for i, word in enumerate(WORDS)}
     documents = [[np.array([number[word] for word in segment.split()]) for segment in text] for text in TEXT]
     examples = batcher.examples(documents)[:EXAMPLES]

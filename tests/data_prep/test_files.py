@@ -52,3 +52,12 @@ def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:
         files.make_directory(tmp_path / "file" / "sub")
     with pytest.raises(InputError, match="a: cannot write"), files.whole_file(tmp_path / "no" / "a"):
         pass
+
+
+@pytest.mark.parametrize("folder", [".", ".."])
+def test_a_folder_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match="is a folder: name a file"), files.whole_file(Path(folder)):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]

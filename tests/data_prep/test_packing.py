@@ -100,3 +100,19 @@ def test_a_chunk_too_large_to_read_is_not_written(monkeypatch: pytest.MonkeyPatc
 def test_provenance_that_nobody_would_have_written_is_refused(known: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(packing.documents([[np.array([1], IDS)] * 2], known))
+
+
+@pytest.mark.parametrize(
+    ("document", "whole"),
+    [
+        ("book.txt", "book.txt"),
+        ("book.txt#12", "book.txt"),
+        ("C# for all", "C# for all"),
+        ("reddit/t3_a", "reddit/t3_a"),
+        ("reddit/t3_a/t1_b", "reddit/t3_a"),
+        ("reddit/t3_a/t1_b#2", "reddit/t3_a"),
+        ("other/t3_a/t1_b", "other/t3_a/t1_b"),
+    ],
+)
+def test_what_a_document_is_a_part_of(document: str, whole: str) -> None:
+    assert packing.whole(document) == whole

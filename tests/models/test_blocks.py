@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.blocks import pack, pad, pad_flat
+from models.blocks import pack, pad, pad_flat, scatter
 from tests.models.tiny import VOCABULARY, documents
 
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
@@ -89,3 +89,11 @@ def test_rows_are_padded_to_a_multiple_of_eight_below_the_limit(lengths, max_tok
 
 def test_flat_lists_are_filled_up():
     assert pad_flat([np.array([4, 5]), np.array([6])], 5, -100).tolist() == [4, 5, 6, -100, -100]
+
+
+def test_examples_are_scattered_always_alike():
+    order = scatter(range(1000))
+    assert order == scatter(range(1000))
+    assert sorted(order) == list(range(1000))
+    assert sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False)) < 10
+    assert scatter([]) == []

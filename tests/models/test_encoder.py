@@ -38,11 +38,34 @@ def test_the_trunk_is_a_stock_bert_without_pooler():
         ({"hidden_act": "gelo"}, "gelo"),
         ({"pad_token_id": 99}, "adding_idx"),
         ({"auto_map": {}}, "'auto_map'"),
+        ({"num_attention_heads": 0}, "bert configuration: num_attention_heads must be at least 1, not 0"),
+        ({"hidden_size": -4}, "hidden_size must be at least 1, not -4"),
+        ({"max_position_embeddings": -1}, "max_position_embeddings must be at least 1, not -1"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, not -1"),
+        ({"intermediate_size": 0}, "intermediate_size must be at least 1, not 0"),
+        ({"type_vocab_size": -1}, "bert configuration: .*negative dimension"),
     ],
 )
 def test_a_wrong_configuration_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         build_trunk({**CONFIG, **change})
+
+
+SMALL = {"vocab_size": 50, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "funnel"}, "model_type 'funnel' has no plain encoder"),
+        ({"model_type": "t5", "d_model": 16, "num_layers": 1, "d_ff": 16}, "'t5' has no max_position_embeddings"),
+        ({"model_type": "distilbert", "n_heads": 0}, "distilbert configuration: n_heads must be at least 1, not 0"),
+        ({"model_type": "distilbert", "num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
+    ],
+)
+def test_what_is_no_plain_encoder_and_other_names_of_keys(config, message):
+    with pytest.raises(ValueError, match=message):
+        build_trunk({**SMALL, **config})
 
 
 def test_hidden_states_equal_stock_bert_called_the_usual_way():

@@ -139,6 +139,20 @@ def test_a_passage_of_the_same_document_or_text_is_never_a_negative(chosen):
             assert allowed[i, j] == (i == j or (document != other and text != other_text))
 
 
+def test_a_passage_with_the_querys_sentence_is_never_a_negative():
+    """As two replies to one utterance, which both repeat it: documents of their own."""
+    said, *replies = (np.arange(start, start + 4) for start in (5, 10, 15))
+    examples = [Passage([said, reply], bytes([number])) for number, reply in enumerate(replies)]
+    seen = set()
+    for start in range(20):
+        arrays = batcher().micro_batch(examples, rngs(2, start)).arrays
+        for row, other in ((0, 1), (1, 0)):
+            of_both = arrays["query_ids"][row, 1] == said[0]
+            assert arrays["allowed"][row, other] == (not of_both)
+            seen.add(bool(of_both))
+    assert seen == {False, True}
+
+
 def test_documents_are_known_by_their_tokens():
     texts = documents([12, 9, 8, 7], [5, 5])
     first, again = (batcher().examples(window) for window in (texts, texts[::-1]))  # of another window, or epoch

@@ -65,6 +65,20 @@ def test_shapes_depend_only_on_batch_and_width():
     assert shapes[0] == shapes[1] == shapes[2]
 
 
+@pytest.mark.parametrize("packing", ["complete", "complete_doc"])
+def test_a_micro_batch_is_not_of_one_long_document(packing):
+    """In the order of the text, 16 blocks in a row would be of one or two of these books."""
+    batcher = MlmBatcher(VOCABULARY, MAX_TOKENS, packing)
+    books = documents(*[[9] * 80] * 10)
+    origins = batcher.origins(books)
+    assert sorted({number for block in origins for number in block}) == list(range(10))
+    for start in range(0, len(origins) - 15, 16):
+        assert len({number for block in origins[start : start + 16] for number in block}) >= 5
+    framing = {VOCABULARY.cls, VOCABULARY.sep}
+    for block, numbers in zip(batcher.examples(books), origins, strict=True):
+        assert set(block.tolist()) <= framing | {token for number in numbers for s in books[number] for token in s}
+
+
 def test_the_same_documents_and_rngs_give_the_same_arrays():
     def make():
         batcher = MlmBatcher(VOCABULARY, MAX_TOKENS)

@@ -263,6 +263,22 @@ def test_false_labels_are_of_every_other_document():
     assert max(seen.values()) < 3 * sum(seen.values()) / len(seen)
 
 
+def test_a_false_label_is_of_no_part_of_the_same_text():
+    """Pieces of a long book, or replies of one thread, are documents of their own."""
+    texts = documents(*[[4, 4, 4]] * 6, rng=4)
+    window = [MarkedDocument(text, whole=f"book {number // 3}") for number, text in enumerate(texts)]
+    (group,) = PolyBatcher(VOCABULARY, MAX_TOKENS, "sentences", 1000).examples(window)
+    labels = {words: number for number, _, words in found_pairs(group.pairs)}
+    seen = set()
+    for start in range(40):
+        batch = batcher().micro_batch([group._replace(loss="next")], rngs(1, start))
+        rows = zip(group.rows, batch.arrays["next_targets"], rows_of(batch), strict=True)
+        seen |= {(int(group.pairs.document[row]), labels[tuple(ids[6:-1])]) for row, true, (ids, _) in rows if not true}
+    assert seen == {(a, b) for a in range(6) for b in range(6) if a // 3 != b // 3}
+    alone = batcher().examples([MarkedDocument(text, whole="a book") for text in texts])
+    assert {group.loss for group in alone} == {"mlm"}
+
+
 def test_a_window_of_one_document_has_no_false_labels_and_no_such_loss():
     groups = batcher().examples(documents([3] * 15, [], [4], rng=1))
     assert {group.loss for group in groups} == {"mlm"}

@@ -12,7 +12,7 @@ from models.losses import IGNORED
 from models.mlm import Mlm, MlmBatcher
 from models.seed import Seed, SeedBatcher
 from models.task import Bottleneck
-from tests.models.checks import training_lowers_every_loss
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, seed, seed_batch, tensors, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
@@ -110,7 +110,7 @@ def test_invariant_7_targets_are_the_next_tokens_even_with_repeated_separators()
     sep = VOCABULARY.sep
     texts = [[np.array([7, sep, sep]), np.array([sep])], [np.array([9])]]
     batcher = SeedBatcher(VOCABULARY, MAX_TOKENS, "complete_doc")
-    examples = batcher.examples(texts)
+    examples = sorted(batcher.examples(texts), key=len, reverse=True)
     assert examples[0].tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
     arrays, counts = batcher.micro_batch(examples, rngs(2))
     real = arrays["decoder_targets"] != IGNORED
@@ -312,16 +312,11 @@ def test_swapping_gives_the_decoder_another_sequences_h_0(variant):
 
 
 @VARIANTS
-def test_bf16_losses_are_fp32_and_near_the_exact_ones(variant):
-    arrays = tensors(seed_batch(EXAMPLES))
-    model = Seed(trunk(initializer_range=0.02), variant=variant).double()
-    exact = model(**arrays)
-    losses = model.bfloat16()(**arrays)
-    for name, loss in losses.items():
-        assert loss.dtype == torch.float32
-        assert loss.item() == pytest.approx(exact[name].item(), rel=0.01)
-    sum(losses.values()).backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+@pytest.mark.parametrize("window", [2, "all"])
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(variant, window, dtype):
+    model = Seed(trunk(initializer_range=0.02), variant=variant, window=window).double()
+    half_precision(model, tensors(seed_batch(EXAMPLES)), dtype, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.sentences import ENOUGH, check_boundaries, frame, scatter, sentences
+from models.sentences import ENOUGH, check_boundaries, frame, sentences
 from models.task import MarkedDocument
 from tests.models.tiny import VOCABULARY, documents
 
@@ -32,14 +32,6 @@ def test_data_without_sentence_boundaries_is_refused():
         check_boundaries(undivided)
     check_boundaries(undivided[1:])  # so few may happen
     check_boundaries(documents(*[[9]] * ENOUGH, [4, 4]))
-
-
-def test_examples_are_scattered_always_alike():
-    order = scatter(range(1000))
-    assert order == scatter(range(1000))
-    assert sorted(order) == list(range(1000))
-    assert sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False)) < 10
-    assert scatter([]) == []
 
 
 def test_a_text_is_framed():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
+from models.blocks import pack
 from models.encoder import build_trunk
 from models.seed import Seed, SeedBatcher
 from models.task import Document, MicroBatch, Vocabulary
@@ -70,8 +71,8 @@ def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True)
 
 
 def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
-    """The blocks of `documents(...)`."""
-    return SeedBatcher(VOCABULARY, MAX_TOKENS, "complete_doc").examples(documents(*lengths, rng=rng))
+    """The blocks of `documents(...)`, in their order."""
+    return pack(documents(*lengths, rng=rng), MAX_TOKENS, "complete_doc", VOCABULARY)
 
 
 def tensors(batch: MicroBatch) -> dict[str, Tensor]:

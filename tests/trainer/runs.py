@@ -20,6 +20,17 @@ from trainer.recipe import FinetuneRecipe, PretrainRecipe, build
 STEP = 7
 
 
+def saved_with(run: Path, fixed: dict[str, Any]) -> Path:
+    """The run, with a checkpoint that says what its numbers hang on."""
+    folder = checkpoint.folder(run, STEP)
+    state, manifest = (json.loads((folder / name).read_text()) for name in (checkpoint.STATE, checkpoint.MANIFEST))
+    (folder / checkpoint.STATE).write_text(json.dumps({**state, "fixed": fixed}))
+    size, sha256 = (folder / checkpoint.STATE).stat().st_size, sha256_of(folder / checkpoint.STATE)
+    manifest["files"][checkpoint.STATE] = {"bytes": size, "sha256": sha256}
+    (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    return run
+
+
 def write_run(
     run: Path, tokenizer_json: Path, *, seed: int = 0, trunk: dict[str, Any] | None = None, **method: Any
 ) -> Path:

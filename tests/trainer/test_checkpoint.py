@@ -3,15 +3,20 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 from data_prep.errors import InputError
-from data_prep.files import whole_file
 from tests.trainer.runs import write_run
 from trainer import checkpoint, trained
+from trainer.checkpoint import State
 from trainer.cursor import Cursor
+from trainer.engine import World
 from trainer.lanes import Position, Skip
+from trainer.recipe import Checkpoint
 
 
 @pytest.fixture
@@ -35,7 +40,9 @@ def test_the_newest_whole_one_is_found_and_a_damaged_one_passed_over(run: Path) 
     assert trained.load(run).checkpoint == first
 
 
-@pytest.mark.parametrize("damage", ["missing file", "truncated", "no manifest", "manifest cut short"])
+@pytest.mark.parametrize(
+    "damage", ["missing file", "truncated", "no manifest", "manifest cut short", "manifest a list", "manifest empty"]
+)
 def test_every_damage_is_named(run: Path, damage: str) -> None:
     found = checkpoint.newest(run)
     assert found is not None
@@ -47,6 +54,10 @@ def test_every_damage_is_named(run: Path, damage: str) -> None:
         weights.write_bytes(weights.read_bytes()[:100])
     elif damage == "no manifest":
         manifest.unlink()
+    elif damage == "manifest a list":
+        manifest.write_text(json.dumps({"format": checkpoint.FORMAT, "files": [1]}))
+    elif damage == "manifest empty":
+        manifest.write_text(json.dumps({"format": checkpoint.FORMAT, "files": {checkpoint.WEIGHTS: {}}}))
     else:
         manifest.write_text(manifest.read_text()[:40])
     problem = checkpoint.verify(found)
@@ -62,9 +73,13 @@ def test_a_half_written_one_is_none(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path / "nowhere") is None
 
 
-def test_steps_sort_as_numbers(tmp_path: Path) -> None:
-    names = [checkpoint.folder(tmp_path, step).name for step in (1, 99_999_999, 20)]
-    assert sorted(names) == [names[0], names[2], names[1]]
+def test_only_names_of_checkpoints_are_checkpoints_and_sort_as_numbers(tmp_path: Path) -> None:
+    steps = [100_000_000, 99_999_999, 20, 1]
+    for name in ["step-00000002.bak", "step-00000003 (copy)", "step-7", "step-latest"]:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    for step in steps:
+        checkpoint.folder(tmp_path, step).mkdir()
+    assert [checkpoint.step_of(path) for path in checkpoint.newest_first(tmp_path)] == steps
 
 
 def test_a_run_goes_on_only_where_its_order_of_data_is_the_same(run: Path) -> None:
@@ -72,20 +87,56 @@ def test_a_run_goes_on_only_where_its_order_of_data_is_the_same(run: Path) -> No
     assert found is not None
     state = json.loads((found / checkpoint.STATE).read_text())
     cursor = Cursor([[Position(0, 1, 2)]], 6, {Skip(0, 1, 3, 0, "gone")})
-    state |= {"fixed": {"seed": 1, "batch.micro": 4}, "cursor": cursor.to_json(), "world_size": 2}
+    fixed = {"seed": 1, "batch.micro": 4, "trunk": {"id2label": {"0": "a"}}, "data sha256": {"": "f0"}}
+    state |= {"fixed": fixed, "cursor": cursor.to_json(), "world_size": 2}
     (found / checkpoint.STATE).write_text(json.dumps(state))
     assert checkpoint.read_state(found).cursor == cursor
-    checkpoint.check_continues(found, {"seed": 1, "batch.micro": 4})
-    with pytest.raises(InputError, match="batch.micro=4, the recipe now says 8"):
-        checkpoint.check_continues(found, {"seed": 1, "batch.micro": 8})
+    checkpoint.check_continues(found, {**fixed, "method": {"name": "newer than the checkpoint"}})
+    for changed, words in [
+        ({"seed": 1, "batch.micro": 8}, "batch.micro=4, the recipe now says 8"),
+        ({"trunk": {"id2label": {"0": "b"}}}, "trunk.id2label.0=a, the recipe now says b"),
+        ({"trunk": None}, "trunk={'id2label': .*, the recipe now says None"),
+        ({"data sha256": {"": "f1"}}, "data sha256=f0, the recipe now says f1"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            checkpoint.check_continues(found, {**fixed, **changed})
 
 
 def test_what_a_killed_save_left_is_cleared_away(run: Path) -> None:
     checkpoints = run / "checkpoints"
     shutil.copytree(checkpoint.newest(run) or run, checkpoints / "step-00000099.partial")
-    (checkpoints / "latest.partial").touch()  # killed between writing `latest` and renaming it
     checkpoint._prepare(checkpoints / "step-00000100.partial")
     assert [path.name for path in checkpoints.glob("step-*.partial")] == ["step-00000100.partial"]
-    with whole_file(checkpoints / "latest") as latest:
-        latest.write(b"step-00000100")
-    assert not (checkpoints / "latest.partial").exists()
+
+
+class OneRank:
+    """An engine alone, whose DeepSpeed writes nothing."""
+
+    world = World(0, 1, 0, 1)
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        return {"weight": torch.zeros(3)}
+
+    def save(self, folder: Path, tag: str) -> None:
+        pass
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def test_pruning_leaves_alone_what_is_no_checkpoint(tmp_path: Path) -> None:
+    policy = Checkpoint(keep=2, keep_every=4)
+    (tmp_path / "checkpoints" / "step-00000002.bak").mkdir(parents=True)
+    for step in range(1, 8):
+        state = State(step, Cursor([]), 1, {})
+        checkpoint.save(tmp_path, OneRank(), state, {}, policy)  # type: ignore[arg-type]
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["step-00000002.bak", "step-00000004", "step-00000006", "step-00000007"]
+
+
+def test_a_conversion_that_fails_is_said_to_be_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checkpoint.newest(run)
+    assert found is not None
+    monkeypatch.setattr(checkpoint, "_convert", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(InputError, match=r"universal/step-00000007: cannot convert a checkpoint: .*No space left"):
+        checkpoint.resume(OneRank(), found, saved_by=2)  # type: ignore[arg-type]

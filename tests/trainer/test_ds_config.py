@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -36,6 +37,9 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"optimizer": {"type": "Adam"}}, "the recipe sets this (optimizer)"),
         ({"gradient_clipping": 1.0}, "optimizer.clip"),
         ([1], "JSON object"),
+        ({"fp16": True}, 'fp16: must be an object, as {"enabled": true}, not true'),
+        ({"bf16": [1]}, 'bf16: must be an object, as {"enabled": true}, not [1]'),
+        ({"zero_optimization": 3}, 'zero_optimization: must be an object, as {"stage": 1}, not 3'),
     ],
 )
 def test_what_deepspeed_would_get_wrong_is_refused_with_the_reason(tmp_path: Path, config: Any, words: str) -> None:
@@ -45,8 +49,22 @@ def test_what_deepspeed_would_get_wrong_is_refused_with_the_reason(tmp_path: Pat
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name one of cpu, zero1_bf16"):
         ds_config.load("zero9")
-    (tmp_path / "c.json").write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
+    for content, words in {
+        b"{": "not JSON",
+        b'{"fp16": "\xff"}': "not JSON",
+        b'{"aio": ' + b"[" * 100_000: "nested too deeply",
+    }.items():
+        (tmp_path / "c.json").write_bytes(content)
+        with pytest.raises(InputError, match=words):
+            ds_config.load(str(tmp_path / "c.json"))
+    with pytest.raises(InputError, match="cannot read: File name too long"):
+        ds_config.load("z" * 300)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(InputError, match=r"c.json: cannot read: Permission denied"):
         ds_config.load(str(tmp_path / "c.json"))
 
 

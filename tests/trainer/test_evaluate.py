@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -136,6 +137,15 @@ def test_refusals(
     no_split = [*arguments(toy_collection, out, "--bm25"), "--split", "dev"]
     assert "no split 'dev'; there are: test, train" in refusal(capsys, no_split)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("out", ["", "."])
+def test_a_folder_for_the_results_is_refused_before_anything_is_ranked(
+    toy_collection: Path, tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
+    said = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--bm25"))
+    assert "is a folder: name a file, in it or elsewhere" in said
 
 
 def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:

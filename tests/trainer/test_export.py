@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -165,6 +166,22 @@ def test_a_pretrained_run_is_a_stock_model_and_its_decoder(tmp_path: Path, token
     rebuilt = model.state_dict()
     for key, tensor in trained.model.state_dict().items():
         assert torch.equal(tensor, rebuilt[key]), key
+
+
+def test_a_cross_thought_encoder_reads_all_its_positions_and_its_card_says_how(
+    tmp_path: Path, tokenizer_json: Path
+) -> None:
+    method = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3}
+    trained = load(write_run(tmp_path / "run", tokenizer_json, **method))
+    out = tmp_path / "out"
+    export(trained, out)
+    assert AutoTokenizer.from_pretrained(out).model_max_length == toy.TRUNK["max_position_embeddings"] - 2
+    shown = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(), re.DOTALL)
+    known: dict[str, torch.Tensor] = {}
+    exec("\n".join(shown), known)  # as a reader would
+    t = trained.tokenizer
+    ids = torch.tensor([[t.cls, *t.encode(["a text"])[0].tolist(), t.sep]])
+    torch.testing.assert_close(known["embedding"], trained.model.embed(ids, ids == ids), atol=1e-5, rtol=0)
 
 
 def test_the_decoder_stays_behind_unless_asked_for(tmp_path: Path, tokenizer_json: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,17 @@ def test_a_second_request_ends_the_process_at_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
+
+
+def test_the_stop_file_stands_until_its_request_is_met(tmp_path: Path) -> None:
+    file = tmp_path / "stop"
+    file.touch()
+    with pytest.raises(OSError, match="full"), Stop(file):
+        raise OSError("the disk is full")
+    assert file.exists()
+    with Stop(file) as stop:
+        assert stop.asked
+    assert not file.exists()
 
 
 def test_the_watchdog_shows_the_stacks_of_who_does_not_move(capfd: pytest.CaptureFixture[str]) -> None:

@@ -204,7 +204,7 @@ def test_a_cursor_of_all_ranks_holds_every_lane() -> None:
 
 
 def test_fewer_shards_than_lanes_are_refused() -> None:
-    with pytest.raises(InputError, match="data.lanes: 4 lanes need at least 4 shards, the data has 3"):
+    with pytest.raises(InputError, match="data.lanes: 4 lanes need at least 4 shards, .* the data has 3: "):
         lanes_of([1, 1, 1])
 
 

@@ -2,26 +2,32 @@
 
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from data_prep.errors import InputError
 from data_prep.shards import ShardWriter
 from data_prep.tokenizer import load as load_tokenizer
 from tests import toy
-from tests.trainer.runs import write_run
-from trainer import finetune, pretrain
+from tests.trainer.runs import STEP, saved_with, write_run
+from trainer import checkpoint, finetune, pretrain
 from trainer.launch import main
-from trainer.recipe import FinetuneRecipe, PretrainRecipe
+from trainer.recipe import FinetuneRecipe, PretrainRecipe, load
 
 Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Runs a command line in this process; it must end with code 2 and one line, which is returned."""
+    monkeypatch.setattr("trainer.launch.join", Mock(side_effect=AssertionError("it would have trained")))
 
     def run(*argv: object, module: str = "trainer.pretrain") -> str:
         kind, build = {
@@ -86,6 +92,10 @@ def test_shards_without_text(refused: Refused, recipe: Path, shards: Path, tmp_p
         ("method.max_tokens=65", "method.max_tokens: 65 tokens are more than the trunk's 64 positions"),
         ("trunk.hidden_sizes=8", "hidden_size"),
         ("trunk.model_type=brt", "bert"),
+        ("trunk.num_attention_heads=0", "trunk: bert configuration: num_attention_heads must be at least 1, not 0"),
+        ("method={name: ict, max_query_tokens: 65, max_tokens: 64}", "method.max_query_tokens: 65 tokens are more"),
+        ("method={name: ict, max_query_tokens: 64, max_tokens: 65}", "method.max_tokens: 65 tokens are more"),
+        ("method={name: cross_thought, sequence_tokens: 64}", "method.sequence_tokens: 69 tokens are more"),
         ("deepspeed=zero9", "zero9"),
         ("batch.size=1", "batch.micro=4 does not divide batch.size=1"),
     ],
@@ -94,6 +104,16 @@ def test_what_cannot_work_is_found_before_the_first_step(
     refused: Refused, recipe: Path, tmp_path: Path, override: str, words: str
 ) -> None:
     assert words in refused(recipe, override)
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_data_without_an_example(
+    refused: Refused, recipe: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_out = toy.write_shards_with(tmp_path, shards, count=5)
+    monkeypatch.setattr("trainer.validation.examples_of", lambda batcher, items: [])
+    said = refused(recipe, f"validation={{shards: {held_out}, every: 100}}")
+    assert "validation: the held-out data hold nothing to make an example of" in said
     assert not (tmp_path / "run").exists()
 
 
@@ -110,9 +130,94 @@ def test_a_run_is_not_started_over_by_mistake(refused: Refused, recipe: Path, sh
     assert "add --resume to go on" in refused(recipe)
 
 
-def test_a_run_is_not_continued_with_other_data(refused: Refused, recipe: Path, shards: Path, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", shards / "tokenizer.json", name="mlm", max_tokens=32)
-    assert "the recipe now says" in refused(recipe, "--resume")
+@pytest.fixture
+def run(recipe: Path, shards: Path, tmp_path: Path) -> Path:
+    """A run of the recipe with a checkpoint."""
+    fixed = pretrain.build(load(PretrainRecipe, recipe)).fixed
+    written = write_run(tmp_path / "run", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=2)
+    return saved_with(written, fixed)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.window=3", "saved with data.window=2, the recipe now says 3"),
+        ("seed=2", "saved with seed=1, the recipe now says 2"),
+        ("method.decoder_layers=1", "saved with method.decoder_layers=2, the recipe now says 1"),
+        ("method={name: mlm, max_tokens: 32}", "saved with method.name=seed, the recipe now says mlm"),
+        ("trunk.intermediate_size=32", "saved with trunk.intermediate_size=64, the recipe now says 32"),
+        ("trunk.hidden_act=relu", "saved with trunk.hidden_act=None, the recipe now says relu"),
+        ("optimizer.weight_decay=0.1", "saved with optimizer.weight_decay=0.01, the recipe now says 0.1"),
+        ("deepspeed=zero1_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-1 or 2"),
+        ("deepspeed=zero3_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-3"),
+    ],
+)
+def test_a_run_is_not_continued_as_another(
+    refused: Refused, recipe: Path, run: Path, override: str, words: str
+) -> None:
+    assert words in refused(recipe, "--resume", override)
+    assert [path.name for path in run.iterdir()] == ["checkpoints"]
+
+
+def test_what_changes_no_number_may_change_and_what_older_code_did_not_save_is_not_compared(
+    recipe: Path, run: Path
+) -> None:
+    found = checkpoint.folder(run, STEP)
+    changes = ["steps=9", "optimizer.lr=1", "log_every=3", "data.workers=2", "checkpoint.keep=5"]
+    checkpoint.check_continues(found, pretrain.build(load(PretrainRecipe, recipe, changes)).fixed)
+    mlm = pretrain.build(load(PretrainRecipe, recipe, ["method={name: mlm, max_tokens: 32}"])).fixed
+    saved = checkpoint.read_state(found).fixed
+    saved_with(run, {key: value for key, value in saved.items() if key != "method"})
+    checkpoint.check_continues(found, mlm)
+
+
+HOLD = (
+    "import fcntl, sys; f = open(sys.argv[1], 'ab'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+)
+
+
+def test_the_lock_comes_before_the_newest_checkpoint_is_chosen(refused: Refused, recipe: Path, run: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, run / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert "is being trained by another process" in refused(recipe)  # and not: add --resume
+        other.communicate("")
+
+
+def test_nothing_is_recorded_before_the_ranks_have_joined(
+    refused: Refused, recipe: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.launch.join", Mock(side_effect=InputError("port 29500 is in use")))
+    (run / "recipe.yaml").write_text("as it was")
+    assert "port 29500 is in use" in refused(recipe, "--resume", "steps=9")
+    assert (run / "recipe.yaml").read_text() == "as it was"
+    assert not (run / "environment.json").exists()
+
+
+LOADER_WORKER = """
+import multiprocessing, signal, time
+from trainer import launch
+
+def work(ready):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready.set()
+    time.sleep(600)
+
+launch.has_joined = lambda: True
+with launch._at_once():
+    ready = multiprocessing.Event()
+    multiprocessing.Process(target=work, args=(ready,), daemon=True).start()
+    ready.wait()
+    raise SystemExit(3)
+"""
+
+
+def test_a_rank_that_ends_takes_its_loader_workers_along() -> None:
+    command = [sys.executable, "-c", LOADER_WORKER]  # it holds the pipes until the last of them has ended
+    done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, timeout=90)
+    assert done.returncode == 3
 
 
 def test_fine_tuning_from_nothing_and_with_another_tokenizer(
@@ -132,3 +237,39 @@ def test_fine_tuning_from_nothing_and_with_another_tokenizer(
     other = toy.write_shards(tmp_path / "other", count=100, seed=9)
     write_run(tmp_path / "pre", other / "tokenizer.json", name="mlm", max_tokens=32)
     assert "another tokenizer" in refused(recipe, module="trainer.finetune")
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("method.negatives_per_query=100", "method.negatives_per_query: 100, but split train has only 99 documents"),
+        ("validation={split: test, every: 1}", "method.negatives_per_query: 40, but split test has only 19 documents"),
+        ("validation={split: test, pairs: 21, every: 1}", "lower validation.pairs, or name another validation.split"),
+        ("data.pairs=101", "lower data.pairs, or name another data.split"),
+        (
+            "data.lanes=101",
+            "data.lanes: 101 lanes need at least 101 shards, or in a fine-tuning pairs, the data has 100",
+        ),
+    ],
+)
+def test_too_few_pairs_or_negatives(
+    refused: Refused, toy_collection: Path, tmp_path: Path, override: str, words: str
+) -> None:
+    write_run(tmp_path / "pre", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    values = {
+        "run": str(tmp_path / "tuned"),
+        "steps": 2,
+        "init_from": str(tmp_path / "pre"),
+        "data": {"collection": str(toy_collection), "lanes": 4},
+        "batch": {"size": 8, "micro": 4},
+        "method": {
+            "name": "siamese",
+            "max_query_tokens": 16,
+            "max_document_tokens": 32,
+            "negatives_per_query": 40,
+        },
+        "optimizer": {"lr": 1e-3},
+    }
+    recipe = toy.write_recipe(tmp_path / "tune.yaml", **values)
+    assert re.search(words, refused(recipe, override, module="trainer.finetune"))
+    assert not (tmp_path / "tuned").exists()

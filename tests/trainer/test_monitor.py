@@ -1,9 +1,12 @@
 """What a run says: events and progress lines on rank 0 alone."""
 
+import errno
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -34,8 +37,9 @@ def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] =
     return Monitor(SimpleNamespace(run=run, steps=10), engine, sources, start)  # type: ignore[arg-type]
 
 
-def batch(source: int = 0, targets: int = 4) -> LaneBatch:
-    micro_batch = MicroBatch({"attention_mask": np.ones((10, 10), dtype=bool)}, {"mlm": targets})
+def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
+    mask = (np.arange(100) < tokens).reshape(10, 10)
+    micro_batch = MicroBatch({"attention_mask": mask}, {"mlm": targets})
     return LaneBatch(micro_batch, 0, source, 0, START, START, ())
 
 
@@ -57,6 +61,15 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
     assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
     assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
     assert "wiki" not in capsys.readouterr().out
+
+
+def test_the_share_of_padding(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0]]))
+    m.count([batch(tokens=97), batch(tokens=91)], result, waited=0.0)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
 
 
 def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +113,45 @@ def test_utilisation_where_the_peak_is_known(tmp_path: Path) -> None:
     m.close()
     rate = scalars(tmp_path, "tokens_per_second")[1]
     assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
+
+
+def test_a_full_disk_ends_the_events_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.monitor.SummaryWriter.add_scalar", Mock(side_effect=full))
+        one_step(m, 2, 2.5)
+        one_step(m, 3, 2.5)
+        said = capsys.readouterr()
+    assert said.err == f"{tmp_path}/tensorboard: no more events are written: No space left on device\n"
+    assert [line.split("/")[0] for line in said.out.splitlines()] == ["step 1", "step 2", "step 3"]
+    m.close()
+    time.sleep(1.1)  # TensorBoard orders event files by the second they were begun in
+    m.restart(1)
+    one_step(m, 2, 4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.monitor.SummaryWriter.close", Mock(side_effect=full))
+        m.writer.flush()  # type: ignore[union-attr]
+        with pytest.raises(ZeroDivisionError), closing(m):
+            raise ZeroDivisionError
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.monitor.SummaryWriter", Mock(side_effect=full))
+        m.restart(1)
+    one_step(m, 2, 5.0)
+    assert capsys.readouterr().err.count("no more events are written") == 2
+    assert 4.0 in scalars(tmp_path, "loss/mlm").values()
+
+
+def test_what_is_no_training_is_not_in_the_rates(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    with m.untimed():
+        time.sleep(1.0)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from data_prep import tokenizer as tokenizers
 from data_prep.errors import InputError
+from models.task import MicroBatch
 from tests import toy
 from trainer.method_keys import ProbeKeys
 from trainer.methods import vocabulary_of
@@ -110,6 +111,48 @@ def test_the_collection_is_fixed_and_whole(probe: Probe) -> None:
     assert max(map(len, probe.rows)) <= 16
     documents = len(probe.rows) - 5
     assert all(0 <= i < documents for wanted in probe.relevant for i in wanted)
+
+
+def test_a_query_finds_the_document_that_it_is_the_beginning_of(probe: Probe) -> None:
+    """As the toy collection's queries are."""
+    queries, documents = probe.rows[:5], probe.rows[5:]
+    for query, wanted in zip(queries, probe.relevant, strict=True):
+        for i, document in enumerate(documents):
+            begins = np.array_equal(document[: len(query) - 1], query[:-1])
+            assert begins == (i in wanted)
+
+
+def test_where_all_texts_look_alike_the_relevant_are_not_first(shards: Path, toy_collection: Path) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeKeys(collection=toy_collection, split="train", every=1, queries=20, documents=200, max_tokens=16)
+    probe = open_probe(keys, tok.fingerprint, vocabulary_of(tok))
+    alike = np.ones((len(probe.rows), 4), dtype=np.float32)
+    chance = sum(1 / rank for rank in range(1, 11)) / (len(probe.rows) - 20)
+    assert figures(alike[:20], alike[20:], probe.relevant)["mrr@10"] < 5 * chance
+
+
+class Reads:
+    """A model of three terms, two of which know a sequence by one vector; an engine that tells their losses."""
+
+    def __init__(self) -> None:
+        self.weights = {"a": 1.0, "mlm": 1.0, "b": 0.5}
+        self.bottleneck_terms = ("a", "b")
+        self.model = self
+
+    def forward(self, *args: Any, swap: bool = False, **arrays: Any) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+    def evaluate(self, batch: MicroBatch, swap: bool = False) -> torch.Tensor:
+        return torch.tensor([10.0, 5.0, 7.0]) + swap * torch.tensor([batch.counts["a"] * 2.0, 0.0, -1.0])
+
+    def sum_over_ranks(self, rises: torch.Tensor) -> torch.Tensor:
+        return 3 * rises  # three ranks alike
+
+
+def test_the_bottleneck_tells_by_how_many_nats_a_target_a_loss_rises() -> None:
+    batches = [MicroBatch({}, {"a": 4, "mlm": 9, "b": 5}), MicroBatch({}, {"a": 8, "mlm": 9, "b": 15})]
+    found = drawn_from_bottleneck(Reads(), batches)  # type: ignore[arg-type]
+    assert found == {"bottleneck/a": pytest.approx(2.0), "bottleneck/b": pytest.approx(-2 / 20)}
 
 
 def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> None:

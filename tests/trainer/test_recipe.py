@@ -1,5 +1,7 @@
 """Recipes: extending, overriding, and errors that name the key."""
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 
 from data_prep.errors import InputError
 from tests.toy import ROOT, TRUNK, write_recipe
-from trainer.recipe import FinetuneRecipe, PretrainRecipe, load
+from trainer.faults import Watchdog
+from trainer.keyed import dropout_seed
+from trainer.recipe import FinetuneRecipe, PretrainRecipe, load, read
 
 SEED: dict[str, Any] = {
     "run": "runs/x",
@@ -74,12 +78,43 @@ def test_every_way_to_write_a_float_is_read_as_it(value: float) -> None:
         ("steps.more=1", ("steps is a single value",)),
         ("steps", ("key=value",)),
         ("optimizer.betas=[0.9]", ("optimizer.betas",)),
+        ("optimizer.betas=[0.9, 1.0]", ("optimizer.betas:", "less than 1, not 1.0")),
+        ("optimizer.betas=[-0.1, 0.9]", ("optimizer.betas:", "greater than or equal to 0")),
+        ("optimizer.lr=.inf", ("optimizer.lr:", "finite number, not inf")),
+        ("optimizer.weight_decay=.nan", ("optimizer.weight_decay:", "finite number, not nan")),
+        ("data={mix: {a: {shard: s, weight: 1}}}", ("data.mix.a.shard: unknown key; did you mean data.mix.a.shards?",)),
+        ("data={mix: {a: {shards: s, weight: .inf}}}", ("data.mix.a.weight:", "finite number, not inf")),
+        ("faults.hang_seconds=1e300", ("faults.hang_seconds:", "less than or equal to")),
+        ("seed=9223372036854775808", ("seed:", "less than 9223372036854775808")),
+        ("run=2020-13-45", ("'run=2020-13-45': not YAML: month must be in 1..12",)),
+        ("run=!!int x", ("'run=!!int x': not YAML",)),
+        ("run=!!timestamp x", ("'run=!!timestamp x': not YAML",)),
+        ("run=!!bool x", ("'run=!!bool x': not YAML",)),
+        ("data=[}", ("'data=[}': not YAML",)),
+        ("method={name: mlm, name: seed}", ("the key 'name' is there twice",)),
+        ("trunk=" + "[" * 10_000, ("nested too deeply",)),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(tmp_path: Path, override: str, words: tuple[str, ...]) -> None:
     message = refused(tmp_path, override)
     for word in words:
         assert word in message
+
+
+def test_an_unknown_key_is_told_by_the_keys_of_its_own_method(tmp_path: Path) -> None:
+    changed = refused(tmp_path, "method.name=mlm", "method.decoder_layers=3")
+    assert "method.decoder_layers: unknown key" in changed
+    assert "did you mean method.decoder_layers" not in changed
+    assert "data.mix" not in changed
+    assert "did you mean method.max_tokens?" in refused(tmp_path, "method.name=mlm", "method.max_token=3")
+
+
+def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED)
+    recipe = load(PretrainRecipe, path, [f"seed={2**63 - 1}", f"faults.hang_seconds={threading.TIMEOUT_MAX}"])
+    dropout_seed(recipe.seed, 0)
+    with Watchdog(recipe.faults.hang_seconds, rank=0):
+        time.sleep(0.1)  # in which its thread would have ended
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
@@ -100,15 +135,43 @@ def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) 
     write_recipe(tmp_path / "b.yaml", extends="a.yaml")
     (tmp_path / "c.yaml").write_text("a: [1,\nb: }")
     (tmp_path / "d.yaml").write_text("!!python/object/apply:os.system ['true']")
+    (tmp_path / "e.yaml").write_text("steps: 1\nbatch:\n  size: 8\n  micro: 4\n  size: 16\n")
+    (tmp_path / "f.yaml").write_text("run: 2020-13-45")
+    (tmp_path / "g.yaml").write_text("[" * 10_000)
+    (tmp_path / "h.yaml").symlink_to(tmp_path / "i.yaml")
+    (tmp_path / "i.yaml").symlink_to(tmp_path / "h.yaml")
+    (tmp_path / "j.yaml").write_text("? [a]\n: 1\n? [b]\n: 2\n")
+    (tmp_path / "k.yaml").write_text('extends: "a\\0b"')
+    (tmp_path / "folder.yaml").mkdir()
     for name, words in {
         "a": "extends itself",
         "missing": "no such recipe",
         "c": "not YAML",
         "d": "not YAML",
+        "e": "the key 'size' is there twice .*line 5",
+        "f": "f.yaml: not YAML: month",
+        "g": "g.yaml: nested too deeply",
+        "h": "no such recipe can be read",
+        "j": "not YAML",
+        "k": "no such recipe can be read",
+        "folder": "no such recipe can be read .Is a directory",
     }.items():
         with pytest.raises(InputError, match=words) as error:
             load(PretrainRecipe, tmp_path / f"{name}.yaml")
         assert "\n" not in str(error.value)
+
+
+def test_a_yaml_merge_is_no_key_written_twice(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
+    assert read(tmp_path / "r.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}
+
+
+@pytest.mark.parametrize("length", ["max_query_tokens", "max_document_tokens"])
+def test_texts_have_room_for_a_word(tmp_path: Path, length: str) -> None:
+    values = {k: v for k, v in SEED.items() if k != "trunk"}
+    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", length: 2}}
+    with pytest.raises(InputError, match=f"method.{length}: .*greater than or equal to 3, not 2"):
+        load(FinetuneRecipe, write_recipe(tmp_path / "r.yaml", **values))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.tensorboard import SummaryWriter
 
+from data_prep.errors import InputError
 from trainer.plots import smooth
 from trainer.report import draw_results, find_runs, main, read_losses
 
@@ -117,6 +118,29 @@ def test_damaged_results_are_refused(folder: Path, content: str, capsys: pytest.
         main([str(folder)])
     assert exit_.value.code == 2
     assert "not results of trainer.evaluate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"from_seed": {**METRICS, "mrr@10": None}}, "from_seed.mrr@10 is None, which is no number"),
+        ({"from_seed": {**METRICS, "ndcg@10": float("nan")}}, "from_seed.ndcg@10 is nan, which is no number"),
+        ({"queries": "9"}, "queries is 9, which is no number"),
+    ],
+)
+def test_results_that_are_no_numbers_are_named(
+    folder: Path, change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "results.json").write_text(json.dumps({**RESULTS, **change}))
+    with pytest.raises(SystemExit) as exit_:
+        main([str(folder)])
+    assert exit_.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_without_events_has_no_curves(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no run that has logged anything"):
+        read_losses(tmp_path / "nowhere")
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,13 +35,6 @@ def test_a_damaged_shard_is_refused_by_name(shards: Path, tmp_path: Path) -> Non
         source.read(3, 0)
 
 
-def test_documents_without_marks_are_the_shards_own_lists(shards: Path) -> None:
-    source = ShardSource(Manifest.load(shards))
-    for shard, chunks in enumerate(source.chunks):
-        for chunk in range(chunks):
-            assert {type(document) for document in source.read(shard, chunk)} == {list}
-
-
 def write_marked(folder: Path, tokenizer_json: Path, documents: list[TokenizedDocument]) -> Manifest:
     """One shard, two documents a chunk."""
     folder.mkdir()
@@ -54,11 +47,11 @@ def write_marked(folder: Path, tokenizer_json: Path, documents: list[TokenizedDo
 SEGMENTS = [np.array([5, 6]), np.array([7]), np.array([8, 9, 10])]
 
 
-def test_headings_and_context_come_with_the_documents(shards: Path, tmp_path: Path) -> None:
+def test_what_is_known_of_the_documents_comes_with_them(shards: Path, tmp_path: Path) -> None:
     documents = [
         TokenizedDocument("a", SEGMENTS, headings=(0, 2)),
-        TokenizedDocument("b", SEGMENTS[:1]),
-        TokenizedDocument("c", SEGMENTS, context=2),
+        TokenizedDocument("b#2", SEGMENTS[:1]),
+        TokenizedDocument("reddit/t3_c/t1_x", SEGMENTS, context=2),
         TokenizedDocument("d", SEGMENTS, headings=(1,), context=1),
         TokenizedDocument("e", SEGMENTS),
     ]
@@ -67,8 +60,14 @@ def test_headings_and_context_come_with_the_documents(shards: Path, tmp_path: Pa
     read = [document for chunk in range(3) for document in source.read(0, chunk)]
     stored = [document for chunk in range(3) for document in plain.read(chunk)]
     assert [[s.tolist() for s in document] for document in read] == [[s.tolist() for s in d] for d in stored]
-    found = [(set(d.headings), d.context) if isinstance(d, MarkedDocument) else None for d in read]
-    assert found == [({0, 2}, 0), None, (set(), 2), ({1}, 1), None]
+    found = [(set(d.headings), d.context, d.whole) for d in read if isinstance(d, MarkedDocument)]
+    assert found == [
+        ({0, 2}, 0, "a"),
+        (set(), 0, "b"),
+        (set(), 2, "reddit/t3_c"),
+        ({1}, 1, "d"),
+        (set(), 0, "e"),
+    ]
 
 
 @pytest.mark.parametrize(("marks", "said"), [({"context": 4}, "4 is no number"), ({"headings": (3,)}, "no headings")])

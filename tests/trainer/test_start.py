@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,12 +73,18 @@ def test_another_method_takes_the_encoder_and_what_it_has_in_common(run: Path, t
     assert start.fill(model).endswith("the encoder, and 5 of the 5 weights beside it")  # the head for masked tokens
 
 
-@pytest.mark.parametrize("prefix", ["bert.", ""])
-def test_a_hugging_face_folder_gives_its_encoder(tokenizer: Tokenizer, tmp_path: Path, prefix: str) -> None:
+def as_published(name: str) -> str:
+    """The names in Google's own BERT folders."""
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+@pytest.mark.parametrize("renamed", [str, lambda name: name.removeprefix("bert."), as_published])
+def test_a_hugging_face_folder_gives_its_encoder(
+    tokenizer: Tokenizer, tmp_path: Path, renamed: Callable[[str], str]
+) -> None:
     model = hugging_face(tmp_path / "bert", tokenizer)
-    if not prefix:
-        weights = load_file(tmp_path / "bert" / "model.safetensors")
-        save_file({k.removeprefix("bert."): v for k, v in weights.items()}, tmp_path / "bert" / "model.safetensors")
+    weights = load_file(tmp_path / "bert" / "model.safetensors")
+    save_file({renamed(name): weight for name, weight in weights.items()}, tmp_path / "bert" / "model.safetensors")
     trunk = start_from(tmp_path / "bert", tokenizer).trunk
     ids = torch.randint(5, tokenizer.vocab_size, (2, 9))
     own = model.eval().bert(ids).last_hidden_state
@@ -106,9 +113,10 @@ def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="only safetensors are"):
         start_from(tmp_path, tokenizer)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bertt"}))
-    with pytest.raises(InputError, match="config.json: no configuration of an encoder"):
-        start_from(tmp_path, tokenizer)
+    for wrong in ({"model_type": "bertt"}, {"model_type": "bert", "hidden_size": "big"}):
+        (tmp_path / "config.json").write_text(json.dumps(wrong))
+        with pytest.raises(InputError, match="config.json: no configuration of an encoder"):
+            start_from(tmp_path, tokenizer)
 
 
 @pytest.mark.parametrize("start", [{}, {"trunk": toy.TRUNK, "init_from": "x"}], ids=["none", "two"])

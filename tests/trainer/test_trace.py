@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests import toy
+from trainer.recipe import PretrainRecipe, load
 from trainer.trace import digest, main
 
 
@@ -86,6 +87,16 @@ def test_bad_input_is_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("start", [{"init_from": None}, {"init_from": "an encoder", "trunk": None}])
+def test_a_runs_own_recipe_is_read_as_what_it_is(
+    recipe: Path, start: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RUN/recipe.yaml names every key, also `init_from` of a pre-training."""
+    values = load(PretrainRecipe, recipe).model_dump(mode="json") | start
+    recorded = toy.write_recipe(recipe.with_name("recorded.yaml"), **values)
+    assert printed(capsys, recorded, "--steps", "1:3") == printed(capsys, recipe, "--steps", "1:3")
+
+
 def test_the_digest_sees_values_and_shapes_but_not_the_order() -> None:
     import numpy as np
 
@@ -112,3 +123,13 @@ def test_remote_shards_give_the_same_steps_through_a_cache_that_holds_a_few(
     with pytest.raises(SystemExit):
         printed(capsys, remote, "data.cache_bytes=1000")
     assert "data.cache_bytes: 1000 bytes cannot hold 1 shard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--world-size", "0"], ["--workers", "-1"], ["--show", "0"], ["--show", "-3"]])
+def test_numbers_out_of_range_are_refused(
+    recipe: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        printed(capsys, recipe, *arguments)
+    assert stopped.value.code == 2
+    assert "is not a whole number above 0" in capsys.readouterr().err

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.errors import InputError
 from models.task import MicroBatch
 from tests.trainer.test_lanes import UNEVEN, Echo, Numbers
+from trainer.faults import SharedError
 from trainer.validation import Validation
 
 
@@ -61,6 +61,6 @@ def test_the_loss_is_the_mean_over_every_target_and_each_batch_is_a_sign_of_life
     assert len(beats) == rank.evaluated == len(batches)
 
 
-def test_nothing_to_validate_on_is_said() -> None:
-    with pytest.raises(InputError, match="validation: the held-out data hold nothing"):
+def test_nothing_to_validate_on_is_said_by_rank_0_for_all() -> None:
+    with pytest.raises(SharedError, match="validation: the held-out data hold nothing"):
         validation(per_chunk=0).losses(Rank(0, 1), lambda: None)  # type: ignore[arg-type]
