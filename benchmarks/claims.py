@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import claims_material as material
-from benchmarks.demo_long import tokens_a_step
-from benchmarks.training import train
+from benchmarks.training import tokens_a_step, train
+from data_prep.argument_types import positive
 from data_prep.collection import Collection
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory, whole_file
@@ -75,6 +75,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.path = self.out / "claims.json"
+        self.runs = self.out / f"{self.tokens}-tokens"  # with another number they are other runs
         self.done: dict[str, Values] = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     def measured(self, name: str, seed: int) -> Values:
@@ -110,7 +111,7 @@ class Bench:
         return values
 
     def _tuned(self, name: str, seed: int, start: Path, what: str, settings: Mapping[str, Any]) -> Path:
-        run = self.out / "tuned" / f"{_file_name(name)}-{seed}-{what}"
+        run = self.runs / "tuned" / f"{_file_name(name)}-{seed}-{what}"
         weights = {"init_from": start, "random_weights": str(name == RANDOM).lower(), "seed": seed}
         train("trainer.finetune", "recipes/demo_siamese.yaml", run, {**weights, **settings, **TUNING.get(name, {})})
         return run
@@ -121,7 +122,7 @@ class Bench:
         settings = {**changes, "data.shards": "null", "data.mix": mix, "seed": seed}
         read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(read))
-        run = self.out / f"{_file_name(name)}-{seed}"
+        run = self.runs / f"{_file_name(name)}-{seed}"
         settings |= {"steps": steps, "checkpoint.every": steps}
         train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
         return run
@@ -170,8 +171,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.claims", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS)[:8], metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="(3)")
-    parser.add_argument("--tokens", type=int, default=2_000_000, help="read in pre-training (2,000,000)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="(3)")
+    parser.add_argument("--tokens", type=positive, default=2_000_000, help="read in pre-training (2,000,000)")
     data = os.environ.get("DEEPSIAM_DATA", "../shared/data")
     parser.add_argument("--data", type=Path, default=data, metavar="FOLDER", help="real text (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/claims"), metavar="FOLDER")

@@ -39,6 +39,7 @@ import tokenizers
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep import batches, reading, spool, stages, tokenizer, workers, writing
+from data_prep.argument_types import positive
 from data_prep.compressed import open_input
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.files import make_directory
@@ -361,7 +362,7 @@ def main() -> None:
     data_argument(parser)
     parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED), metavar="NAME", help="(all)")
     parser.add_argument("--megabytes", type=float, default=32, help="of a dump, and at most of text (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each rival runs (%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="how often each rival runs (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep.json"), help="(%(default)s)")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is a core

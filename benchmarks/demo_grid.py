@@ -7,6 +7,7 @@ MRR@10 on the development split, whose packages are in neither training nor test
 recipes/demo_siamese*.yaml; a test compares them with the output committed here, demo_grid.json.
 """
 
+import argparse
 import itertools
 import json
 from pathlib import Path
@@ -24,6 +25,7 @@ OUTPUT = Path(__file__).with_suffix(".json")
 
 
 def main() -> None:
+    argparse.ArgumentParser(prog="benchmarks.demo_grid", description=__doc__.splitlines()[0]).parse_args()
     collection = Collection.open(Path("data/demo/collection"))
     rows = []
     for start, lr, (similarity, temperature) in itertools.product(RECIPES, RATES, SIMILARITIES):

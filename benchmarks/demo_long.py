@@ -8,28 +8,23 @@ learning rate of each start at each number of labels is the best of RATES on the
 curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
 """
 
+import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-import matplotlib
-
-from benchmarks.training import train
+from benchmarks.training import tokens_a_step, train
 from data_prep.collection import Collection
 from data_prep.errors import exit_on_input_error
 from data_prep.files import whole_file
 from trainer import checkpoint
-from trainer.data import shard_data
 from trainer.evaluate import evaluate_bm25, evaluate_run
 from trainer.metrics import paired_permutation_test
+from trainer.plots import COLORS, GREY, new_figure, save
 from trainer.recipe import PretrainRecipe
 from trainer.recipe import load as load_recipe
 from trainer.trained import load
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen before)
 
 OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}
@@ -38,7 +33,7 @@ LABELS = {500: 60, 1500: 120, 5000: 240, None: 480}  # number of labelled pairs 
 RATES = (3e-4, 1e-3, 3e-3)
 FEW = 1500
 NAMES = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}
-COLORS = {"random": "#6e6e6e", "mlm": "#0072B2", "seed": "#D55E00"}
+SHADES = {"random": GREY, "mlm": COLORS[0], "seed": COLORS[1]}
 
 
 @dataclass
@@ -80,6 +75,7 @@ class Bench:
 
 
 def main() -> None:
+    argparse.ArgumentParser(prog="benchmarks.demo_long", description=__doc__.splitlines()[0]).parse_args()
     for start, run in PRETRAINED.items():
         train("trainer.pretrain", f"recipes/demo_long_{start}.yaml", run, {})
     bench = Bench(Collection.open(Path("data/demo/collection")))
@@ -117,13 +113,6 @@ def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[floa
     return points
 
 
-def tokens_a_step(recipe: PretrainRecipe) -> float:
-    """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
-    order = shard_data(recipe).order
-    sample = [batch.micro_batch.tokens for batch in islice(order.stream(order.start(), 0, 1), 200)]
-    return sum(sample) / 200 * recipe.batch.micro_batches
-
-
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
@@ -144,17 +133,16 @@ def table(what: str, curves: Curves) -> str:
 
 
 def plot(curves: Curves, what: str, bm25: float, path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, (panel,) = new_figure(1, width=6, height=4)
     for start, points in curves.items():
-        axes.plot(list(points), [mean(v) for v in points.values()], "o-", color=COLORS[start], label=NAMES[start])
-    axes.axhline(bm25, color="black", linestyle=":", label="BM25")
+        panel.plot(list(points), [mean(v) for v in points.values()], "o-", color=SHADES[start], label=NAMES[start])
+    panel.axhline(bm25, color="black", linestyle=":", label="BM25")
     points = list(curves["seed"])
-    axes.set(xlabel=what, ylabel="MRR@10, test packages", xscale="log", ylim=(0, None))
-    axes.set_xticks(points, [f"{x:,}" for x in points])
-    axes.set_xticks([], minor=True)
-    axes.spines[["top", "right"]].set_visible(False)
+    panel.set(xlabel=what, ylabel="MRR@10, test packages", xscale="log", ylim=(0, None))
+    panel.set_xticks(points, [f"{x:,}" for x in points])
+    panel.set_xticks([], minor=True)
     figure.legend(loc="outside upper center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep import tokenizer
+from data_prep.argument_types import positive
 from data_prep.errors import InputError, exit_on_input_error
 from data_prep.manifest import write as write_manifest
 from data_prep.shards import Manifest, ShardWriter, TokenDocument
@@ -195,7 +196,7 @@ def re_read(rivals: Rivals) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tokens", type=int, default=16_000_000, help="of an epoch (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each rival runs (%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=3, help="how often each rival runs (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/loader.json"), help="(%(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

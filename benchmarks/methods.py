@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from data_prep.argument_types import positive
 from data_prep.errors import InputError, exit_on_input_error
 from models import losses, seed_decoder
 from models.encoder import TrunkModel, build_trunk
@@ -216,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.methods", description=__doc__.splitlines()[0])
     names = [keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING]
     parser.add_argument("--methods", nargs="+", choices=names, default=names, metavar="NAME")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help=f"of {SIZES}")
     parser.add_argument("--bf16", action="store_true", help="autocast; fp32 otherwise")
     parser.add_argument("--out", type=Path, metavar="FILE.json")

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from data_prep.argument_types import positive
 from data_prep.errors import exit_on_input_error
 from trainer import checkpoint
 from trainer.checkpoint import State
@@ -99,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--hidden", type=int, default=1024, help="width of the matrices (%(default)s)")
     parser.add_argument("--layers", type=int, default=16, help="number of matrices (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is done (%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="how often each is done (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/saving.json"), help="(%(default)s)")
     options = parser.parse_args()
     join(World.from_environment())

@@ -20,6 +20,7 @@ import numpy as np
 import webdataset
 
 from benchmarks.side_by_side import write
+from data_prep.errors import exit_on_input_error
 from models.task import MicroBatch
 from trainer.keyed import keyed_rng
 from trainer.lanes import START, Lanes
@@ -111,4 +112,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_input_error("benchmarks.shuffle"):
+        main()

@@ -5,7 +5,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+
+from trainer.data import shard_data
+from trainer.recipe import PretrainRecipe
 
 
 def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -> None:
@@ -17,6 +21,13 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -
     port = ["--master_port", str(free_port())]  # another training may run beside a benchmark of an hour
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
     run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
+
+
+def tokens_a_step(recipe: PretrainRecipe) -> float:
+    """Tokens of an optimizer step: the mean over the first 200 micro-batches of the run's own order."""
+    order = shard_data(recipe).order
+    sample = [batch.micro_batch.tokens for batch in islice(order.stream(order.start(), 0, 1), 200)]
+    return sum(sample) / 200 * recipe.batch.micro_batches
 
 
 def run_or_exit(command: Sequence[str]) -> None:
