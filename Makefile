@@ -4,14 +4,19 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # the versions that the README's numbers were made with, where there are such for this Python; CONSTRAINTS= for the newest
 CONSTRAINTS ?= $(wildcard constraints/$(shell $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])').txt)
-RANKS ?= 2
 PORT ?= 29500
 PYTEST ?=
 
+GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+ifneq ($(shell command -v rocm-smi),)
+GPUS := 1
+endif
 # without a GPU, say so to DeepSpeed: it would warn of the missing one in every process
-ifeq ($(shell command -v nvidia-smi || command -v rocm-smi),)
+ifeq ($(GPUS),0)
 export DS_ACCELERATOR ?= cpu
 endif
+# the demo's recipes can be shared by one rank or two: one per GPU, two on a CPU
+RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 BIN := .venv/bin
 DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(PORT) --module
@@ -22,7 +27,7 @@ help:
 	@echo "make setup      .venv with everything the project needs"
 	@echo "make demo       pre-train, fine-tune, evaluate and export a small SEED encoder (10 minutes on two cores)"
 	@echo "make demo-long  the learning curves of docs/results.md (about two hours); goes on where it was stopped"
-	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the instant ones"
+	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the quick ones (some minutes)"
 	@echo "make check      lint, format, types, direction of imports"
 	@echo "make clean      remove what the demo and the tests made; .venv stays"
 
