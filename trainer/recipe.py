@@ -192,7 +192,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 class _Loader(yaml.SafeLoader):
     """YAML whose floats are the ones people write: 1e-4 too, which YAML 1.1 takes for a string; and no key twice."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
