@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from data_prep.files import make_directory
 from tests import toy
 from trainer import checkpoint
 from trainer.engine import World, join
@@ -63,7 +64,8 @@ def main() -> None:
             job = build(load(PretrainRecipe, Path(recipe), overrides))
             newest = _from_rank_0(checkpoint.newest(job.recipe.run))
             if world.rank == 0:
-                _record(job, world).close()
+                make_directory(job.recipe.run)
+                _record(job, world)
             Run(job, world, newest).train()
 
 
