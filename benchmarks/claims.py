@@ -147,7 +147,8 @@ def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
 def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
     """Markdown: a row a method, best first, of fp64 [seeds, queries]."""
     against = measured[AGAINST].mean(0) if AGAINST in measured else None
-    lines = ["| method | MRR@10 | 95 % interval, bootstrap over queries | by seed | p against the masked LM |", "|---" * 5 + "|"]
+    head = "| method | MRR@10 | 95 % interval, bootstrap over queries | by seed | p against the masked LM |"
+    lines = [head, "|---" * 5 + "|"]
     for name, values in sorted(measured.items(), key=lambda item: -item[1].mean()):
         queries = values.mean(0)
         low, high = interval(queries)
