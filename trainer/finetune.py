@@ -10,7 +10,7 @@ from trainer import trained
 from trainer.data import pair_data
 from trainer.launch import main, make_job
 from trainer.loop import Job
-from trainer.methods import check_length, model_of, special_tokens_of, trunk_settings
+from trainer.methods import check_length, model_of, settings_of, special_tokens_of
 from trainer.recipe import FinetuneRecipe
 
 
@@ -27,7 +27,7 @@ def build(recipe: FinetuneRecipe) -> Job:
     trunk = start.model.trunk
     if recipe.random_weights:
         torch.manual_seed(recipe.seed)
-        trunk = build_trunk(trunk_settings(trunk))
+        trunk = build_trunk(settings_of(trunk.config))
     own = asked - 1
     check_length("method.max_query_tokens", recipe.method.max_query_tokens + own, trunk)
     check_length("method.max_document_tokens", recipe.method.max_document_tokens + own, trunk)

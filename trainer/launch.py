@@ -28,7 +28,7 @@ from trainer.engine import World, has_joined, join
 from trainer.faults import RESUME, SharedError
 from trainer.loader import check_layout
 from trainer.loop import Job, Run
-from trainer.methods import trunk_settings
+from trainer.methods import settings_of
 from trainer.probe import Probe
 from trainer.recipe import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe import load as load_recipe
@@ -89,7 +89,7 @@ def make_job(recipe: PretrainRecipe | FinetuneRecipe, model: TrunkModel, data: D
     about = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
-        checkpoint.TRUNK: json.dumps(trunk_settings(model.trunk), indent=1).encode(),
+        checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
     }
     return Job(
         recipe,

@@ -134,11 +134,6 @@ def special_tokens_of(method: PretrainMethod | keys.Siamese) -> int:
     return 1 + PRETRAINING[type(method)].own_tokens(method)
 
 
-def trunk_settings(trunk: PreTrainedModel) -> dict[str, Any]:
-    """The plain settings that `build_trunk` makes a trunk of this shape from."""
-    return settings_of(trunk.config)
-
-
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
     """The plain settings that `build_trunk` makes a trunk of this configuration from."""
     valid = {field.name for field in dataclasses.fields(type(config))} - {"transformers_version", "dtype"}

@@ -14,7 +14,7 @@ from tests import toy
 from trainer import checkpoint
 from trainer.cursor import Cursor
 from trainer.method_keys import Siamese
-from trainer.methods import make_room, model_of, new_trunk, trunk_settings
+from trainer.methods import make_room, model_of, new_trunk, settings_of
 from trainer.recipe import FinetuneRecipe, PretrainRecipe, build
 
 STEP = 7
@@ -61,7 +61,7 @@ def write_run(
     save_file({name: p.detach().clone() for name, p in model.named_parameters()}, folder / checkpoint.WEIGHTS)
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values))
     (folder / checkpoint.TOKENIZER).write_bytes(tokenizer_json.read_bytes())
-    (folder / checkpoint.TRUNK).write_text(json.dumps(trunk_settings(model.trunk)))
+    (folder / checkpoint.TRUNK).write_text(json.dumps(settings_of(model.trunk.config)))
     state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": Cursor([]).to_json()}
     (folder / checkpoint.STATE).write_text(json.dumps(state))
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in folder.iterdir()}

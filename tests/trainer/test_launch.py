@@ -220,19 +220,24 @@ def test_a_rank_that_ends_takes_its_loader_workers_along() -> None:
     assert done.returncode == 3
 
 
+def siamese_recipe(folder: Path, collection: Path, **method: object) -> Path:
+    """Fine-tunes `folder`/pre, on a collection, into `folder`/tuned."""
+    return toy.write_recipe(
+        folder / "tune.yaml",
+        run=str(folder / "tuned"),
+        steps=2,
+        init_from=str(folder / "pre"),
+        data={"collection": str(collection), "lanes": 4},
+        batch={"size": 8, "micro": 4},
+        method={"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32, **method},
+        optimizer={"lr": 1e-3},
+    )
+
+
 def test_fine_tuning_from_nothing_and_with_another_tokenizer(
     refused: Refused, shards: Path, toy_collection: Path, tmp_path: Path
 ) -> None:
-    values = {
-        "run": str(tmp_path / "tuned"),
-        "steps": 2,
-        "init_from": str(tmp_path / "pre"),
-        "data": {"collection": str(toy_collection), "lanes": 4},
-        "batch": {"size": 8, "micro": 4},
-        "method": {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32},
-        "optimizer": {"lr": 1e-3},
-    }
-    recipe = toy.write_recipe(tmp_path / "tune.yaml", **values)
+    recipe = siamese_recipe(tmp_path, toy_collection)
     assert "neither a checkpoint nor a run folder" in refused(recipe, module="trainer.finetune")
     other = toy.write_shards(tmp_path / "other", count=100, seed=9)
     write_run(tmp_path / "pre", other / "tokenizer.json", name="mlm", max_tokens=32)
@@ -256,20 +261,6 @@ def test_too_few_pairs_or_negatives(
     refused: Refused, toy_collection: Path, tmp_path: Path, override: str, words: str
 ) -> None:
     write_run(tmp_path / "pre", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
-    values = {
-        "run": str(tmp_path / "tuned"),
-        "steps": 2,
-        "init_from": str(tmp_path / "pre"),
-        "data": {"collection": str(toy_collection), "lanes": 4},
-        "batch": {"size": 8, "micro": 4},
-        "method": {
-            "name": "siamese",
-            "max_query_tokens": 16,
-            "max_document_tokens": 32,
-            "negatives_per_query": 40,
-        },
-        "optimizer": {"lr": 1e-3},
-    }
-    recipe = toy.write_recipe(tmp_path / "tune.yaml", **values)
+    recipe = siamese_recipe(tmp_path, toy_collection, negatives_per_query=40)
     assert re.search(words, refused(recipe, override, module="trainer.finetune"))
     assert not (tmp_path / "tuned").exists()
