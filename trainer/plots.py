@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ def read_scalars(run: Path) -> dict[str, Curve]:
         raise InputError(f"{run}: no run that has logged anything: it has no folder tensorboard; name another")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of every run that was resumed
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     curves = {}
     for tag in events.Tags()["scalars"]:

@@ -69,7 +69,7 @@ def test_what_is_not_there_yet_is_said(folder: Path, capsys: pytest.CaptureFixtu
     assert not (folder / "plots" / "results.png").exists()
 
 
-def test_curves_are_the_events_by_step(tmp_path: Path) -> None:
+def test_curves_are_the_events_by_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log(tmp_path / "run", {"mlm": [7, 6, 5, 4]})
     time.sleep(1.1)  # TensorBoard orders event files by the second they were begun in
     log(tmp_path / "run", {"mlm": [5.5, float("nan"), 3]}, start=20, purge=20)  # resumed at step 20
@@ -79,6 +79,7 @@ def test_curves_are_the_events_by_step(tmp_path: Path) -> None:
     steps, values = losses["mlm"]
     assert steps.tolist() == [0, 10, 20, 40]
     assert values.tolist() == [7, 6, 5.5, 3]
+    assert not caplog.records  # TensorBoard's warning of a restart
 
 
 def test_a_folder_that_is_itself_a_run(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Figures 3, 4 and 5 of the SEED paper from runs of our own: what a decoder gets from [CLS], and what that does.
+
+    python -m benchmarks.seed_figures [--steps N] [--data FOLDER] [--out FOLDER]     (after make demo)
+
+Pre-trains on Wikipedia, by the small recipes, a masked LM and decoders whose three layers see the last two tokens or
+the whole past, each in the three settings of the paper's section 4.3. trainer.analyse draws the curves of the losses,
+and the cosine of the decoders' states with [CLS] in articles held out. Goes on where it was stopped.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.claims_material import TOKENIZER
+from benchmarks.training import run_or_exit, train
+from data_prep.argument_types import positive
+from data_prep.errors import InputError, exit_on_input_error
+
+ATTENTION = {"window 2": 2, "whole past": "all"}  # what a layer of the decoder sees
+SETTINGS: dict[str, dict[str, object]] = {
+    "SEED": {},
+    "RoBERTa-CLS": {"trunk": "null", "method.freeze_encoder": "true"},  # and init_from, the masked LM
+    "no-CLS": {"method.cls": "false", "method.loss_weights.mlm": 0},
+}
+
+
+def articles(data: Path, out: Path) -> Path:
+    """The folder of Wikipedia's articles as shards, with some held out; prepared where that is not done yet."""
+    if not data.is_dir():
+        raise InputError(f"{data}: no such folder; name one with wiki")
+    if not TOKENIZER.is_file():
+        raise InputError(f"{TOKENIZER}: no such tokenizer; run: make demo")
+    options = ["--out", str(out), "--tokenizer", str(TOKENIZER), "--shards", "64", "--held-out", "0.02"]
+    run_or_exit(
+        [sys.executable, "-m", "data_prep", "wikipedia", *(str(data / "wiki" / p) for p in ("AA", "AB")), *options]
+    )
+    return out
+
+
+def pretrained(shards: Path, out: Path, steps: int) -> dict[str, Path]:
+    """Every run, trained where it is not yet: "mlm", and "SETTING, ATTENTION"."""
+    common = {"data.shards": shards, "steps": steps, "log_every": 20, "checkpoint.every": 500}
+    runs = {"mlm": out / "mlm"}
+    train("trainer.pretrain", "recipes/mlm_small.yaml", runs["mlm"], common)
+    for attention, window in ATTENTION.items():
+        for setting, changes in SETTINGS.items():
+            run = runs[f"{setting}, {attention}"] = out / f"{setting}-{attention}".lower().replace(" ", "-")
+            start = {"init_from": runs["mlm"]} if "method.freeze_encoder" in changes else {}
+            changes = {**common, "method.window": window, **start, **changes}
+            train("trainer.pretrain", "recipes/seed_small.yaml", run, changes)
+    return runs
+
+
+def draw(runs: Mapping[str, Path], held_out: Path, out: Path) -> None:
+    """The figures, as PNG files in `out`; what trainer.analyse says of each goes to the screen."""
+    for letter, attention in zip("ba", ATTENTION, strict=True):
+        curves = {setting: runs[f"{setting}, {attention}"] for setting in SETTINGS}
+        _analyse(f"figure_3{letter}", curves, out, "curves", "--tag", "loss/decoder")
+    seed = {attention: runs[f"SEED, {attention}"] for attention in ATTENTION}
+    _analyse("figure_4", seed, out, "cosine", "--shards", str(held_out))
+    _analyse("figure_5", {"masked LM alone": runs["mlm"], **seed}, out, "curves", "--tag", "loss/mlm")
+
+
+def _analyse(name: str, runs: Mapping[str, Path], out: Path, *command: str) -> None:
+    named = [f"{label}={run}" for label, run in runs.items()]
+    run_or_exit([sys.executable, "-m", "trainer.analyse", *command, "--out", str(out / f"{name}.png"), *named])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.seed_figures", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=positive, default=2000, metavar="N", help="of every run (2,000)")
+    data = os.environ.get("DEEPSIAM_DATA", "../shared/data")
+    parser.add_argument("--data", type=Path, default=data, metavar="FOLDER", help="real text (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("runs/seed_figures"), metavar="FOLDER")
+    chosen = parser.parse_args(argv)
+    with exit_on_input_error("benchmarks.seed_figures"):
+        wikipedia = articles(chosen.data, chosen.out / "data")
+        runs = pretrained(wikipedia / "shards", chosen.out, chosen.steps)
+        draw(runs, wikipedia / "held_out", chosen.out)
+
+
+if __name__ == "__main__":
+    main()
