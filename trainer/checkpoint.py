@@ -180,21 +180,11 @@ def _together(engine: Engine, verb: str, path: Path, part: Callable[[], object])
     problem = None
     try:
         part()
-    except (OSError, SafetensorError, RuntimeError, InputError) as error:
-        problem = f"{path}: cannot {verb} a checkpoint: {_in_words(path, error)}"
+    except (OSError, SafetensorError, InputError) as error:
+        problem = f"{path}: cannot {verb} a checkpoint: {error}"
     problems = [said for said in engine.gather(problem) if said]
     if problems:
         raise SaveError(problems[0])
-
-
-def _in_words(path: Path, error: Exception) -> str:
-    """What the disk refused, in one line; torch and safetensors have errors of their own for it."""
-    if isinstance(error, RuntimeError):
-        if "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
-            raise error
-        free = next(shutil.disk_usage(parent).free for parent in path.parents if parent.exists())
-        return f"writing failed, {free:,} bytes are free"
-    return str(error)
 
 
 def _prepare(partial: Path) -> None:

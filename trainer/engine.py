@@ -238,9 +238,10 @@ class CheckpointFiles(TorchCheckpointEngine):
         """One file; after the first error none."""
         if self.error is None:
             try:
-                torch.save(state_dict, path)
+                with open(path, "wb") as file:  # given a path, torch does not see that its last bytes were refused
+                    torch.save(state_dict, file)
             except (OSError, RuntimeError) as error:
-                self.error = error
+                self.error = error.__context__ if isinstance(error.__context__, OSError) else error
 
 
 def _parameter_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
