@@ -57,7 +57,7 @@ demo-long: demo
 	$(BIN)/python -m benchmarks.demo_long
 
 test: setup
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST)
 
 check: setup
 	$(BIN)/ruff check

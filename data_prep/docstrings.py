@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.clean import is_english, sentences
-from data_prep.distributions import packages_of_extra_alone
+from data_prep.distributions import packages_of_extras_alone
 from data_prep.document import Document
 from data_prep.errors import InputError
 from data_prep.progress import track
@@ -23,7 +23,7 @@ from data_prep.prose import paragraphs
 STANDARD_LIBRARY = "python"  # its package name here; its modules share texts, so they are held out together
 # Docstrings of tests repeat the name of the test; parsing these files would take a fifth of the time.
 TEST_FOLDERS = frozenset(["test", "tests", "idle_test"])
-UNREAD = ("deepsiam", "dumps")  # an extra
+UNREAD = ("dumps", "parallel")  # extras
 MIN_WORDS = 8  # of a document
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -64,13 +64,13 @@ class Docstring:
 def installed() -> list[SourceFile]:
     """The Python files of the standard library and of the running interpreter's site-packages, in order.
 
-    Those of UNREAD are left out, so that the demo's text is the same with them and without.
+    Those that UNREAD brought are left out, so that the demo's text is the same with them and without.
     """
     library = Path(sysconfig.get_path("stdlib"))
     files = find(library, STANDARD_LIBRARY)
     for root in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
         files += find(Path(root))
-    unread = packages_of_extra_alone(*UNREAD)
+    unread = packages_of_extras_alone("deepsiam", UNREAD)
     return [file for file in files if file.package not in unread]
 
 

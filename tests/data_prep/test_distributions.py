@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.distributions import packages_of_extra_alone
+from data_prep.distributions import packages_of_extras_alone
 
 
 def distribution(folder: Path, name: str, *requires: str, extras: tuple[str, ...] = ()) -> None:
@@ -40,11 +40,12 @@ def test_what_another_requirement_brings_too_is_not_the_extras_alone(installed: 
     distribution(installed, "zst", "below", 'elsewhere; sys_platform == "nowhere"')
     for name in ("shared", "below", "elsewhere", "test", "unrelated"):
         distribution(installed, name)
-    assert packages_of_extra_alone("mine", "dumps") == {"zst_package", "below_package"}
-    assert packages_of_extra_alone("mine", "dev") == {"test_package"}
+    assert packages_of_extras_alone("mine", ["dumps"]) == {"zst_package", "below_package"}
+    assert packages_of_extras_alone("mine", ["dev"]) == {"test_package"}
+    assert packages_of_extras_alone("mine", ["dumps", "dev"]) == {"zst_package", "below_package", "test_package"}
 
 
 def test_of_what_is_not_installed_nothing_is_known(installed: Path) -> None:
     distribution(installed, "mine", 'gone; extra == "dumps"', extras=("dumps",))
-    assert packages_of_extra_alone("mine", "dumps") == set()
-    assert packages_of_extra_alone("nobody", "dumps") == set()
+    assert packages_of_extras_alone("mine", ["dumps"]) == set()
+    assert packages_of_extras_alone("nobody", ["dumps"]) == set()
