@@ -3,8 +3,9 @@
     python -m benchmarks.seed_figures [--steps N] [--data FOLDER] [--out FOLDER]     (after make demo)
 
 Pre-trains on Wikipedia, by the small recipes, a masked LM and decoders whose three layers see the last two tokens or
-the whole past, each in the three settings of the paper's section 4.3. trainer.analyse draws the curves of the losses,
-and the cosine of the decoders' states with [CLS] in articles held out. Goes on where it was stopped.
+the whole past, each in the three settings of the paper's section 4.3, and in a fourth: as RoBERTa-CLS's embeddings are
+frozen too, what its [CLS] is worth shows beside a decoder with the same ones. trainer.analyse draws the curves of the
+losses, and the cosine of the decoders' states with [CLS] in articles held out. Goes on where it was stopped.
 """
 
 import argparse
@@ -19,10 +20,12 @@ from data_prep.argument_types import positive
 from data_prep.errors import InputError, exit_on_input_error
 
 ATTENTION = {"window 2": 2, "whole past": "all"}  # what a layer of the decoder sees
+FROZEN: dict[str, object] = {"trunk": "null", "method.freeze_encoder": "true"}  # and init_from, the masked LM
 SETTINGS: dict[str, dict[str, object]] = {
     "SEED": {},
-    "RoBERTa-CLS": {"trunk": "null", "method.freeze_encoder": "true"},  # and init_from, the masked LM
+    "RoBERTa-CLS": FROZEN,
     "no-CLS": {"method.cls": "false", "method.loss_weights.mlm": 0},
+    "no-CLS, the embeddings of RoBERTa-CLS": {"method.cls": "false", **FROZEN},
 }
 
 
@@ -46,7 +49,9 @@ def pretrained(shards: Path, out: Path, steps: int) -> dict[str, Path]:
     train("trainer.pretrain", "recipes/mlm_small.yaml", runs["mlm"], common)
     for attention, window in ATTENTION.items():
         for setting, changes in SETTINGS.items():
-            run = runs[f"{setting}, {attention}"] = out / f"{setting}-{attention}".lower().replace(" ", "-")
+            run = runs[f"{setting}, {attention}"] = out / f"{setting}-{attention}".lower().replace(",", "").replace(
+                " ", "-"
+            )
             start = {"init_from": runs["mlm"]} if "method.freeze_encoder" in changes else {}
             changes = {**common, "method.window": window, **start, **changes}
             train("trainer.pretrain", "recipes/seed_small.yaml", run, changes)
@@ -78,8 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.seed_figures"):
         wikipedia = articles(chosen.data, chosen.out / "data")
-        runs = pretrained(wikipedia / "shards", chosen.out, chosen.steps)
-        draw(runs, wikipedia / "held_out", chosen.out)
+        draw(pretrained(wikipedia / "shards", chosen.out, chosen.steps), wikipedia / "held_out", chosen.out)
 
 
 if __name__ == "__main__":

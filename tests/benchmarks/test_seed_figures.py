@@ -24,15 +24,16 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Pretra
     return {name: found[run] for name, run in runs.items()}
 
 
-def test_the_settings_differ_in_the_encoder_alone(recipes: dict[str, PretrainRecipe]) -> None:
+def test_the_settings_differ_in_what_the_decoder_gets(recipes: dict[str, PretrainRecipe]) -> None:
     for attention, window in (("window 2", 2), ("whole past", "all")):
-        methods = {name: recipes[f"{name}, {attention}"].method for name in ("SEED", "RoBERTa-CLS", "no-CLS")}
+        methods = {name: recipes[f"{name}, {attention}"].method for name in seed_figures.SETTINGS}
         for name, method in methods.items():
             assert (method.name, method.decoder_layers, method.window) == ("seed", 3, window)
-            assert method.freeze_encoder is (name == "RoBERTa-CLS")
-            assert method.cls is (name != "no-CLS")
+            assert method.freeze_encoder is name.endswith("RoBERTa-CLS")
+            assert method.cls is not name.startswith("no-CLS")
+            from_mlm = recipes[f"{name}, {attention}"].init_from == recipes["mlm"].run
+            assert from_mlm is method.freeze_encoder
         assert methods["no-CLS"].loss_weights.mlm == 0
-        assert recipes[f"RoBERTa-CLS, {attention}"].init_from == recipes["mlm"].run
     for recipe in recipes.values():
         assert (recipe.steps, recipe.batch, recipe.optimizer) == (100, recipes["mlm"].batch, recipes["mlm"].optimizer)
         assert recipe.data == recipes["mlm"].data
