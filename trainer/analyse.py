@@ -110,7 +110,7 @@ def cosines(trained: Trained, shards: Path) -> np.ndarray:
         sums, counts = np.pad(sums, (0, longer)), np.pad(counts, (0, longer))
         sums[: found.shape[1]] += (found * told).sum(0)
         counts[: found.shape[1]] += told.sum(0)
-    return sums / np.maximum(counts, 1)
+    return sums[counts > 0] / counts[counts > 0]  # no row has a next token at its last position
 
 
 def _attention(chosen: argparse.Namespace) -> None:
