@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import claims_material as material
-from benchmarks.training import tokens_a_step, train
+from benchmarks.training import file_name, tokens_a_step, train
 from data_prep.argument_types import positive
 from data_prep.collection import Collection
 from data_prep.errors import InputError, exit_on_input_error
@@ -111,7 +111,7 @@ class Bench:
         return values
 
     def _tuned(self, name: str, seed: int, start: Path, what: str, settings: Mapping[str, Any]) -> Path:
-        run = self.runs / "tuned" / f"{_file_name(name)}-{seed}-{what}"
+        run = self.runs / "tuned" / f"{file_name(name)}-{seed}-{what}"
         weights = {"init_from": start, "random_weights": str(name == RANDOM).lower(), "seed": seed}
         train("trainer.finetune", "recipes/demo_siamese.yaml", run, {**weights, **settings, **TUNING.get(name, {})})
         return run
@@ -122,7 +122,7 @@ class Bench:
         settings = {**changes, "data.shards": "null", "data.mix": mix, "seed": seed}
         read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(read))
-        run = self.runs / f"{_file_name(name)}-{seed}"
+        run = self.runs / f"{file_name(name)}-{seed}"
         settings |= {"steps": steps, "checkpoint.every": steps}
         train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
         return run
@@ -130,10 +130,6 @@ class Bench:
 
 def _mrr(metrics: Any) -> list[float]:
     return [float(value) for value in metrics.values["mrr@10"]]
-
-
-def _file_name(name: str) -> str:
-    return name.lower().replace(", ", "-").replace(" ", "-")
 
 
 def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:

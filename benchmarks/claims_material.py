@@ -26,11 +26,16 @@ def text(data: Path, out: Path) -> dict[str, Path]:
     if not TOKENIZER.is_file():
         raise InputError(f"{DOCSTRINGS}: no such data set; run: make demo")
     shards = {"docstrings": DOCSTRINGS / "shards"}
-    for source, names in SOURCES.items():
-        inputs = [str(data / name) for name in names]
-        _data_prep(source, *inputs, "--out", str(out / source), "--tokenizer", str(TOKENIZER), "--shards", str(SHARDS))
+    for source in SOURCES:
+        prepare(source, data, out / source)
         shards[source] = out / source / "shards"
     return shards
+
+
+def prepare(source: str, data: Path, out: Path, *options: str) -> None:
+    """Shards of one of SOURCES in `out`, by the demo's tokenizer, where they are not there yet."""
+    inputs = [str(data / name) for name in SOURCES[source]]
+    _data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(TOKENIZER), "--shards", str(SHARDS), *options)
 
 
 def classic(data: Path, out: Path) -> Path:

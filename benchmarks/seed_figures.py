@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.claims_material import TOKENIZER
-from benchmarks.training import run_or_exit, train
+from benchmarks.claims_material import TOKENIZER, prepare
+from benchmarks.training import file_name, run_or_exit, train
 from data_prep.argument_types import positive
 from data_prep.errors import InputError, exit_on_input_error
 
@@ -35,10 +35,7 @@ def articles(data: Path, out: Path) -> Path:
         raise InputError(f"{data}: no such folder; name one with wiki")
     if not TOKENIZER.is_file():
         raise InputError(f"{TOKENIZER}: no such tokenizer; run: make demo")
-    options = ["--out", str(out), "--tokenizer", str(TOKENIZER), "--shards", "64", "--held-out", "0.02"]
-    run_or_exit(
-        [sys.executable, "-m", "data_prep", "wikipedia", *(str(data / "wiki" / p) for p in ("AA", "AB")), *options]
-    )
+    prepare("wikipedia", data, out, "--held-out", "0.02")
     return out
 
 
@@ -49,9 +46,7 @@ def pretrained(shards: Path, out: Path, steps: int) -> dict[str, Path]:
     train("trainer.pretrain", "recipes/mlm_small.yaml", runs["mlm"], common)
     for attention, window in ATTENTION.items():
         for setting, changes in SETTINGS.items():
-            run = runs[f"{setting}, {attention}"] = out / f"{setting}-{attention}".lower().replace(",", "").replace(
-                " ", "-"
-            )
+            run = runs[f"{setting}, {attention}"] = out / file_name(f"{setting}-{attention}")
             start = {"init_from": runs["mlm"]} if "method.freeze_encoder" in changes else {}
             changes = {**common, "method.window": window, **start, **changes}
             train("trainer.pretrain", "recipes/seed_small.yaml", run, changes)

@@ -30,6 +30,11 @@ def tokens_a_step(recipe: PretrainRecipe) -> float:
     return sum(sample) / 200 * recipe.batch.micro_batches
 
 
+def file_name(label: str) -> str:
+    """The name of a run's folder, of what a table or a figure calls it."""
+    return label.lower().replace(", ", "-").replace(" ", "-")
+
+
 def run_or_exit(command: Sequence[str]) -> None:
     """Runs a command to its end; exits with its code where it fails: it has said why."""
     code = subprocess.run(command).returncode
