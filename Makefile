@@ -1,8 +1,8 @@
-# make demo: the main job on this machine, small; make test: every test. Both set up .venv first, once.
+# make demo: pre-train, fine-tune, evaluate, export, small; make test: every test. Both first set up .venv, once.
 PYTHON ?= python3
-# installed before the rest, so that no package pulls another build in; set TORCH= to keep one that is there already
+# installed first, so that no dependency installs another build; TORCH= keeps the one that is installed
 TORCH ?= torch==2.13.0
-# the versions that the README's numbers were made with, where there are such for this Python; CONSTRAINTS= for the newest
+# the versions that the README's numbers were measured with, if known for this Python; CONSTRAINTS= for the newest
 CONSTRAINTS ?= $(wildcard constraints/$(shell $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])').txt)
 PORT ?= 29500
 PYTEST ?=
@@ -11,11 +11,11 @@ GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 ifneq ($(shell command -v rocm-smi),)
 GPUS := 1
 endif
-# without a GPU, say so to DeepSpeed: it would warn of the missing one in every process
+# tells DeepSpeed that there is no GPU: every process would warn otherwise
 ifeq ($(GPUS),0)
 export DS_ACCELERATOR ?= cpu
 endif
-# the demo's recipes can be shared by one rank or two: one per GPU, two on a CPU
+# the demo's recipes allow one or two ranks: one per GPU, two on a CPU
 RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 BIN := .venv/bin
@@ -26,10 +26,10 @@ DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(POR
 help:
 	@echo "make setup      .venv with everything the project needs"
 	@echo "make demo       pre-train, fine-tune, evaluate and export a small SEED encoder (10 minutes on two cores)"
-	@echo "make demo-long  the learning curves of docs/results.md (about two hours); goes on where it was stopped"
-	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the quick ones (some minutes)"
-	@echo "make check      lint, format, types, direction of imports"
-	@echo "make clean      remove what the demo and the tests made; .venv stays"
+	@echo "make demo-long  the learning curves of docs/results.md (about two hours); resumes if interrupted"
+	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the quick ones (a few minutes)"
+	@echo "make check      lint, format, types, order of imports"
+	@echo "make clean      remove the output of demo and tests, not .venv"
 
 setup: .venv/ready
 
@@ -38,7 +38,7 @@ setup: .venv/ready
 		|| { echo "deepsiam needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -d .venv || $(PYTHON) -m venv .venv \
 		|| { rm -rf .venv; echo "$(PYTHON) has no venv module: install it (Debian: apt install python3-venv)" >&2; exit 2; }
-	@echo "setting up .venv (some minutes, once; what pip says is in .venv/setup.log)"
+	@echo "setting up .venv (a few minutes, once; pip's output is in .venv/setup.log)"
 	@{ $(BIN)/pip install --upgrade pip && $(BIN)/pip install $(TORCH) && $(BIN)/pip install --editable '.[dev]' $(CONSTRAINTS:%=--constraint %); } \
 		>.venv/setup.log 2>&1 || { tail -n 20 .venv/setup.log >&2; exit 2; }
 	@touch $@
@@ -57,7 +57,7 @@ demo-long: demo
 	$(BIN)/python -m benchmarks.demo_long
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: setup
 	$(BIN)/ruff check

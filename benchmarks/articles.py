@@ -1,10 +1,10 @@
-"""What this project and WikiExtractor keep of some articles of a dump, and what markup they leave in the text.
+"""Compare what this project and WikiExtractor keep of articles of a dump, and what markup they leave in the text.
 
     python -m benchmarks.articles [--data FOLDER] [--number N] [--texts FOLDER]
 
-The articles are those with templates whose ids have the smallest hashes. A heading, list item or reference counts as
-kept where its longest stretch without markup is in the text; so of a reference that has the words of a sentence, too.
-With --texts the markup and the texts are written there, to be read side by side. FOLDER is as benchmarks.data_prep has.
+The articles have templates, and ids with the smallest hashes. A heading, list item or reference counts as kept where
+its longest run without markup is in the text; so does a reference that has the words of a sentence. With --texts the
+markup and the texts are written there, to be read side by side. FOLDER is that of benchmarks.data_prep.
 """
 
 import argparse
@@ -18,15 +18,18 @@ from hashlib import blake2b
 from pathlib import Path
 
 from benchmarks.data_prep import Material, data_argument, extractors
-from data_prep.errors import exit_on_input_error
-from data_prep.files import make_directory
+from data_prep.common.errors import exit_on_input_error
+from data_prep.common.files import make_directory
 
 MARKUP = "in the markup"
-# What of the markup is looked for in the text: of each match, its longest stretch without markup, if it is this long
+# What is searched for in the text: of each match, its longest run without markup, if it has this many characters
 LISTED = {
     "headings": (re.compile(r"^=+([^=\n]+)=+\s*$", re.MULTILINE), 4),
     "list items": (re.compile(r"^[*#]+(.+)$", re.MULTILINE), 8),
-    "references": (re.compile(r"<ref\b[^>/]*>(.+?)</ref>", re.DOTALL), 25),  # shorter ones are names, as in the text
+    "references": (
+        re.compile(r"<ref\b[^>/]*>(.+?)</ref>", re.DOTALL),
+        25,
+    ),  # shorter ones are names, which the text has too
 }
 LEFT = {"`{{` left": r"\{\{", r"`{\|` left": r"\{\|", "`[[` left": r"\[\[", "tags left": r"</?[a-z]\w*\b[^<>]*>"}
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
@@ -34,12 +37,12 @@ _HIDDEN = re.compile(r"<[^<>]*>|\[\[[^\[\]|]*\||''+|https?://\S+")
 
 
 def articles(material: Material, number: int) -> dict[str, dict[str, str]]:
-    """The markup of so many articles and the text that each extractor makes of them, by id."""
+    """Return the markup of articles and the text that each extractor makes of them, by id."""
     markup = {}
     for page in material.pages()[1]:
-        found = re.search(r"<ns>0<.*?<id>(\d+)<.*<text[^>]*>(.*)</text>", page, re.DOTALL)
-        if found and "<redirect" not in page:
-            markup[found[1]] = html.unescape(html.unescape(found[2]))  # of XML, and of the markup
+        match = re.search(r"<ns>0<.*?<id>(\d+)<.*<text[^>]*>(.*)</text>", page, re.DOTALL)
+        if match and "<redirect" not in page:
+            markup[match[1]] = html.unescape(html.unescape(match[2]))  # of XML, and of the markup
     chosen = sorted(markup, key=lambda name: blake2b(name.encode()).digest())[:number]
     columns = {MARKUP: {name: markup[name] for name in chosen}}
     for extractor, extract in extractors(material.folder).items():
@@ -49,13 +52,14 @@ def articles(material: Material, number: int) -> dict[str, dict[str, str]]:
 
 
 def table(texts: Mapping[str, Mapping[str, str]]) -> str:
-    """What is kept of all articles together, and what is left of the markup."""
+    """Return a table of what is kept of all articles together, and what markup is left."""
     markup = texts[MARKUP]
     columns = {
-        name: sum((counts(markup[one], found[one]) for one in found), Counter()) for name, found in texts.items()
+        name: sum((counts(markup[id_], text) for id_, text in column.items()), Counter())
+        for name, column in texts.items()
     }
     for what in LISTED:
-        columns[MARKUP][what] = sum(len(runs(what, one)) for one in markup.values())
+        columns[MARKUP][what] = sum(len(runs(what, page)) for page in markup.values())
     lines = [f"| of {len(markup)} articles | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for row in ("articles", "words", *LISTED, *LEFT):
         lines.append(f"| {row} | {' | '.join(f'{column[row]:,}' for column in columns.values())} |")
@@ -63,28 +67,28 @@ def table(texts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def texts_of(path: Path) -> dict[str, str]:
-    """The texts of JSON lines, in a file or under a folder, by id."""
+    """Return the texts of JSON lines, in a file or in a folder, by id."""
     files = sorted(path.rglob("wiki_*")) if path.is_dir() else [path]
     records = (json.loads(line) for file in files for line in re.findall(".+", file.read_text()))
     return {record["id"]: html.unescape(record["text"]) for record in records}
 
 
 def counts(markup: str, text: str) -> Counter[str]:
-    """How much of a page is in the text made of it, and how much markup still is."""
+    """Count what of a page is in its text, and the markup that is left."""
     plain = " ".join(text.split())
-    found = {"articles": int(bool(text)), "words": len(text.split())}
-    found |= {what: sum(one in plain for one in runs(what, markup)) for what in LISTED}
-    return Counter(found | {what: len(re.findall(pattern, text)) for what, pattern in LEFT.items()})
+    kept = {"articles": int(bool(text)), "words": len(text.split())}
+    kept |= {what: sum(run in plain for run in runs(what, markup)) for what in LISTED}
+    return Counter(kept | {what: len(re.findall(pattern, text)) for what, pattern in LEFT.items()})
 
 
 def runs(what: str, markup: str) -> list[str]:
-    """What is looked for of a page's headings, list items or references; the first two outside of templates."""
+    """Return the runs to search for of a page's headings, list items or references; the first two outside templates."""
     pattern, least = LISTED[what]
     while what != "references" and _TEMPLATE.search(markup):
         markup = _TEMPLATE.sub("", markup)
-    found = (re.split(r"[\[\]{}|]", _HIDDEN.sub("|", match)) for match in pattern.findall(markup))
-    longest = (" ".join(max(parts, key=len).split()) for parts in found)
-    return [one for one in longest if len(one) >= least]
+    pieces = (re.split(r"[\[\]{}|]", _HIDDEN.sub("|", match)) for match in pattern.findall(markup))
+    longest = (" ".join(max(parts, key=len).split()) for parts in pieces)
+    return [run for run in longest if len(run) >= least]
 
 
 def main() -> None:
@@ -99,8 +103,8 @@ def main() -> None:
     print(table(texts))
     if options.texts:
         make_directory(options.texts)
-        for column, found in texts.items():
-            for name, text in found.items():
+        for column, by_id in texts.items():
+            for name, text in by_id.items():
                 (options.texts / f"{name}.{column}.txt").write_text(text)
 
 

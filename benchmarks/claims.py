@@ -1,21 +1,19 @@
-"""The papers' claims, at a size that two cores take on: only the method differs.
+"""Test the papers' claims at a size that two cores can compute: only the method differs.
 
     python -m benchmarks.claims [--methods mlm seed ...] [--seeds N] [--tokens N] [--out FOLDER]     (after make demo)
 
 Every method pre-trains the same trunk (recipes/*_small.yaml) on the same mix of text until it has read N tokens, and
-each encoder is fine-tuned by the same recipe: on docstrings, whose held-out packages are then ranked; and on Cranfield
-and Vaswani together, one half of the queries, the other half being ranked, and the other way round. So with every seed,
-of pre-training and of fine-tuning. A method's number is the mean MRR@10 over the seeds; its interval is that of 95 % of
-bootstrap samples of the queries, and p is of a paired permutation test against the masked LM, each query's values
-averaged over the seeds. Goes on where it was stopped; the tables are written anew after every seed.
+each encoder is fine-tuned by the same recipe: on docstrings, and evaluated on held-out packages; and on one half of the
+queries of Cranfield and Vaswani together, and evaluated on the other half, and the other way round. All of this is
+repeated with every seed, of pre-training and of fine-tuning. A method's number is the mean MRR@10 over the seeds; its
+interval is that of 95 % of bootstrap samples of the queries, and p is of a paired permutation test against the masked
+LM, each query's values averaged over the seeds. Goes on where it was stopped; writes the tables again after every seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,20 +22,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks import claims_material as material
+from benchmarks.measurements import Measurements
 from benchmarks.training import file_name, tokens_a_step, train
-from data_prep.argument_types import positive
-from data_prep.collection import Collection
-from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, whole_file
-from trainer.evaluate import evaluate_bm25, evaluate_run
-from trainer.metrics import paired_permutation_test
-from trainer.recipe import PretrainRecipe
-from trainer.recipe import load as load_recipe
-from trainer.trained import load
+from data_prep.collections.collection import Collection
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import make_directory, whole_file
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load as load_recipe
+from trainer.retrieval.metrics import paired_permutation_test
+from trainer.retrieval.task import evaluate_bm25, evaluate_run
 
 AGAINST, RANDOM = "mlm", "random"
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name: recipe, and what is changed of it
-    RANDOM: ("mlm_small", {}),  # the trunk of the masked LM, its weights drawn anew
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name: recipe, and its changed keys
+    RANDOM: ("mlm_small", {}),  # the trunk of the masked LM with random weights
     "mlm": ("mlm_small", {}),
     "seed": ("seed_small", {}),
     "seed, strong decoder": ("seed_small", {"method.decoder_layers": 5, "method.window": "all"}),
@@ -50,9 +49,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name: recipe, and what is 
     "retromae": ("retromae_small", {}),
     "condenser": ("condenser_small", {}),
 }
-MIXED = ("docstrings", "wikipedia", "bookcorpus")  # as much of each
-READS = {"poly, Reddit": ("reddit",)}  # the methods that read something else
-TUNING: dict[str, dict[str, Any]] = {  # how a method's encoder is asked for a vector, where not for [CLS]
+MIXED = ("docstrings", "wikipedia", "bookcorpus")  # in equal shares
+READS = {"poly, Reddit": ("reddit",)}  # methods that read something else
+TUNING: dict[str, dict[str, Any]] = {  # how a method's encoder is pooled, where not by [CLS]
     "clm": {"method.pooling": "last"},
     "cross_thought": {"method.special_tokens": 5},
 }
@@ -65,7 +64,7 @@ Values = dict[str, list[float]]  # MRR@10 of every query, by collection
 
 @dataclass
 class Bench:
-    """Where the text, the collections and the runs lie; every measurement is kept as soon as it is made."""
+    """The text, the collections, the folder of the runs, and the measurements so far."""
 
     shards: Mapping[str, Path]
     docstrings: Collection
@@ -74,23 +73,15 @@ class Bench:
     tokens: int
 
     def __post_init__(self) -> None:
-        self.path = self.out / "claims.json"
-        self.runs = self.out / f"{self.tokens}-tokens"  # with another number they are other runs
-        self.done: dict[str, Values] = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.runs = self.out / f"{self.tokens}-tokens"
+        self.measurements = Measurements[Values](self.out / "claims.json")
 
     def measured(self, name: str, seed: int) -> Values:
-        """MRR@10 of every query after fine-tuning the encoder that a method gives with a seed."""
-        key = f"{name} {seed} {self.tokens}"
-        if key not in self.done:
-            self.done[key] = self._measure(name, seed)
-            with whole_file(self.path) as file:
-                file.write(json.dumps(self.done).encode())
-            means = ", ".join(f"{what} {np.mean(values):.4f}" for what, values in self.done[key].items())
-            print(f"{name}, seed {seed}: MRR@10 of {means}", flush=True)
-        return self.done[key]
+        """MRR@10 of every query after fine-tuning a method's encoder, both with one seed."""
+        return self.measurements.get(f"{name} {seed} {self.tokens}", lambda: self._measure(name, seed))
 
     def bm25(self) -> Values:
-        """The same of BM25."""
+        """MRR@10 of every query by BM25."""
         values = {"docstrings": _mrr(evaluate_bm25(self.docstrings, "test"))}
         for name in material.CLASSIC:
             folds = [_mrr(evaluate_bm25(self.classic, f"{name}-{fold}")) for fold in material.FOLDS]
@@ -101,13 +92,15 @@ class Bench:
         start = self._pretrained(AGAINST if name == RANDOM else name, seed)
         settings = {"data.collection": self.docstrings.directory, **DOCSTRINGS}
         run = self._tuned(name, seed, start, "docstrings", settings)
-        values = {"docstrings": _mrr(evaluate_run(load(run), self.docstrings, "test"))}
+        values = {"docstrings": _mrr(evaluate_run(load_trained(run), self.docstrings, "test"))}
         for fold, other in zip(material.FOLDS, reversed(material.FOLDS), strict=True):
             settings = {"data.collection": self.classic.directory, "data.split": other, **CLASSIC}
-            tuned = load(self._tuned(name, seed, start, f"classic-{other}", settings))
+            tuned = load_trained(self._tuned(name, seed, start, f"classic-{other}", settings))
             for collection in material.CLASSIC:
                 ranked = _mrr(evaluate_run(tuned, self.classic, f"{collection}-{fold}"))
                 values.setdefault(collection, []).extend(ranked)
+        means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
+        print(f"{name}, seed {seed}: MRR@10 of {means}", flush=True)
         return values
 
     def _tuned(self, name: str, seed: int, start: Path, what: str, settings: Mapping[str, Any]) -> Path:
@@ -120,8 +113,10 @@ class Bench:
         recipe, changes = METHODS[name]
         mix = {source: {"shards": str(self.shards[source]), "weight": 1} for source in READS.get(name, MIXED)}
         settings = {**changes, "data.shards": "null", "data.mix": mix, "seed": seed}
-        read = load_recipe(PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()])
-        steps = math.ceil(self.tokens / tokens_a_step(read))
+        resolved = load_recipe(
+            PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()]
+        )
+        steps = math.ceil(self.tokens / tokens_a_step(resolved))
         run = self.runs / f"{file_name(name)}-{seed}"
         settings |= {"steps": steps, "checkpoint.every": steps}
         train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
@@ -133,7 +128,7 @@ def _mrr(metrics: Any) -> list[float]:
 
 
 def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
-    """Between which values the means of 95 % of bootstrap samples of values [Q] lie."""
+    """The interval of the means of 95 % of bootstrap samples of values fp64 [Q]."""
     rng = np.random.default_rng(0)
     means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(rounds)]
     low, high = np.quantile(means, [0.025, 0.975])
@@ -141,7 +136,7 @@ def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
 
 
 def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
-    """Markdown: a row a method, best first, of fp64 [seeds, queries]."""
+    """Write a Markdown table of fp64 [seeds, queries] by method: a row a method, best first."""
     against = measured[AGAINST].mean(0) if AGAINST in measured else None
     head = "| method | MRR@10 | 95 % interval, bootstrap over queries | by seed | p against the masked LM |"
     lines = [head, "|---" * 5 + "|"]
@@ -155,23 +150,22 @@ def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
 
 
 def report(measured: Mapping[str, Sequence[Values]], bm25: Values) -> str:
-    """A table a collection; `measured` has the values of each seed by method."""
+    """Write a table for each collection; `measured` has the values of each seed by method."""
     tables = []
     for collection in COLLECTIONS:
-        values = {name: np.array([one[collection] for one in seeds]) for name, seeds in measured.items()}
+        values = {name: np.array([values[collection] for values in seeds]) for name, seeds in measured.items()}
         queries = f"{len(bm25[collection]):,} queries"
         tables.append(f"{collection}, {queries}\n\n{table(values, float(np.mean(bm25[collection])))}")
     return "\n\n".join(tables)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.claims", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS)[:8], metavar="NAME")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="(3)")
     parser.add_argument("--tokens", type=positive, default=2_000_000, help="read in pre-training (2,000,000)")
-    data = os.environ.get("DEEPSIAM_DATA", "../shared/data")
-    parser.add_argument("--data", type=Path, default=data, metavar="FOLDER", help="real text (%(default)s)")
+    material.add_data_option(parser)
     parser.add_argument("--out", type=Path, default=Path("runs/claims"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims"):
@@ -186,10 +180,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for seed in range(1, chosen.seeds + 1):
             for name, values in measured.items():
                 values.append(bench.measured(name, seed))
-            found = report(measured, bench.bm25())
+            tables = report(measured, bench.bm25())
             with whole_file(chosen.out / "claims.md") as file:
-                file.write(f"{found}\n".encode())
-            print(found, flush=True)
+                file.write(f"{tables}\n".encode())
+            print(tables, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,36 @@
-"""What the papers' claims are measured on: shards of real text, and two labelled collections in two folds."""
+"""Material of the benchmarks on real text: shards, and two labelled collections in two folds."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.training import run_or_exit
-from data_prep.errors import InputError
-from data_prep.files import make_directory, read_bytes, whole_file
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, read_bytes, whole_file
 
-DOCSTRINGS = Path("data/demo")  # what `make demo` leaves: shards, a collection, and the tokenizer of everything here
+DOCSTRINGS = Path("data/demo")  # made by `make demo`: shards, a collection, and the tokenizer of everything here
 TOKENIZER = DOCSTRINGS / "shards" / "tokenizer.json"
-SOURCES = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # what to prepare
-SHARDS = 64  # asked for: a shard for every lane, of 64 books too
+SOURCES = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # inputs, by source
+SHARDS = 64  # one for every lane
 CLASSIC = ("cranfield", "vaswani")
 FOLDS = ("first", "second")
-TOGETHER = 10  # neighbours among the queries: several may come from one paper, and they stay in one fold
+TOGETHER = 10  # neighbouring queries kept in one fold: several may come from one paper
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """Add --data, the folder of real text: $DEEPSIAM_DATA, or ../shared/data."""
+    default = Path(os.environ.get("DEEPSIAM_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=default, metavar="FOLDER", help="real text (%(default)s)")
 
 
 def text(data: Path, out: Path) -> dict[str, Path]:
-    """The folder of the shards of every source, prepared under `out` where that is not done yet."""
+    """Prepare every source under `out`, where that is not done yet; return the folders of shards."""
     if not TOKENIZER.is_file():
         raise InputError(f"{DOCSTRINGS}: no such data set; run: make demo")
     shards = {"docstrings": DOCSTRINGS / "shards"}
@@ -33,15 +41,15 @@ def text(data: Path, out: Path) -> dict[str, Path]:
 
 
 def prepare(source: str, data: Path, out: Path, *options: str) -> None:
-    """Shards of one of SOURCES in `out`, by the demo's tokenizer, where they are not there yet."""
+    """Prepare shards of one of SOURCES in `out`, with the demo's tokenizer, where that is not done yet."""
     inputs = [str(data / name) for name in SOURCES[source]]
     _data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(TOKENIZER), "--shards", str(SHARDS), *options)
 
 
 def classic(data: Path, out: Path) -> Path:
-    """The folder of one collection made of those of CLASSIC, each with its own pool of documents.
+    """Join the collections of CLASSIC into one, each with its own pool of documents; return its folder.
 
-    Split FOLD has the labelled queries of a fold of all of them, to train on, and NAME-FOLD those of one, to rank.
+    Split FOLD has the labelled queries of a fold of both, to train on, and NAME-FOLD those of one, to rank.
     """
     folder = out / "classic"
     texts: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
@@ -66,7 +74,7 @@ def classic(data: Path, out: Path) -> Path:
 
 
 def _folds(path: Path) -> Mapping[str, list[list[str]]]:
-    """The judgements of each fold: every TOGETHER queries in the order of the file, in turn."""
+    """The judgements of each fold, which take turns: TOGETHER queries each time, in the order of the file."""
     rows = [line.split("\t") for line in read_bytes(path).decode().splitlines()[1:]]
     number = {query: i for i, query in enumerate(dict.fromkeys(row[0] for row in rows))}
     folds: dict[str, list[list[str]]] = {fold: [] for fold in FOLDS}

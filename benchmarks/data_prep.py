@@ -1,17 +1,18 @@
-"""How fast raw text becomes shards, beside what limits it and what one would use instead, and what that takes.
+"""Measure how fast raw text becomes shards, compared with its limits and alternatives, and the memory it takes.
 
     python -m benchmarks.data_prep [--only NAME ...] [--data FOLDER] [--megabytes N] [--rounds N] [--out PATH]
 
-    text to shards   the writing pass (spooled documents -> shards) beside `tokenizers` alone, which encodes the same
-                     segments with the same tokenizer, in memory already: in one process, and in two
-    dump to text     wikipedia.documents beside WikiExtractor, both writing JSON lines, by the CPU time of all processes
+    text to shards   the writing pass (spooled documents -> shards) compared with `tokenizers` alone, which encodes the
+                     same segments, held in memory, with the same tokenizer: in one process, and in two
+    dump to text     wikipedia.documents compared with WikiExtractor, both writing JSON lines, by the CPU time of all
+                     processes
     two workers      the whole command on that dump, with one worker and with two
-    passes           the CPU time of each pass over each source, from which docs/data.md foretells how long it takes
-    memory           the most that the whole command's one process takes, for 1, 4 and 16 times as much text
+    passes           the CPU time of each pass over each source, from which docs/data.md estimates how long it takes
+    memory           the peak of the whole command in one process, for 1, 4 and 16 times as much text
 
-FOLDER has wiki/*.xml.bz2, wiki/A*/wiki_*, books/ and reddit/ ($DEEPSIAM_DATA, or ../shared/data beside the checkout).
-A dump is the pages of the first one that have templates, as nearly all real ones have, over and over. Where there is no
-such folder the text is made up: then only the scaling and the memory are of any worth.
+FOLDER has wiki/*.xml.bz2, wiki/A*/wiki_*, books/ and reddit/ ($DEEPSIAM_DATA, or ../shared/data next to the checkout).
+The dump repeats the pages with templates of the first one, as nearly all real pages have them. Without such a folder
+the text is generated: then only the scaling and the memory are meaningful.
 """
 
 import argparse
@@ -38,29 +39,31 @@ import numpy as np
 import tokenizers
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep import batches, reading, spool, stages, tokenizer, workers, writing
-from data_prep.argument_types import positive
-from data_prep.compressed import open_input
-from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory
-from data_prep.sources import SOURCES
-from data_prep.writing import Selection, Shard
+from data_prep.common import workers
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import make_directory
+from data_prep.prepare import batches, reading, spool, stages, writing
+from data_prep.prepare.writing import Selection, Shard
+from data_prep.sources.compressed import open_input
+from data_prep.sources.registry import SOURCES
+from data_prep.tokenizers import tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY, CHUNK_TOKENS = 32768, 32768
-SHARDS = [Shard("shards", number, 8) for number in range(8)]  # that the writing pass is measured on
-AT_ONCE = 1000  # texts that `tokenizers` alone is given at once: more are no faster
-TIMES = (1, 4, 16)  # as much text, for the memory
+SHARDS = [Shard("shards", number, 8) for number in range(8)]  # for measuring the writing pass
+AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: more are not faster
+TIMES = (1, 4, 16)  # multiples of the text, for the memory
 MEGABYTE = 1_000_000
 WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
 EXTRACT = """
 import json, sys
 from pathlib import Path
-from data_prep.wikipedia import WIKIPEDIA
+from data_prep.sources.wikipedia.articles import WIKIPEDIA
 with open(sys.argv[2], "w") as out:
-    for found in WIKIPEDIA.documents([Path(sys.argv[1])]):
-        if hasattr(found, "segments"):
-            out.write(json.dumps({"id": found.id.split("/")[1], "text": "\\n".join(found.segments)}) + "\\n")
+    for item in WIKIPEDIA.documents([Path(sys.argv[1])]):
+        if hasattr(item, "segments"):
+            out.write(json.dumps({"id": item.id.split("/")[1], "text": "\\n".join(item.segments)}) + "\\n")
 """
 PEAK = "import sys; from data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
 
@@ -69,14 +72,14 @@ Start = Callable[[list[Path], Path, Path], Callable[[Shard], float]]  # spool, t
 
 @dataclass(frozen=True)
 class Material:
-    """Input to measure with, in files that are made when they are asked for; of real text where there is some."""
+    """Input to measure with, in files made on demand; of real text if available."""
 
     folder: Path
     data: Path | None
     megabytes: float  # of a dump, and at most of text
 
     def dump(self, once: bool = False) -> Path:
-        """A dump of the pages over and over, or once."""
+        """Return a dump that has the pages over and over, or once."""
         path = self.folder / f"{'once' if once else 'times'}-pages-articles.xml.bz2"
         if not path.exists():
             head, pages = self.pages()
@@ -85,25 +88,25 @@ class Material:
         return path
 
     def pages(self) -> tuple[str, list[str]]:
-        """What stands before the pages of a dump, and those that have templates."""
+        """Return the head of a dump, and its pages with templates."""
         if self.data is None:
-            return "<mediawiki>\n", list(map(made_page, range(1, 200)))
+            return "<mediawiki>\n", list(map(page_of, range(1, 200)))
         with bz2.open(min(self.data.glob("wiki/*.xml.bz2")), "rt", encoding="utf-8") as file:
             text = file.read()
         pages = re.findall(r"<page>.*?</page>\n", text, re.DOTALL)
         return text[: text.index("<page>")], [page for page in pages if "{{" in page]
 
     def text(self) -> Path:
-        """Articles, a line of JSON each."""
+        """Return a file of articles, one line of JSON each."""
         path = self.folder / "wiki_00"
         if not path.exists():
             files = sorted(self.data.glob("wiki/A*/wiki_*")) if self.data else []
             lines = chain.from_iterable(re.findall(r".+\n", file.read_text()) for file in files)
-            path.write_text("".join(up_to(self.megabytes, lines if files else map(made_line, count()))))
+            path.write_text("".join(up_to(self.megabytes, lines if files else map(line_of, count()))))
         return path
 
     def tokenizer(self) -> Path:
-        """One that is trained on the text."""
+        """Return a tokenizer trained on the text."""
         path = self.folder / "tokenizer.json"
         if not path.exists():
             tokenizer.train(self.text().read_text().splitlines(), VOCABULARY, path)
@@ -111,7 +114,7 @@ class Material:
 
 
 def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
-    """The first texts, of so many megabytes."""
+    """Yield the first texts, up to a number of megabytes."""
     size = 0
     for text in texts:
         size += len(text.encode())
@@ -122,30 +125,30 @@ def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
 
 @lru_cache
 def sentences(seed: int) -> list[str]:
-    """Twenty, of made-up words."""
+    """Generate twenty sentences of random words."""
     rng = np.random.default_rng(seed)
     words = ["".join(map(chr, rng.integers(97, 123, 1 + int(size)))) for size in rng.gamma(4, 1.2, 200)]
     return [" ".join(rng.choice(words, 18)) for _ in range(20)]
 
 
-def made_text(number: int) -> str:
-    """No two have a sentence in common."""
+def text_of(number: int) -> str:
+    """Generate a text; no two have a sentence in common."""
     return " ".join(f"{sentence} {number}." for sentence in sentences(number % 100))
 
 
-def made_line(number: int) -> str:
-    return json.dumps({"id": str(number), "text": made_text(number)}) + "\n"
+def line_of(number: int) -> str:
+    return json.dumps({"id": str(number), "text": text_of(number)}) + "\n"
 
 
-def made_page(number: int) -> str:
+def page_of(number: int) -> str:
     text = f"{{{{Infobox|{number}}}}}\n'''It''' is [[a page|one]].<ref>{number}</ref>\n\n== Text ==\n"
-    text = html.escape(f"{text}{made_text(number)}\n* An item\n{{|\n| a cell\n|}}\n", quote=False)
+    text = html.escape(f"{text}{text_of(number)}\n* An item\n{{|\n| a cell\n|}}\n", quote=False)
     revision = f"<revision>\n<id>{number}</id>\n<text>{text}</text>\n</revision>\n"
     return f"<page>\n<title>{number}</title>\n<ns>0</ns>\n<id>{number}</id>\n{revision}</page>\n"
 
 
 def run(command: Sequence[object]) -> tuple[str, dict[str, float]]:
-    """What a command prints, and its seconds: on the clock, and on the CPU of all its processes."""
+    """Return what a command prints, and its seconds: wall-clock, and CPU time of all its processes."""
     begin, before = time.perf_counter(), os.times()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT)
     clock, after = time.perf_counter() - begin, os.times()
@@ -156,7 +159,7 @@ def run(command: Sequence[object]) -> tuple[str, dict[str, float]]:
 
 
 def compared(what: str, rivals: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
-    """What all rivals measure in MB/s, and the ratios of the first to each other one; prints them."""
+    """Measure and print all rivals in MB/s, and the ratios of the first to each other one."""
     rates = alternate(rivals, rounds)
     first, *others = rivals
     results: dict[str, Any] = {"MB/s": rates}
@@ -170,37 +173,40 @@ def compared(what: str, rivals: Mapping[str, Callable[[], float]], rounds: int) 
 
 @dataclass
 class Passes:
-    """What the passes over some files took in CPU seconds, and the bytes that there are before and after each."""
+    """CPU seconds of each pass over files, and the bytes before and after each."""
 
     records: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
     def read(self, source: str, path: Path, folder: Path) -> list[Path]:
-        """All but the last, as preparation.py makes them; returns the files of the spool."""
+        """Do all passes but the last, as prepare/run.py does; return the files of the spool."""
         kind = SOURCES[source]
         choices = {option.name: option.default for option in kind.options}
-        recipe = reading.Reading(source, choices, batches.Part(), stages.Options())
+        steps = reading.Reading(source, choices, batches.Part(), stages.Options())
         files = list(kind.find([path]))
         self.sizes["raw"] = sum(file.path.stat().st_size for file in files)
         self.sizes["inflated"] = self._timed("inflate", lambda: sum(inflated(file.path) for file in files))
         make_directory(folder)
-        cut = self._timed("cut", lambda: list(batches.batches(kind, files, choices, recipe.part, "")))
+        cut = self._timed("cut", lambda: list(batches.batches(kind, files, choices, steps.part, "")))
         self.records = sum(len(batch.pieces) for batch in cut)
-        read = reading.batch_reader(recipe, folder)
+        read = reading.batch_reader(steps, folder)
         names = self._timed("read", lambda: list(map(read, cut)))
         if kind.join:
             self.sizes["fragments"] = sum(spool.about(folder / name)["bytes"] for name in names)
             wanted = reading.Range(tuple(folder / name for name in names), 0, spool.KEYS)
-            names = self._timed("join", lambda: [reading.range_joiner(recipe, folder)(wanted)])
+            names = self._timed("join", lambda: [reading.range_joiner(steps, folder)(wanted)])
         self.sizes["text"] = sum(spool.about(folder / name)["bytes"] for name in names)
         return [folder / name for name in names]
 
     def write(self, spooled: list[Path], tokenizer_file: Path, folder: Path) -> None:
         work = shard_writer(spooled, tokenizer_file, folder)
         self._timed("write", lambda: list(map(work, SHARDS)))
-        found, _ = writing.entries(folder, SHARDS)
-        self.sizes |= {"tokens": sum(entry.tokens for entry in found), "shards": sum(entry.bytes for entry in found)}
+        entries, _ = writing.entries(folder, SHARDS)
+        self.sizes |= {
+            "tokens": sum(entry.tokens for entry in entries),
+            "shards": sum(entry.bytes for entry in entries),
+        }
 
     def _timed(self, name: str, work: Callable[[], Any]) -> Any:
         begin = time.process_time()
@@ -215,7 +221,7 @@ def inflated(path: Path) -> int:
 
 
 def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[Shard], float]:
-    """What a process of ours does with the documents of a shard; returns its seconds."""
+    """Return our task for a shard, which returns its seconds."""
     for name in ("shards", "done"):
         make_directory(folder / name)
     do = writing.shard_writer(Selection(tuple(spooled), True, 0.0), tokenizer_file, CHUNK_TOKENS, folder)
@@ -223,7 +229,7 @@ def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Cal
 
 
 def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Shard], float]:
-    """What a process of `tokenizers` alone does with the same segments; returns its seconds."""
+    """Return the task of `tokenizers` alone for the same segments, which returns its seconds."""
     backend = tokenizers.Tokenizer.from_file(str(tokenizer_file))
 
     def work(texts: list[str]) -> None:
@@ -245,7 +251,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
-    """MB of text a second by one process and by two, while they work: what they take to start is no part of it."""
+    """Measure MB of text a second in one process and in two, without their start-up."""
     reader = Passes()
     spooled = reader.read("wikipedia", material.text(), material.folder / "spool")
     given = spooled, material.tokenizer(), material.folder / "written"
@@ -263,9 +269,9 @@ def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
 
 
 def dump_to_text(material: Material, rounds: int) -> dict[str, Any]:
-    """MB of XML a CPU second; without WikiExtractor, ours alone."""
-    there = importlib.util.find_spec("wikiextractor") is not None
-    if not there:
+    """Measure MB of XML a CPU second; ours alone if WikiExtractor is not installed."""
+    installed = importlib.util.find_spec("wikiextractor") is not None
+    if not installed:
         print("WikiExtractor is not installed (pip install wikiextractor): it is left out")
     path = material.dump()
     size = inflated(path) / MEGABYTE
@@ -274,28 +280,28 @@ def dump_to_text(material: Material, rounds: int) -> dict[str, Any]:
     def rate(name: str) -> float:
         return size / extract[name](path)[1]["cpu"]
 
-    found = {"MB": size, "WikiExtractor": version("wikiextractor") if there else None}
-    return found | compared("dump to text", {name: partial(rate, name) for name in extract}, rounds)
+    results = {"MB": size, "WikiExtractor": version("wikiextractor") if installed else None}
+    return results | compared("dump to text", {name: partial(rate, name) for name in extract}, rounds)
 
 
 def extractors(folder: Path) -> dict[str, Callable[[Path], tuple[Path, dict[str, float]]]]:
-    """Each makes JSON lines of a dump, and tells where they are and how long it took."""
+    """Return functions from a dump to the path of JSON lines and the seconds it took."""
     ours, theirs = folder / "extracted.jsonl", folder / "extracted"
-    found = {"deepsiam": lambda dump: (ours, run([sys.executable, "-c", EXTRACT, dump, ours])[1])}
+    functions = {"deepsiam": lambda dump: (ours, run([sys.executable, "-c", EXTRACT, dump, ours])[1])}
     if importlib.util.find_spec("wikiextractor"):
-        found["WikiExtractor"] = lambda dump: (theirs, run([*WIKIEXTRACTOR, dump, "-o", theirs])[1])
-    return found
+        functions["WikiExtractor"] = lambda dump: (theirs, run([*WIKIEXTRACTOR, dump, "-o", theirs])[1])
+    return functions
 
 
 def command(material: Material, source: str, path: Path, processes: int, *more: object) -> list[object]:
-    """The arguments of the whole command, for an output that is not there yet."""
+    """Return the arguments of the whole command, for a new output folder."""
     out = tempfile.mkdtemp(dir=material.folder)
     options = ["--out", out, "--tokenizer", material.tokenizer(), "--workers", processes, "--keep-duplicates"]
     return [source, path, *options, *more]
 
 
 def two_workers(material: Material, rounds: int) -> dict[str, Any]:
-    """MB of the dump, inflated, a second of the clock."""
+    """Measure MB of the dump, inflated, a second of wall-clock time."""
     path = material.dump()
     size = inflated(path) / MEGABYTE
 
@@ -308,9 +314,9 @@ def two_workers(material: Material, rounds: int) -> dict[str, Any]:
 
 
 def passes(material: Material, _: int) -> dict[str, Any]:
-    """MB a CPU second of each pass, of what it reads: the last one of text, the others of raw text, inflated.
+    """Measure MB of input a CPU second of each pass: of text for the last one, of inflated raw text for the others.
 
-    `cut` is what the reading process does, inflating included; the others are shared out among the workers.
+    `cut` is the work of the reading process, inflating included; the workers share the other passes.
     """
     sources = {"wikipedia": material.dump()}
     if material.data:
@@ -329,14 +335,14 @@ def passes(material: Material, _: int) -> dict[str, Any]:
 
 
 def memory(material: Material, _: int) -> dict[str, float]:
-    """The most MB by the MB of text, in shards that have as much of it as those of a large data set."""
+    """Measure peak memory for several sizes of text, in shards as large as those of a large data set."""
     peaks = {}
     for size in (times * material.megabytes for times in TIMES):
         path = material.folder / "generated.jsonl"
         with open(path, "w") as file:
-            file.writelines(up_to(size, map(made_line, count())))
+            file.writelines(up_to(size, map(line_of, count())))
         line = command(material, "jsonl", path, 1, "--shards", -(-path.stat().st_size // writing.SHARD_BYTES))
-        # not ru_maxrss, which may be this process's own, of which that one begins as a copy
+        # not ru_maxrss, which may be that of this process, of which the child begins as a copy
         peak = re.search(r"VmHWM:\s*(\d+) kB", run([sys.executable, "-c", PEAK, *line])[0])
         peaks[f"{size:g}"] = int(peak[1]) * 1024 / MEGABYTE if peak else 0.0
         print(f"memory: {size:>8,g} MB of text, {peaks[f'{size:g}']:>6,.0f} MB at most", flush=True)
@@ -353,8 +359,8 @@ MEASURED: dict[str, Callable[[Material, int], dict[str, Any]]] = {
 
 
 def data_argument(parser: argparse.ArgumentParser) -> None:
-    beside = os.environ.get("DEEPSIAM_DATA", ROOT.parent / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=beside, metavar="FOLDER", help="real text (%(default)s)")
+    default = os.environ.get("DEEPSIAM_DATA", ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=default, metavar="FOLDER", help="real text (%(default)s)")
 
 
 def main() -> None:
@@ -368,7 +374,7 @@ def main() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is a core
     with tempfile.TemporaryDirectory() as folder:
         material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
-        results: dict[str, Any] = {"text": "real" if material.data else "made up"}
+        results: dict[str, Any] = {"text": "real" if material.data else "generated"}
         print(f"the text is {results['text']}")
         for name in options.only:
             results[name] = MEASURED[name](material, options.rounds)

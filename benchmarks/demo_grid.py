@@ -1,9 +1,9 @@
-"""The small grid from which the demo's fine-tuning settings were chosen, the same for both starts.
+"""The small grid that the demo's fine-tuning settings were chosen from, the same for random and pre-trained weights.
 
-    python -m benchmarks.demo_grid          (after make demo; some 20 minutes on two cores; goes on where it stopped)
+    python -m benchmarks.demo_grid          (after make demo; about 20 minutes on two cores; goes on where it stopped)
 
-Every setting is fine-tuned from random and from pre-trained weights with the demo's pairs and steps and judged by
-MRR@10 on the development split, whose packages are in neither training nor test. The best of each start stands in
+Every setting is fine-tuned from random and from pre-trained weights with the demo's pairs and steps, and compared by
+MRR@10 on the development split, whose packages are in neither training nor test. The best of each are the settings of
 recipes/demo_siamese*.yaml; a test compares them with the output committed here, demo_grid.json.
 """
 
@@ -13,10 +13,10 @@ import json
 from pathlib import Path
 
 from benchmarks.training import train
-from data_prep.collection import Collection
-from data_prep.errors import exit_on_input_error
-from trainer.evaluate import evaluate_run
-from trainer.trained import load
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import exit_on_input_error
+from trainer.checkpoints.load import load_trained
+from trainer.retrieval.task import evaluate_run
 
 RATES = (1e-4, 3e-4, 1e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))
@@ -32,7 +32,7 @@ def main() -> None:
         setting = {"optimizer.lr": lr, "method.similarity": similarity, "method.temperature": temperature}
         run = Path("runs/demo_grid") / f"{start}-{lr:g}-{similarity}-{temperature:g}"
         train("trainer.finetune", RECIPES[start], run, setting)
-        means = evaluate_run(load(run), collection, "dev").means
+        means = evaluate_run(load_trained(run), collection, "dev").means
         rows.append({"start": start, **setting, **means})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     chosen = {

@@ -1,30 +1,30 @@
-"""How good a Siamese encoder is by its start, the number of labels, and the tokens seen in pre-training.
+"""How good a Siamese encoder is, by its initial weights, the number of labels, and the tokens seen in pre-training.
 
     python -m benchmarks.demo_long          (make demo-long; after make demo; goes on where it was stopped)
 
 Pre-trains SEED and masked LM with the same trunk, data, batches and steps; fine-tunes random weights and both on
-growing numbers of labels (figure 7c of the SEED paper), and both from ever later checkpoints on 1,500 labels. The
-learning rate of each start at each number of labels is the best of RATES on the development split; every point of the
-curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
+growing numbers of labels (figure 7c of the SEED paper), and both from four checkpoints each on 1,500 labels. The
+learning rate for each initial weights and number of labels is the best of RATES on the development split; every point
+of the curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
 """
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measurements import Measurements
 from benchmarks.training import tokens_a_step, train
-from data_prep.collection import Collection
-from data_prep.errors import exit_on_input_error
-from data_prep.files import whole_file
-from trainer import checkpoint
-from trainer.evaluate import evaluate_bm25, evaluate_run
-from trainer.metrics import paired_permutation_test
-from trainer.plots import COLORS, GREY, new_figure, save
-from trainer.recipe import PretrainRecipe
-from trainer.recipe import load as load_recipe
-from trainer.trained import load
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import exit_on_input_error
+from data_prep.common.files import whole_file
+from trainer.analysis.plots import COLORS, GREY, new_figure, save
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load as load_recipe
+from trainer.retrieval.metrics import paired_permutation_test
+from trainer.retrieval.task import evaluate_bm25, evaluate_run
 
 OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}
@@ -38,20 +38,20 @@ SHADES = {"random": GREY, "mlm": COLORS[0], "seed": COLORS[1]}
 
 @dataclass
 class Bench:
-    """The collection, and every measurement so far, kept on disk as soon as it is made."""
+    """The collection, and the measurements so far."""
 
     collection: Collection
     path: Path = OUT / "results.json"
 
     def __post_init__(self) -> None:
-        self.done = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.measurements = Measurements[list[float]](self.path)
 
     def tune(self, start: str, labels: int | None, lr: float, split: str, early: Path | None = None) -> list[float]:
-        """MRR@10 of every query of a split after fine-tuning a start, at its last checkpoint or an early one."""
+        """MRR@10 of every query of a split after fine-tuning from the last checkpoint of a start, or an early one."""
         step = f"-{early.name}" if early else ""
         name = f"{start}{step}-{labels or 'all'}-{lr:g}"
-        key = f"{name}-{split}"
-        if key not in self.done:
+
+        def measure() -> list[float]:
             steps = LABELS[labels]
             settings = {
                 "init_from": early or PRETRAINED.get(start, PRETRAINED["seed"]),
@@ -63,11 +63,11 @@ class Bench:
             }
             run = OUT / "tuned" / name
             train("trainer.finetune", "recipes/demo_siamese.yaml", run, settings)
-            self.done[key] = evaluate_run(load(run), self.collection, split).values["mrr@10"].tolist()
-            with whole_file(self.path) as file:
-                file.write(json.dumps(self.done).encode())
-            print(f"{key}: MRR@10 {mean(self.done[key]):.4f}", flush=True)
-        return self.done[key]
+            values: list[float] = evaluate_run(load_trained(run), self.collection, split).values["mrr@10"].tolist()
+            print(f"{name}-{split}: MRR@10 {mean(values):.4f}", flush=True)
+            return values
+
+        return self.measurements.get(f"{name}-{split}", measure)
 
     def best_rate(self, start: str, labels: int | None) -> float:
         """The learning rate that is best on the development split."""
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[float]]:
-    """MRR@10 on FEW labels by tokens of pre-training: after an eighth, a quarter, half and all of its steps."""
+    """MRR@10 with FEW labels by tokens of pre-training: after an eighth, a quarter, half and all of its steps."""
     recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
     tokens = tokens_a_step(recipe)
     points = {}
@@ -121,7 +121,7 @@ Curves = Mapping[str, Mapping[int, list[float]]]  # start: {labels or tokens: MR
 
 
 def table(what: str, curves: Curves) -> str:
-    """Markdown: a row a point, MRR@10 of each start, and how likely chance explains SEED's lead over each other."""
+    """Write a Markdown table: for each x, MRR@10 of each start, and the p-value of SEED against each other."""
     others = [start for start in curves if start != "seed"]
     head = [what, *(NAMES[start] for start in curves), *(f"p, SEED against {NAMES[start]}" for start in others)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]

@@ -1,15 +1,15 @@
-"""How fast SEED micro-batches are made, and how long a resume in the middle of an epoch takes, beside webdataset.
+"""Compare with webdataset: the speed of making SEED micro-batches, and of resuming in the middle of an epoch.
 
     python -m benchmarks.loader [--tokens N] [--rounds N] [--out PATH]          (two minutes on two cores)
 
-Three rivals read the same tars of made-up documents, each in this process and in one worker process:
+Three rivals read the same tars of generated documents, each in this process and in one worker process:
 
     deepsiam   windows of chunks shuffled, micro-batches of 32 blocks of 512 tokens, masks and decoder targets included
     read       webdataset alone: reads the tars, np.load, slices into documents; shuffles, packs and masks nothing
     shuffled   that, then webdataset's shuffle with a buffer of a window's documents, and the same batcher
 
-A rival's rate is the tokens of text (no special tokens, no padding) it yields in a second, from half a window of every
-lane on and over whole windows: what has been read ahead of need is then as much at the end as at the beginning.
+A rival's rate is the tokens of text (no special tokens, no padding) that it yields in a second. It is measured from
+half a window of every lane on and over whole windows, so that as much is read ahead at the end as at the beginning.
 """
 
 import argparse
@@ -30,38 +30,42 @@ import webdataset
 from torch.utils.data import DataLoader
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep import tokenizer
-from data_prep.argument_types import positive
-from data_prep.errors import InputError, exit_on_input_error
-from data_prep.manifest import write as write_manifest
-from data_prep.shards import Manifest, ShardWriter, TokenDocument
-from models.seed import SeedBatcher
-from models.task import MicroBatch, Vocabulary
-from trainer.lanes import Lanes, Position
-from trainer.loader import rank_micro_batches
-from trainer.mixing import Mix
-from trainer.order import Order
-from trainer.sources import ShardSource
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.manifest import write as write_manifest
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.interface import MicroBatch
+from models.pretraining.seed import SeedBatcher
+from trainer.data.cursor import Cursor
+from trainer.data.lanes import Lanes, Position
+from trainer.data.loader import Loader
+from trainer.data.mixing import Mix
+from trainer.data.order import Order
+from trainer.data.shard_source import ShardSource
 
 VOCABULARY = 30522
 MAX_TOKENS, MICRO_BATCH = 512, 32
 LANES, WINDOW, CHUNKS_PER_SHARD = 8, 16, 8
-LONGER = 16  # the epoch in which resuming is timed is so many times as long
+LONGER = 16  # how many times longer the epoch is in which resuming is timed
 GPU = 700_000  # tokens/s that one GPU trains on
 
 Maker = Callable[[int], Iterator[Any]]  # number of workers -> items
 
 
 def write_shards(folder: Path, tokens: int, seed: int = 0) -> Manifest:
-    """Shards of documents of a median of 10 sentences, of 24 tokens on average."""
+    """Write shards of documents with a median of 10 sentences, of 24 tokens on average."""
     special = list(tokenizer.SPECIAL_TOKENS.values())
     pieces = special + [f"piece{number}" for number in range(len(special), VOCABULARY)]
     model = tokenizers.models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
     tokenizers.Tokenizer(model).save(str(folder / "vocabulary.json"))
-    made = tokenizer.load(folder / "vocabulary.json")
+    vocabulary = tokenizer.load(folder / "vocabulary.json")
     rng = np.random.default_rng(seed)
     written = document = 0
-    with ShardWriter(folder / "shards", made, chunks_per_shard=CHUNKS_PER_SHARD) as writer:
+    with ShardWriter(folder / "shards", vocabulary, chunks_per_shard=CHUNKS_PER_SHARD) as writer:
         while written < tokens:
             lengths = 1 + rng.gamma(4, 6, 1 + int(rng.lognormal(2.3, 1))).astype(int)
             ids = rng.integers(len(special), VOCABULARY, lengths.sum())
@@ -71,7 +75,7 @@ def write_shards(folder: Path, tokens: int, seed: int = 0) -> Manifest:
 
 
 def lengthen(manifest: Manifest, folder: Path, times: int) -> Manifest:
-    """A folder that lists every shard so many times, under as many names of the same files."""
+    """Make a folder that lists every shard several times, under several names of the same file."""
     folder.mkdir()
     entries = []
     for number, entry in enumerate(manifest.shards * times):
@@ -105,7 +109,7 @@ class Rivals:
 
     def deepsiam(self, workers: int) -> Iterator[MicroBatch]:
         order = self.order()
-        batches = rank_micro_batches(order, order.start(), 0, 0, 1, workers)
+        batches = Loader(order, 0, 1, workers).micro_batches(Cursor(order.start()))
         return (batch.micro_batch for batch in batches)
 
     def read(self, workers: int) -> Iterator[list[TokenDocument]]:
@@ -128,23 +132,24 @@ class Rivals:
     def _micro_batches(self, documents: Iterable[TokenDocument]) -> Iterator[MicroBatch]:
         batcher, rng = self.batcher, np.random.default_rng(1)
         documents, blocks = iter(documents), []
-        while some := list(islice(documents, self.buffer)):
-            blocks += batcher.examples(some)
+        while window := list(islice(documents, self.buffer)):
+            blocks += batcher.examples(window)
             while len(blocks) >= MICRO_BATCH:
                 yield batcher.micro_batch(blocks[:MICRO_BATCH], [rng] * MICRO_BATCH)
                 del blocks[:MICRO_BATCH]
 
 
 def to_documents(sample: dict[str, bytes]) -> list[TokenDocument]:
-    """What one writes for our format: the segments of each document, as views of the ids."""
+    """Read one sample as a user of webdataset would: segments are views of the ids."""
     arrays = np.load(io.BytesIO(sample["npz"]))
     ids, ends, documents = arrays["ids"], arrays["segments"].tolist(), arrays["documents"].tolist()
     segments = [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    return [segments[start:end] for start, end in zip([0, *documents], documents, strict=False)]
+    texts = [segments[start:end] for start, end in zip([0, *documents], documents, strict=False)]
+    return [TokenDocument(text) for text in texts]
 
 
 def loaded(dataset: webdataset.DataPipeline, workers: int) -> Iterator[Any]:
-    """The dataset itself, or a DataLoader of it, set as ours is."""
+    """Iterate over the dataset, directly or through a DataLoader with our settings."""
     if not workers:
         return iter(dataset)
     return iter(DataLoader(dataset, None, num_workers=workers, collate_fn=_unchanged, prefetch_factor=4))
@@ -157,11 +162,11 @@ def _unchanged(item: Any) -> Any:
 def text_tokens(item: MicroBatch | list[TokenDocument]) -> int:
     if isinstance(item, MicroBatch):
         return int((item.arrays["original_ids"] >= len(tokenizer.SPECIAL_TOKENS)).sum())
-    return sum(len(segment) for document in item for segment in document)
+    return sum(len(segment) for document in item for segment in document.segments)
 
 
 def rate(make: Maker, workers: int, first: int, wanted: int) -> float:
-    """Tokens a second after the `first` ones, until `wanted` more have come."""
+    """Measure tokens a second after the `first` ones, over `wanted` more."""
     items = make(workers)
     take(items, first)
     start = time.perf_counter()
@@ -169,7 +174,7 @@ def rate(make: Maker, workers: int, first: int, wanted: int) -> float:
 
 
 def take(items: Iterator[Any], wanted: int) -> int:
-    """Draw items until `wanted` tokens have come; how many did."""
+    """Draw items until they have `wanted` tokens; return how many they have."""
     tokens = 0
     while tokens < wanted:
         tokens += text_tokens(next(items))
@@ -177,7 +182,7 @@ def take(items: Iterator[Any], wanted: int) -> int:
 
 
 def resume(rivals: Rivals, micro_batches: int) -> float:
-    """Seconds from nothing to `micro_batches` micro-batches in the middle of an epoch, every shard checked again."""
+    """Measure seconds to the first `micro_batches` micro-batches in the middle of an epoch, verifying every shard."""
     start = time.perf_counter()
     middle = Position(0, rivals.manifest.total("chunks") // LANES // WINDOW // 2, 0)
     for _ in islice(rivals.order().stream([[middle] * LANES], 0, 1), micro_batches):
@@ -186,7 +191,7 @@ def resume(rivals: Rivals, micro_batches: int) -> float:
 
 
 def re_read(rivals: Rivals) -> float:
-    """Seconds until webdataset, from the start, is where the first half of the documents has passed its shuffle."""
+    """Measure seconds until half of the documents have passed webdataset's shuffle, from the start."""
     start = time.perf_counter()
     for _ in islice(rivals.documents(), rivals.manifest.total("documents") // 2):
         pass
@@ -208,7 +213,7 @@ def main() -> None:
 
 
 def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
-    """Rates and their ratios, by the number of workers; prints them."""
+    """Measure and print rates and their ratios, by the number of workers."""
     tokens = rivals.manifest.total("tokens")
     windows = LANES * WINDOW * tokens // rivals.manifest.total("chunks")  # one of every lane
     wanted = (tokens - windows // 2) // windows * windows
@@ -217,22 +222,22 @@ def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
     makers: dict[str, Maker] = {"deepsiam": rivals.deepsiam, "read": rivals.read, "shuffled": rivals.shuffled}
     results: dict[str, Any] = {}
     for where, workers in {"1 worker": 1, "this process": 0}.items():
-        found = alternate(
+        rates = alternate(
             {name: partial(rate, make, workers, windows // 2, wanted) for name, make in makers.items()}, rounds
         )
-        for name, values in found.items():
+        for name, values in rates.items():
             print(in_words(f"{where}: {name}", spread(values), "tokens/s"))
-        compared = {f"deepsiam / {name}": ratios(found["deepsiam"], found[name]) for name in ("read", "shuffled")}
+        compared = {f"deepsiam / {name}": ratios(rates["deepsiam"], rates[name]) for name in ("read", "shuffled")}
         for name, numbers in compared.items():
             print(in_words(f"{where}: {name}", numbers))
-        results[where] = {"tokens/s": found, **compared}
+        results[where] = {"tokens/s": rates, **compared}
     one, cores = spread(results["1 worker"]["tokens/s"]["deepsiam"])["median"], os.cpu_count() or 1
     print(f"GPUs fed at {GPU:,} tokens/s each: {one / GPU:.1f} by one worker, {cores * one / GPU:.1f} by {cores} cores")
     return results | {"GPUs a worker feeds": one / GPU, "cores": cores}
 
 
 def resuming(rivals: Rivals, rounds: int) -> dict[str, Any]:
-    """Seconds to go on in the middle of the epoch, beside re-reading; prints them."""
+    """Measure and print seconds to resume in the middle of the epoch, and to re-read from the start."""
     seconds = alternate(
         {
             "one micro-batch": lambda: resume(rivals, 1),

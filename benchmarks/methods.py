@@ -2,11 +2,11 @@
 
     python -m benchmarks.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
 
-The plain way is what one writes first, and what a framework's model classes do: the logits of every position of the
-whole batch at once, n x n attention masks in SEED's decoder, every row padded to the longest input there may be. It has
-the same parameters, and so the same losses, which is checked before anything is measured. Of ICT, which has no logits,
-and of Cross-Thought, whose sequences are all of one length, only one of these is left. Memory is measured in a process
-of its own for each: the highest resident size of a step, less that before it.
+The plain way is what a first implementation does, and what a framework's model classes do: the logits of every
+position of the whole batch at once, n x n attention masks in SEED's decoder, every row padded to the longest possible
+input. It has the same parameters, and so the same losses, which is checked before measuring. ICT has no logits, and the
+sequences of Cross-Thought are all of one length, so only one of the differences remains there. Memory is measured in a
+separate process for each: the highest resident size of a step, less that before it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep.argument_types import positive
-from data_prep.errors import InputError, exit_on_input_error
-from models import losses, seed_decoder
-from models.encoder import TrunkModel, build_trunk
-from models.losses import IGNORED
-from models.task import Batcher, Document, MicroBatch, Vocabulary
-from trainer.keyed import keyed_rng, keyed_rngs
-from trainer.method_keys import PretrainMethod
-from trainer.methods import PRETRAINING
-from trainer.recipe import PretrainRecipe, build
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.shards.document import TokenDocument
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.config import PretrainingConfig
+from models.interface import IGNORED, Document, MicroBatch
+from models.layers import losses
+from models.pretraining import seed_decoder
+from models.registry import PRETRAINING
+from models.trunk import TrunkModel, build_trunk
+from trainer.data.rng import keyed_rng, keyed_rngs
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import build
 
 SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
 
 
-def method_of(name: str, tokens: int) -> PretrainMethod:
-    """A method with its own defaults, for inputs of so many tokens."""
+def method_of(name: str, tokens: int) -> PretrainingConfig:
+    """A method with its default keys, for inputs of `tokens` tokens."""
     keys: dict[str, Any] = {"name": name}
     if name == "cross_thought":
         keys |= {"sequences": 8, "sequence_tokens": 64}
@@ -54,17 +57,16 @@ def method_of(name: str, tokens: int) -> PretrainMethod:
     return build(PretrainRecipe, {**values, "optimizer": {"lr": 1e-3}, "method": keys}, name).method
 
 
-def made(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Batcher, MicroBatch]:
-    """A method's model, batcher and one micro-batch of made-up text: Zipf's words, log-normal sentences."""
+def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch]:
+    """Make a method's model and one micro-batch of synthetic text: words by Zipf's law, log-normal sentence lengths."""
     torch.manual_seed(0)
     method = method_of(name, sizes["tokens"])
     vocabulary = Vocabulary(sizes["vocab"], pad=0, unk=1, cls=2, sep=3, mask=4)
-    how = PRETRAINING[type(method)]
     causal = {"is_decoder": True} if name == "clm" else {}
     trunk = build_trunk(
         {
             "model_type": "bert",
-            "vocab_size": sizes["vocab"] + how.own_tokens(method),
+            "vocab_size": sizes["vocab"] + method.added_tokens,
             "pad_token_id": 0,
             "hidden_size": sizes["hidden"],
             "num_hidden_layers": sizes["layers"],
@@ -74,36 +76,37 @@ def made(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Batcher, MicroBa
             **causal,
         }
     )
-    batcher = how.batcher(method, vocabulary)
+    batcher = method.batcher(vocabulary)
     examples = batcher.examples(text(sizes))[: sizes["batch"]]
     batch = batcher.micro_batch(examples, keyed_rngs("benchmark", [(i,) for i in range(len(examples))]))
-    return how.model(trunk, **how.arguments(method)), batcher, batch
+    return method.model(trunk), batch
 
 
 def text(sizes: dict[str, int]) -> list[Document]:
-    """Enough documents for a micro-batch of any method."""
+    """Make enough documents for a micro-batch of any method."""
     rng = keyed_rng("benchmark text")
-    documents = []
+    documents: list[Document] = []
     for _ in range(40 * sizes["batch"]):
         lengths = np.maximum(1, rng.lognormal(3.0, 0.6, rng.integers(2, 12))).astype(int)
-        documents.append([5 + np.minimum(rng.zipf(1.2, n), sizes["vocab"] - 6) for n in lengths])
+        segments = [5 + np.minimum(rng.zipf(1.2, n), sizes["vocab"] - 6) for n in lengths]
+        documents.append(TokenDocument(segments))
     return documents
 
 
 def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
     """Tokens a second of one forward and backward pass."""
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-    began = time.perf_counter()
+    start = time.perf_counter()
     model.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         total = sum(loss / max(1, batch.counts[term]) for term, loss in forward(**arrays).items())
     assert isinstance(total, Tensor)
     total.backward()
-    return batch.tokens / (time.perf_counter() - began)
+    return batch.tokens / (time.perf_counter() - start)
 
 
 def plain_losses(model: TrunkModel, longest: dict[str, int], **arrays: Tensor) -> dict[str, Tensor]:
-    """The method's losses, the plain way: the same numbers."""
+    """Compute the method's losses the plain way: the same numbers."""
     fast = seed_decoder.local_attention, losses._LinearCrossEntropy
     seed_decoder.local_attention, losses._LinearCrossEntropy = _masked_attention, _FullLogits  # type: ignore[misc]
     try:
@@ -112,22 +115,22 @@ def plain_losses(model: TrunkModel, longest: dict[str, int], **arrays: Tensor) -
         seed_decoder.local_attention, losses._LinearCrossEntropy = fast  # type: ignore[misc]
 
 
-def longest_inputs(method: PretrainMethod, batch: MicroBatch) -> dict[str, int]:
-    """What the rows of each array of ids are padded to, the plain way."""
+def longest_inputs(method: PretrainingConfig, batch: MicroBatch) -> dict[str, int]:
+    """The width that the plain way pads each array of ids to."""
     most = {"query_ids": getattr(method, "max_query_tokens", 0)}
     ids = {name: array.shape[-1] for name, array in batch.arrays.items() if name.endswith("_ids")}
     return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
 
 
 def plain_arrays(arrays: dict[str, Tensor], longest: dict[str, int]) -> dict[str, Tensor]:
-    """A micro-batch with all rows padded to the longest that there may be, and a label for every position."""
+    """Pad all rows to the longest possible input, and give every position a label."""
     plain = {}
     for name, array in arrays.items():
         if name in longest:
             plain[name] = F.pad(array, (0, longest[name] - array.shape[-1]))
         elif name.endswith("_mask") or name == "token_types":
-            of = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
-            plain[name] = F.pad(array, (0, longest[of] - array.shape[-1]))
+            ids = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
+            plain[name] = F.pad(array, (0, longest[ids] - array.shape[-1]))
         elif name == "visible_bits":  # [B, T, T / 8]
             width = longest["input_ids"]
             plain[name] = F.pad(array, (0, -(-width // 8) - array.shape[2], 0, width - array.shape[1]))
@@ -142,7 +145,7 @@ def plain_arrays(arrays: dict[str, Tensor], longest: dict[str, int]) -> dict[str
 
 
 def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
-    """A label for every position of rows of `width`, IGNORED where there is none: int64 [rows * width]."""
+    """A label for every position of rows of `width`, IGNORED where it has no target: int64 [rows * width]."""
     kept = targets != IGNORED
     flat = torch.full((shape.numel(),), IGNORED)
     flat[positions[kept]] = targets[kept]
@@ -150,7 +153,7 @@ def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -
 
 
 class _FullLogits:
-    """In the place of the chunked loss: all logits at once."""
+    """Replaces the chunked loss: all logits at once."""
 
     @staticmethod
     def apply(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any) -> Tensor:
@@ -159,7 +162,7 @@ class _FullLogits:
 
 
 def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """What local_attention computes, [B, T, heads, d], with a T x T mask."""
+    """Compute local_attention, [B, T, heads, d], with a T x T mask."""
     place = torch.arange(query.shape[1])
     back = place[:, None] - place
     mask = ((back >= 0) & (back < window)) | (place == 0)
@@ -171,14 +174,14 @@ def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dr
 
 
 def ways_of(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch, dict[str, Callable[..., Any]]]:
-    """A method's model, a micro-batch, and the ways to its losses that are compared."""
-    model, _, batch = made(name, sizes)
+    """A method's model, a micro-batch, and the two ways to compute its losses."""
+    model, batch = model_and_batch(name, sizes)
     longest = longest_inputs(method_of(name, sizes["tokens"]), batch)
     return model, batch, {"deepsiam": model.forward, "plain": partial(plain_losses, model, longest)}
 
 
 def agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, Tensor]]) -> None:
-    """Raises AssertionError where the two ways have not the same losses."""
+    """Raise AssertionError where the two ways differ in a loss."""
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     model.eval()
     with torch.no_grad():
@@ -188,7 +191,7 @@ def agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, T
 
 
 def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
-    """Bytes of memory that a step of one way takes beside the model and its gradients, in a process of its own."""
+    """Bytes of memory that a step of one way needs besides model and gradients, measured in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.methods", "--peak", name, way, "--sizes", json.dumps(sizes)]
     done = subprocess.run([*command, *(["--bf16"] if bf16 else [])], capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])
@@ -197,25 +200,25 @@ def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
 def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -> float:
     model, batch, ways = ways_of(name, sizes)
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # is not the step's, which sets them to None and makes them anew
+        parameter.grad = torch.zeros_like(parameter)  # not counted: step() frees and allocates as much again
     before = _resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # sets the highest resident size back to the present one
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to VmRSS
     step(model, batch, ways[way], dtype)
     return _resident("VmHWM") - before
 
 
 def _resident(what: str) -> float:
-    """VmRSS or VmHWM, the present and the highest resident size of this process, in bytes."""
+    """The present (VmRSS) or highest (VmHWM) resident size of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(what):
             return float(line.split()[1]) * 1024
-    raise InputError("/proc/self/status: no such line; memory is measured on Linux alone")
+    raise InputError(f"/proc/self/status: has no {what}; memory is measured on Linux only")
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.methods", description=__doc__.splitlines()[0])
-    names = [keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING]
+    names = [*PRETRAINING]
     parser.add_argument("--methods", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help=f"of {SIZES}")
@@ -238,14 +241,14 @@ def main() -> None:
                 take()
             rates = alternate(ways, chosen.rounds)
             memory = {way: peak(name, way, sizes, chosen.bf16) for way in ways}
-            found: dict[str, Any] = {"tokens_per_second": {way: spread(values) for way, values in rates.items()}}
-            found["peak_bytes"] = memory
-            print(in_words(f"{name}: tokens/s", found["tokens_per_second"]["deepsiam"]), flush=True)
-            found["speed_ratio"] = ratios(rates["deepsiam"], rates["plain"])
-            found["memory_ratio"] = memory["deepsiam"] / memory["plain"]
-            print(in_words(f"{name}: speed against the plain way", found["speed_ratio"]))
-            print(f"{name}: memory of a step against the plain way {found['memory_ratio']:.2f}", flush=True)
-            results[name] = found
+            result: dict[str, Any] = {"tokens_per_second": {way: spread(values) for way, values in rates.items()}}
+            result["peak_bytes"] = memory
+            print(in_words(f"{name}: tokens/s", result["tokens_per_second"]["deepsiam"]), flush=True)
+            result["speed_ratio"] = ratios(rates["deepsiam"], rates["plain"])
+            result["memory_ratio"] = memory["deepsiam"] / memory["plain"]
+            print(in_words(f"{name}: speed against the plain way", result["speed_ratio"]))
+            print(f"{name}: memory of a step against the plain way {result['memory_ratio']:.2f}", flush=True)
+            results[name] = result
         if chosen.out:
             write(chosen.out, results)
 

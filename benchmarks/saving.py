@@ -1,9 +1,9 @@
-"""How long a checkpoint takes to save and to load, beside torch.save and torch.load of the same bytes.
+"""How long a checkpoint takes to save and to load, compared with torch.save and torch.load of as many bytes.
 
     python -m benchmarks.saving [--hidden N] [--layers N] [--rounds N] [--out PATH]     (a minute)
 
-One process, ZeRO-1 in fp32: weights and both Adam moments. Ours writes DeepSpeed's files and the weights once more,
-syncs them to disk, hashes and renames; loading checks the hashes first. The rival writes as many bytes, and syncs them.
+One process, ZeRO-1 in fp32: weights and both Adam moments. deepsiam writes DeepSpeed's files and the weights again,
+syncs them to disk, hashes and renames; loading checks the hashes first. torch.save's file is synced too.
 """
 
 import argparse
@@ -18,17 +18,19 @@ import torch.distributed as dist
 from torch import nn
 
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep.argument_types import positive
-from data_prep.errors import exit_on_input_error
-from trainer import checkpoint
-from trainer.checkpoint import State
-from trainer.cursor import Cursor
-from trainer.engine import Engine, World, join
-from trainer.recipe import Checkpoint, PretrainRecipe, build
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import exit_on_input_error
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.checkpoint import State
+from trainer.data.cursor import Cursor
+from trainer.engine.engine import Engine
+from trainer.engine.world import World, join
+from trainer.recipe.schema import CheckpointConfig, PretrainRecipe
+from trainer.recipe.yaml_file import build
 
 
 def make_engine(hidden: int, layers: int) -> Engine:
-    """An engine of a plain stack of matrices, stepped once so that the moments are there."""
+    """Make an engine of a plain stack of matrices, stepped once so that the Adam moments exist."""
     values = {
         "run": "none",
         "steps": 1,
@@ -40,30 +42,30 @@ def make_engine(hidden: int, layers: int) -> Engine:
         "optimizer": {"lr": 1e-3},
     }
     model = nn.Sequential(*(nn.Linear(hidden, hidden) for _ in range(layers)))
-    engine = Engine(model, build(PretrainRecipe, values, "benchmark"), {"mlm": 1.0}, World.from_environment())
+    engine = Engine(model, build(PretrainRecipe, values, "benchmark"), World.from_environment())
     engine.deepspeed.backward(engine.deepspeed(torch.ones(1, hidden)).sum())
     engine.deepspeed.step()
     return engine
 
 
 def save(engine: Engine, folder: Path) -> float:
-    """Seconds of a save by this project."""
+    """Seconds to save a checkpoint."""
     start = time.perf_counter()
-    checkpoint.save(folder, engine, State(1, Cursor([]), 1, {}), {}, Checkpoint())
+    checkpoint.save(folder, engine, State(1, Cursor([]), 1, {}), {}, CheckpointConfig())
     return time.perf_counter() - start
 
 
 def load(engine: Engine, folder: Path) -> float:
-    """Seconds until the newest whole checkpoint is found, verified and taken up."""
+    """Seconds to find, verify and load the newest checkpoint."""
     start = time.perf_counter()
-    found = checkpoint.newest(folder)
-    assert found is not None
-    checkpoint.resume(engine, found, saved_by=1)
+    newest = checkpoint.newest(folder)
+    assert newest is not None
+    checkpoint.resume(engine, newest, saved_by=1)
     return time.perf_counter() - start
 
 
 def torch_save(tensors: dict[str, torch.Tensor], path: Path) -> float:
-    """Seconds of torch.save, until it is on disk."""
+    """Seconds of torch.save and fsync."""
     start = time.perf_counter()
     with open(path, "wb") as file:
         torch.save(tensors, file)
@@ -80,7 +82,7 @@ def torch_load(path: Path) -> float:
 
 
 def measure(engine: Engine, folder: Path, rounds: int) -> dict[str, Any]:
-    """Seconds of each, and the ratios; prints them."""
+    """Measure seconds and ratios of saving and loading, and print them."""
     save(engine, folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     tensors = {str(i): torch.rand(size // 16) for i in range(4)}
@@ -100,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--hidden", type=int, default=1024, help="width of the matrices (%(default)s)")
     parser.add_argument("--layers", type=int, default=16, help="number of matrices (%(default)s)")
-    parser.add_argument("--rounds", type=positive, default=5, help="how often each is done (%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="repetitions (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/saving.json"), help="(%(default)s)")
     options = parser.parse_args()
     join(World.from_environment())

@@ -1,26 +1,25 @@
-"""Figures 3, 4 and 5 of the SEED paper from runs of our own: what a decoder gets from [CLS], and what that does.
+"""Figures 3, 4 and 5 of the SEED paper from our own runs: what a decoder learns from [CLS], and how it changes [CLS].
 
     python -m benchmarks.seed_figures [--steps N] [--data FOLDER] [--out FOLDER]     (after make demo)
 
 Pre-trains on Wikipedia, by the small recipes, a masked LM and decoders whose three layers see the last two tokens or
-the whole past, each in the three settings of the paper's section 4.3, and in a fourth: as RoBERTa-CLS's embeddings are
-frozen too, what its [CLS] is worth shows beside a decoder with the same ones. trainer.analyse draws the curves of the
-losses, and the cosine of the decoders' states with [CLS] in articles held out. Goes on where it was stopped.
+the whole past, each in the three settings of the paper's section 4.3 and in a fourth: the embeddings of RoBERTa-CLS are
+frozen, so the effect of its [CLS] shows against a decoder without [CLS] and with the same embeddings. trainer.analyse
+draws the loss curves, and the cosine of the decoders' states with [CLS] in held-out articles. Goes on where it stopped.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.claims_material import TOKENIZER, prepare
+from benchmarks.claims_material import TOKENIZER, add_data_option, prepare
 from benchmarks.training import file_name, run_or_exit, train
-from data_prep.argument_types import positive
-from data_prep.errors import InputError, exit_on_input_error
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error
 
-ATTENTION = {"window 2": 2, "whole past": "all"}  # what a layer of the decoder sees
-FROZEN: dict[str, object] = {"trunk": "null", "method.freeze_encoder": "true"}  # and init_from, the masked LM
+ATTENTION = {"window 2": 2, "whole past": "all"}  # tokens that a decoder layer sees
+FROZEN: dict[str, object] = {"trunk": "null", "method.freeze_encoder": "true"}  # and init_from=the masked LM
 SETTINGS: dict[str, dict[str, object]] = {
     "SEED": {},
     "RoBERTa-CLS": FROZEN,
@@ -30,7 +29,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def articles(data: Path, out: Path) -> Path:
-    """The folder of Wikipedia's articles as shards, with some held out; prepared where that is not done yet."""
+    """Prepare shards of Wikipedia's articles, some of them held out, where that is not done yet; return the folder."""
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; name one with wiki")
     if not TOKENIZER.is_file():
@@ -40,7 +39,7 @@ def articles(data: Path, out: Path) -> Path:
 
 
 def pretrained(shards: Path, out: Path, steps: int) -> dict[str, Path]:
-    """Every run, trained where it is not yet: "mlm", and "SETTING, ATTENTION"."""
+    """Train every run that is not finished yet; return their folders by name: "mlm", and "SETTING, ATTENTION"."""
     common = {"data.shards": shards, "steps": steps, "log_every": 20, "checkpoint.every": 500}
     runs = {"mlm": out / "mlm"}
     train("trainer.pretrain", "recipes/mlm_small.yaml", runs["mlm"], common)
@@ -54,7 +53,7 @@ def pretrained(shards: Path, out: Path, steps: int) -> dict[str, Path]:
 
 
 def draw(runs: Mapping[str, Path], held_out: Path, out: Path) -> None:
-    """The figures, as PNG files in `out`; what trainer.analyse says of each goes to the screen."""
+    """Write the figures as PNG files into `out`, and print the numbers of each."""
     for letter, attention in zip("ba", ATTENTION, strict=True):
         curves = {setting: runs[f"{setting}, {attention}"] for setting in SETTINGS}
         _analyse(f"figure_3{letter}", curves, out, "curves", "--tag", "loss/decoder")
@@ -69,11 +68,10 @@ def _analyse(name: str, runs: Mapping[str, Path], out: Path, *command: str) -> N
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.seed_figures", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=positive, default=2000, metavar="N", help="of every run (2,000)")
-    data = os.environ.get("DEEPSIAM_DATA", "../shared/data")
-    parser.add_argument("--data", type=Path, default=data, metavar="FOLDER", help="real text (%(default)s)")
+    add_data_option(parser)
     parser.add_argument("--out", type=Path, default=Path("runs/seed_figures"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.seed_figures"):

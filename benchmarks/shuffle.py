@@ -1,13 +1,13 @@
-"""How well the order of documents is shuffled, beside webdataset's shuffle buffer of the same memory.
+"""Compare how well lanes and webdataset's shuffle buffer of the same memory shuffle documents.
 
     python -m benchmarks.shuffle [--shards N] [--out PATH]          (seconds)
 
-Documents are numbered as they lie in the shards and put in the order of an epoch by lanes (a window of chunks of each
-lane is in memory) and by webdataset (shuffled shards, then a buffer of as many documents as all those windows).
+Documents are numbered in the order of the shards and shuffled for an epoch by lanes (a window of chunks of each lane is
+in memory) and by webdataset (shuffled shards, then a buffer of as many documents as all those windows).
 
     distance moved    mean |place in the order - place in the shards| / documents; 1/3 where the order is random
-    pairs adjacent    how many neighbours of the shards are neighbours still
-    pairs in a batch  how many neighbours of the shards are in one micro-batch of 32 documents
+    pairs adjacent    how many neighbours in the shards are still neighbours
+    pairs in a batch  how many neighbours in the shards are in one micro-batch of 32 documents
     pairs in a step   how many are in one optimizer step of 16 micro-batches: one gradient
 """
 
@@ -20,16 +20,16 @@ import numpy as np
 import webdataset
 
 from benchmarks.side_by_side import write
-from data_prep.errors import exit_on_input_error
-from models.task import MicroBatch
-from trainer.keyed import keyed_rng
-from trainer.lanes import START, Lanes
+from data_prep.common.errors import exit_on_input_error
+from models.interface import MicroBatch
+from trainer.data.lanes import START, Lanes
+from trainer.data.rng import keyed_rng
 
 LANES, WINDOW, CHUNKS_PER_SHARD, DOCUMENTS_PER_CHUNK, MICRO_BATCH = 16, 16, 16, 128, 32
 
 
 class Numbers:
-    """A source whose documents are their own numbers."""
+    """A source whose documents are numbers."""
 
     def __init__(self, shards: int):
         self.chunks = [CHUNKS_PER_SHARD] * shards
@@ -52,7 +52,7 @@ class Numbers:
 
 
 class Unchanged:
-    """A batcher that leaves the documents as they are."""
+    """A batcher whose examples are the documents."""
 
     def examples(self, documents: Sequence[int]) -> list[int]:
         return list(documents)
@@ -61,27 +61,27 @@ class Unchanged:
         return [[i] for i in range(len(documents))]
 
     def micro_batch(self, examples: Sequence[int], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        return MicroBatch({"documents": np.array(examples)}, {})
+        return MicroBatch({"documents": np.array(examples)}, {}, 0)
 
 
 def by_lanes(shards: int) -> np.ndarray:
-    """The documents of the first epoch as they come; the shards must be a multiple of the lanes."""
+    """Return the documents of the first epoch in order; the shards must be a multiple of the lanes."""
     lanes = Lanes(Numbers(shards), Unchanged(), seed=1, lanes=LANES, window=WINDOW, micro_batch=MICRO_BATCH)
     steps = zip(*(lanes.micro_batches(lane, START) for lane in range(LANES)), strict=True)
     epoch = takewhile(lambda step: not step[0].after.epoch, steps)
-    return np.concatenate([some.micro_batch.arrays["documents"] for step in epoch for some in step])
+    return np.concatenate([batch.micro_batch.arrays["documents"] for step in epoch for batch in step])
 
 
 def by_webdataset(shards: int, buffer: int) -> np.ndarray:
-    """The documents of shuffled shards through a shuffle buffer."""
+    """Return the documents of shuffled shards after a shuffle buffer."""
     source = Numbers(shards)
     deal = keyed_rng("deal", 1).permutation(shards)
-    lying = (i for shard in deal for chunk in range(CHUNKS_PER_SHARD) for i in source.read(int(shard), chunk))
-    return np.fromiter(webdataset.shuffle(buffer, initial=buffer, seed=1)(lying), np.int64)
+    numbers = (i for shard in deal for chunk in range(CHUNKS_PER_SHARD) for i in source.read(int(shard), chunk))
+    return np.fromiter(webdataset.shuffle(buffer, initial=buffer, seed=1)(numbers), np.int64)
 
 
 def quality(order: np.ndarray) -> dict[str, float]:
-    """The measures of an order of 0 ... n - 1."""
+    """Return the measures of an order of 0 ... n - 1."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return {
@@ -107,7 +107,7 @@ def main() -> None:
         "random": quality(np.random.default_rng(1).permutation(total)),
     }
     for name, measures in results.items():
-        print(f"{name:<40} " + "  ".join(f"{what} {value:.5f}" for what, value in measures.items()))
+        print(f"{name:<40} " + "  ".join(f"{measure} {value:.5f}" for measure, value in measures.items()))
     write(options.out, {"documents": total, "orders": results})
 
 

@@ -1,4 +1,4 @@
-"""Rival ways to do one job, measured in turn in one run: A B A B, so that a busy machine is unfair to none."""
+"""Rival ways to do one job, measured in turn in one run: A B A B, so that a busy machine slows all of them."""
 
 import json
 import statistics
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import make_directory, whole_file
+from data_prep.common.files import make_directory, whole_file
 
 Values = dict[str, list[float]]
 
 
 def alternate(rivals: Mapping[str, Callable[[], float]], rounds: int) -> Values:
-    """What each rival measured in each round; one round goes through all of them."""
+    """Measure each rival once in every round; return each one's values by round."""
     values: Values = {name: [] for name in rivals}
     for _ in range(rounds):
         for name, measure in rivals.items():
@@ -31,7 +31,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def in_words(name: str, numbers: Mapping[str, float], unit: str = "") -> str:
-    """One line: the median, and from where to where it went."""
+    """One line: the median, and the range."""
     low, middle, high = (_short(numbers[key]) for key in ("min", "median", "max"))
     return f"{name:<58} {middle:>10} {unit:<9} ({low} to {high})"
 
@@ -41,7 +41,7 @@ def _short(number: float) -> str:
 
 
 def write(path: Path, results: Mapping[str, Any]) -> None:
-    """The results as JSON."""
+    """Write the results as JSON."""
     make_directory(path.parent)
     with whole_file(path) as file:
         file.write((json.dumps(results, indent=1) + "\n").encode())

@@ -1,31 +1,23 @@
-"""`python -m data_prep COMMAND`: from text to shards and collections, and a look at what they hold."""
+"""`python -m data_prep COMMAND`: turn text into shards and collections, and inspect them."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from data_prep import (
-    collection,
-    dataset,
-    docstring_dataset,
-    docstrings,
-    inspection,
-    merging,
-    preparation,
-    shards,
-    stats,
-    tokenizer,
-    uploading,
-)
-from data_prep.argument_types import positive
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
-from data_prep.errors import InputError, exit_on_input_error, printable
-from data_prep.manifest import shards_folder
-from data_prep.sources import SOURCES
+from data_prep.collections import collection
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import InputError, exit_on_input_error, printable
+from data_prep.demo import dataset, packages
+from data_prep.prepare import merging, output, run, uploading
+from data_prep.shards import describe, export, stats, verify
+from data_prep.shards.manifest import Manifest, shards_folder
+from data_prep.sources.registry import SOURCES
+from data_prep.tokenizers import tokenizer
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; 0, or 2 with one line on stderr for each thing that is wrong."""
+    """Run one command; return 0, or 2 after one line on stderr for each problem."""
     chosen = _parser().parse_args(arguments)
     with exit_on_input_error("data_prep"):
         return chosen.run(chosen)
@@ -33,10 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(chosen: argparse.Namespace) -> int:
     out = local_folder(chosen)
-    print(preparation.prepare(chosen.inputs, out, options_of(chosen), chosen.workers, chosen.max_bad))
+    print(run.prepare(chosen.inputs, out, options_of(chosen), chosen.workers, chosen.max_bad))
     if uploading.is_wanted(chosen.out):
         uploading.upload(out, chosen.out)
-        print(f"{chosen.out}: has all of it")
+        print(f"{chosen.out}: upload complete")
     return 0
 
 
@@ -51,28 +43,33 @@ def _stats(chosen: argparse.Namespace) -> int:
 
 
 def _docstrings(chosen: argparse.Namespace) -> int:
-    options = docstring_dataset.Options(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
-    print(docstring_dataset.build(chosen.out, options, docstrings.installed(), chosen.workers))
+    options = dataset.Options(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
+    print(dataset.build(chosen.out, options, packages.files(), chosen.workers))
     return 0
 
 
 def _verify(chosen: argparse.Namespace) -> int:
     bad = False
-    for directory in dataset.folders_of(chosen.directory):
-        problems = shards.verify(directory)
+    for directory in output.folders_of(chosen.directory):
+        problems = verify.verify(directory)
         for _, problem in problems:
             print(f"data_prep: {printable(problem)}", file=sys.stderr)
         if problems:
             bad = True
             continue
-        manifest = shards.Manifest.load(directory)
+        manifest = Manifest.load(directory)
         totals = ", ".join(f"{manifest.total(name):,} {name}" for name in ("documents", "segments", "tokens", "bytes"))
         print(f"{directory}: {len(manifest.shards):,} shards are whole: {totals}")
     return 2 if bad else 0
 
 
+def _export(chosen: argparse.Namespace) -> int:
+    export.export(shards_folder(chosen.directory), chosen.out)
+    return 0
+
+
 def _inspect(chosen: argparse.Namespace) -> int:
-    print(inspection.describe(shards_folder(chosen.directory), chosen.shard, chosen.chunk, chosen.documents))
+    print(describe.describe(shards_folder(chosen.directory), chosen.shard, chosen.chunk, chosen.documents))
     return 0
 
 
@@ -95,20 +92,20 @@ def _parser() -> argparse.ArgumentParser:
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
 
-    merge = commands.add_parser("merge", help="join the parts of a data set that were prepared with --part")
+    merge = commands.add_parser("merge", help="join the parts of a data set, prepared with --part")
     merge.add_argument("parts", nargs="+", type=Path, metavar="PART", help="the --out folder of every part")
     merge.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     workers_argument(merge)
     merge.set_defaults(run=_merge)
 
-    count = commands.add_parser("stats", help="what a folder of shards holds, in numbers")
+    count = commands.add_parser("stats", help="count what a folder of shards holds")
     _folder_argument(count)
     count.add_argument("--json", action="store_true", help="as JSON")
     count.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
     count.set_defaults(run=_stats)
 
-    build = commands.add_parser("docstrings", help="shards and a collection from the installed packages")
-    defaults = docstring_dataset.Options()
+    build = commands.add_parser("docstrings", help="shards and a collection from the docstrings of Python packages")
+    defaults = dataset.Options()
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     for option, default, what in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
@@ -119,9 +116,17 @@ def _parser() -> argparse.ArgumentParser:
     workers_argument(build)
     build.set_defaults(run=_docstrings)
 
-    check = commands.add_parser("verify", help="read every byte of a folder of shards")
+    check = commands.add_parser("verify", help="read and check every byte of a folder of shards")
     _folder_argument(check)
     check.set_defaults(run=_verify)
+
+    lines = commands.add_parser("export", help="write the documents of a folder of shards as text")
+    _folder_argument(lines)
+    lines.add_argument(
+        "--jsonl", action="store_true", required=True, help="as JSON lines (the only format): id, group, text"
+    )
+    lines.add_argument("--out", type=Path, metavar="FILE", help="file to write, in place of stdout")
+    lines.set_defaults(run=_export)
 
     look = commands.add_parser("inspect", help="print documents and lengths of a shard")
     _folder_argument(look)
@@ -138,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _folder_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder with manifest.json, or the one above")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="folder with manifest.json, or its parent")
 
 
 if __name__ == "__main__":

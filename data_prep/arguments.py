@@ -1,4 +1,4 @@
-"""The arguments of the commands that prepare a data set."""
+"""The command-line arguments that prepare a data set."""
 
 import argparse
 import os
@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from data_prep import remote, stages, uploading
-from data_prep.argument_types import positive, share
-from data_prep.batches import Part
-from data_prep.errors import InputError
-from data_prep.preparation import Options
-from data_prep.source import Source
-from data_prep.sources import SOURCES
-from data_prep.tokenizer import KINDS
+from data_prep.common import urls
+from data_prep.common.argument_types import positive, share
+from data_prep.common.errors import InputError
+from data_prep.prepare import stages, uploading
+from data_prep.prepare.batches import Part
+from data_prep.prepare.run import Options
+from data_prep.sources.registry import SOURCES
+from data_prep.sources.source import Source
+from data_prep.tokenizers.tokenizer import KINDS
 
 MAX_BAD = 0.001
 
 
 def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) -> None:
-    """Declares what `options_of` takes, for one source."""
+    """Declare the arguments that `options_of` reads, for one source."""
     parser.set_defaults(source=name)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to make or go on with; may be an s3:// one")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to make or resume; may be an s3:// one")
     parser.add_argument("--work", type=Path, metavar="DIR", help="local folder to make it in, for an s3:// --out")
     for option in source.options:
         kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
@@ -30,15 +31,15 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
         parser.add_argument(flag, dest=name, default=option.default, help=option.help, **kind)
     _add_stages(parser)
     _add_output(parser)
-    run = parser.add_argument_group("how it is run; nothing of this changes the output")
+    run = parser.add_argument_group("how to run it; this does not change the output")
     workers_argument(run)
     run.add_argument(
-        "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"of bad records that is borne ({MAX_BAD})"
+        "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"tolerated share of bad records ({MAX_BAD})"
     )
 
 
 def _add_stages(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is done with the text, beside its normalisation")
+    group = parser.add_argument_group("what to do with the text besides normalising it")
     group.add_argument("--repair", action="store_true", help="undo mojibake")
     group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
     group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop shorter documents")
@@ -50,33 +51,45 @@ def _add_stages(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLLECTION",
-        help="drop what shares a run of words with an evaluation collection (a BEIR folder); may be repeated",
+        help="drop documents that share a run of words with an evaluation collection (a BEIR folder); may be repeated",
     )
     group.add_argument("--ngram", type=positive, default=13, metavar="N", help="words of such a run (13)")
     group.add_argument("--keep-duplicates", action="store_true", help="keep documents with the same text")
-    group.add_argument("--near-duplicates", type=share, metavar="SIMILARITY", help="drop those more alike, as 0.8")
     group.add_argument(
-        "--against", action="append", default=[], metavar="DIR", help="drop what another prepared data set has too"
+        "--near-duplicates", type=share, metavar="SIMILARITY", help="drop documents more similar, as 0.8"
+    )
+    group.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="drop documents of another prepared data set",
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     defaults = Options("")
-    group = parser.add_argument_group("what is made of it")
-    group.add_argument("--held-out", type=share, default=0.0, metavar="SHARE", help="of documents for validation (0)")
+    group = parser.add_argument_group("what to write")
+    group.add_argument(
+        "--held-out",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="of threads, books and pages to hold out (0)",
+    )
     group.add_argument("--tokenizer", default="", metavar="PATH", help="an existing tokenizer.json, or its folder")
-    group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help="of one to be trained")
+    group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help="of one to train")
     for flag, default, what in (
         ("--vocab-size", defaults.vocab_size, "pieces of its vocabulary"),
-        ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk, which is read at once"),
+        ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk, the unit of reading"),
     ):
         group.add_argument(flag, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    group.add_argument("--shards", type=positive, metavar="N", help="how many (one for 64 MiB of text)")
+    group.add_argument("--shards", type=positive, metavar="N", help="how many shards (one for 64 MiB of text)")
     group.add_argument("--part", type=_part, default=Part(), metavar="K/N", help="one of N disjoint parts, for `merge`")
 
 
 def options_of(chosen: argparse.Namespace) -> Options:
-    """What the arguments ask for."""
+    """Return the options that the arguments set."""
     choices: dict[str, Any] = {}
     for option in SOURCES[chosen.source].options:
         value = getattr(chosen, f"source_{option.name}")
@@ -108,22 +121,22 @@ def options_of(chosen: argparse.Namespace) -> Options:
 
 
 def local_folder(chosen: argparse.Namespace) -> Path:
-    """Where a data set is made; InputError where it is to be put at an address that cannot be, or --work is missing."""
-    if not remote.is_remote(chosen.out):
+    """Return the folder to make a data set in; raise InputError where --out cannot be written or --work is missing."""
+    if not urls.is_remote(chosen.out):
         return Path(chosen.out)
     if chosen.out.startswith("file://"):
         return Path(urlsplit(chosen.out).path)
     uploading.check(chosen.out)
     if chosen.work is None:
-        raise InputError("--out: an address needs --work DIR beside it, a local folder to make the data set in")
+        raise InputError("--out: an address needs --work DIR too, a local folder to make the data set in")
     return chosen.work
 
 
 def workers_argument(parser: Any) -> None:
-    """--workers."""
+    """Declare --workers."""
     default = os.cpu_count() or 1
-    said = f"processes; they do not change the output ({default})"
-    parser.add_argument("--workers", type=positive, default=default, metavar="N", help=said)
+    text = f"processes; they do not change the output ({default})"
+    parser.add_argument("--workers", type=positive, default=default, metavar="N", help=text)
 
 
 def _part(text: str) -> Part:

@@ -36,47 +36,50 @@ ServerAliveCountMax 3
 
 @dataclass(frozen=True)
 class Hosts:
-    """Two namespaces; commands start on the first."""
+    """Two network namespaces; commands start in the first."""
 
     names: tuple[str, str]
-    here: Path  # keys, ssh's configuration, the hostfile
+    here: Path  # the folder of keys, ssh's configuration and the hostfile
 
     @property
     def hostfile(self) -> Path:
-        """One rank a host."""
+        """A hostfile with one rank per host."""
         return self.here / "hostfile"
 
     def environment(self) -> dict[str, str]:
-        """Finds the ssh that knows these hosts, and the file with what DeepSpeed's runner hands to every host."""
-        ours = {"PATH": f"{self.here}{os.pathsep}{os.environ['PATH']}", "DS_ENV_FILE": str(self.here / "environment")}
-        return {**toy.environment(), **ours}
+        """An environment with an ssh that knows these hosts, and the file of variables that DeepSpeed sends to each."""
+        changes = {
+            "PATH": f"{self.here}{os.pathsep}{os.environ['PATH']}",
+            "DS_ENV_FILE": str(self.here / "environment"),
+        }
+        return {**toy.environment(), **changes}
 
     def on_first(self, command: list[str]) -> list[str]:
-        """The command line that runs a command on the first host."""
-        return [_found("ip"), "netns", "exec", self.names[0], *command]
+        """Return the command line that runs a command on the first host."""
+        return [_path_of("ip"), "netns", "exec", self.names[0], *command]
 
     def cut(self) -> None:
-        """Pull the cable."""
+        """Disconnect the hosts."""
         _ip("-n", self.names[1], "link", "set", CABLE, "down")
 
     def mend(self) -> None:
-        """Put it back."""
+        """Connect them again."""
         _ip("-n", self.names[1], "link", "set", CABLE, "up")
 
 
 @contextmanager
 def two_hosts(here: Path) -> Iterator[Hosts]:
-    """Two hosts that reach one another by ssh; skips the test where a machine lacks what that takes."""
-    lacking = [tool for tool in TOOLS if not _found(tool)]
-    if lacking or os.geteuid():
-        pytest.skip(f"hosts in network namespaces take root and {', '.join(TOOLS)}; missing: {', '.join(lacking)}")
+    """Yield two hosts that reach each other by ssh; skip the test where the machine cannot make them."""
+    missing = [tool for tool in TOOLS if not _path_of(tool)]
+    if missing or os.geteuid():
+        pytest.skip(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
     names = (f"deepsiam-{os.getpid()}-1", f"deepsiam-{os.getpid()}-2")
     with ExitStack() as undo:
         for name in names:
             try:
                 _ip("netns", "add", name)
             except subprocess.CalledProcessError as error:
-                pytest.skip(f"this machine allows no network namespace: {error.stderr.strip()}")
+                pytest.skip(f"this machine does not allow network namespaces: {error.stderr.strip()}")
             undo.callback(_ip, "netns", "delete", name)
         _ip("-n", names[0], "link", "add", CABLE, "type", "veth", "peer", "name", CABLE, "netns", names[1])
         for name, address in zip(names, ADDRESSES, strict=True):
@@ -86,7 +89,7 @@ def two_hosts(here: Path) -> Iterator[Hosts]:
         _write_settings(here)
         for name in names:
             server = subprocess.Popen(
-                [_found("ip"), "netns", "exec", name, _found("sshd"), "-D", "-f", str(here / "sshd_config")]
+                [_path_of("ip"), "netns", "exec", name, _path_of("sshd"), "-D", "-f", str(here / "sshd_config")]
             )
             undo.callback(server.wait)
             undo.callback(server.terminate)
@@ -98,16 +101,16 @@ def _write_settings(here: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", here / "key"], check=True)
     (here / "sshd_config").write_text(SSHD.format(here=here))
     (here / "ssh_config").write_text(SSH.format(here=here))
-    (here / "ssh").write_text(f'#!/bin/sh\nexec {_found("ssh")} -F {here}/ssh_config "$@"\n')
+    (here / "ssh").write_text(f'#!/bin/sh\nexec {_path_of("ssh")} -F {here}/ssh_config "$@"\n')
     (here / "ssh").chmod(0o755)
     (here / "environment").write_text(f"DS_ACCELERATOR=cpu\nGLOO_SOCKET_IFNAME={CABLE}\n")
     (here / "hostfile").write_text("".join(f"{address} slots=1\n" for address in ADDRESSES))
 
 
-def _found(tool: str) -> str:
-    """A tool's absolute path, as sshd wants its own; empty where there is none."""
+def _path_of(tool: str) -> str:
+    """A tool's absolute path, which sshd needs of itself; empty where it is missing."""
     return shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
 
 
 def _ip(*words: str) -> None:
-    subprocess.run([_found("ip"), *words], check=True, capture_output=True, text=True)
+    subprocess.run([_path_of("ip"), *words], check=True, capture_output=True, text=True)

@@ -57,21 +57,21 @@ def test_fine_tuning_is_the_same_on_one_rank_and_on_two(
         for ranks in (1, 2)
     ]
     assert list(losses[0]) == list(range(1, 11))
-    # dropout is on: it hangs on the micro-batch, not on the rank
+    # dropout is on: it depends on the micro-batch, not on the rank
     assert list(losses[0].values()) == pytest.approx(list(losses[1].values()), rel=1e-4)
     assert losses[0][10] < losses[0][1]
 
 
-def test_random_weights_start_elsewhere_and_resume_knows_a_finished_run(pretrained: Path, toy_collection: Path) -> None:
+def test_random_weights_differ_and_a_finished_run_is_not_resumed(pretrained: Path, toy_collection: Path) -> None:
     tuned = finetune(pretrained, toy_collection, "tuned", 1)
     random = finetune(pretrained, toy_collection, "random", 1, "random_weights=true")
     assert toy.scalars(tuned, "loss/softmax")[1] != toy.scalars(random, "loss/softmax")[1]
     again = toy.launch(2, "trainer.finetune", pretrained.parent / "tuned.yaml", "--resume")
     assert again.returncode == 0
-    assert "trained to its last step already" in again.stdout
+    assert "is already trained to its last step" in again.stdout
 
 
-def test_from_runs_to_table_to_export_to_report(pretrained: Path, toy_collection: Path) -> None:
+def test_runs_become_a_table_an_export_and_a_report(pretrained: Path, toy_collection: Path) -> None:
     runs = pretrained.parent
     tuned = finetune(pretrained, toy_collection, "from_seed", 1)
     random = finetune(pretrained, toy_collection, "from_random", 1, "random_weights=true")

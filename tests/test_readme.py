@@ -10,15 +10,15 @@ import pytest
 
 from tests.toy import ROOT, environment
 
-# what a test cannot run as it stands, and what it runs in its place
+# commands that a test cannot run as written, and what it runs instead
 INSTEAD = {
-    "make test": None,  # this is it
+    "make test": None,  # it runs this test
     # the paper's run on a cluster of this one host, reached without ssh: two steps of a one-layer trunk on demo shards
     "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
         "deepspeed --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
         "--module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
-        "data.mix=null data.shards=data/demo/shards data.workers=0 trunk.vocab_size=8192 trunk.num_hidden_layers=1 "
-        "batch.size=4 batch.micro=1 method.max_tokens=64 deepspeed=cpu"
+        "data.mix=null data.shards=data/demo/shards data.lanes=32 data.workers=0 "
+        "trunk.vocab_size=8192 trunk.num_hidden_layers=1 batch.size=4 batch.micro=1 method.max_tokens=64 deepspeed=cpu"
     ),
 }
 
@@ -34,14 +34,14 @@ def test_the_readme_has_commands_and_only_known_exceptions() -> None:
     assert set(INSTEAD) <= set(commands())
 
 
-@pytest.mark.slow  # make demo among them: some ten minutes
+@pytest.mark.slow  # make demo among them: about ten minutes
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "ready").exists():
         pytest.skip("the README's commands need .venv: run this by make test")
     clone = tmp_path / "deepsiam"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     (clone / ".venv").symlink_to(ROOT / ".venv")
-    (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that set-up is not repeated
+    (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make does not set up again
     (clone / "hostfile").write_text("localhost slots=2\n")
     for command in commands():
         if INSTEAD.get(command, command) is None:

@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.training import free_port
-from data_prep import collection, tokenizer
-from data_prep.shards import ShardWriter
+from data_prep.collections import collection
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers import tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUNK = {
@@ -22,6 +24,15 @@ TRUNK = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
+SEED_RECIPE: dict[str, Any] = {
+    "run": "runs/x",
+    "steps": 10,
+    "data": {"shards": "data/x"},
+    "batch": {"size": 8, "micro": 4},
+    "trunk": TRUNK,
+    "method": {"name": "seed"},
+    "optimizer": {"lr": 1e-4},
+}  # the keys that a recipe must have
 
 
 def documents(count: int, seed: int = 0) -> list[list[str]]:

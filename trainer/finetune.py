@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import torch
 
-from data_prep.errors import InputError
-from models.encoder import build_trunk
-from trainer import trained
-from trainer.data import pair_data
-from trainer.launch import main, make_job
-from trainer.loop import Job
-from trainer.methods import check_length, model_of, settings_of, special_tokens_of
-from trainer.recipe import FinetuneRecipe
+from data_prep.common.errors import InputError
+from models.trunk import build_trunk
+from trainer.checkpoints.load import load_trained
+from trainer.data.open_data import pair_data
+from trainer.recipe.build import build_model, check_length, settings_of
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.run.command import main
+from trainer.run.job import Job, make_job
 
 
 def build(recipe: FinetuneRecipe) -> Job:
-    """The pre-trained trunk (or its like with random weights) on the labelled pairs of a collection."""
-    start = trained.load(recipe.init_from)
-    asked, learned = recipe.method.special_tokens, special_tokens_of(start.recipe.method)
-    if asked != learned:
+    """Make the job of training a pre-trained trunk, or the same with random weights, on labelled pairs."""
+    pretrained = load_trained(recipe.init_from)
+    wanted, learned = (1 + method.added_tokens for method in (recipe.method, pretrained.recipe.method))
+    if wanted != learned:
         raise InputError(
-            f"method.special_tokens: {asked}, but {recipe.init_from} was trained with {learned}; "
+            f"method.special_tokens: {wanted}, but {recipe.init_from} was trained with {learned}; "
             f"set method.special_tokens={learned}"
         )
-    data = pair_data(recipe, start)
-    trunk = start.model.trunk
+    data = pair_data(recipe, pretrained.tokenizer)
+    trunk = pretrained.model.trunk
     if recipe.random_weights:
         torch.manual_seed(recipe.seed)
         trunk = build_trunk(settings_of(trunk.config))
-    own = asked - 1
+    own = recipe.method.added_tokens
     check_length("method.max_query_tokens", recipe.method.max_query_tokens + own, trunk)
     check_length("method.max_document_tokens", recipe.method.max_document_tokens + own, trunk)
-    return make_job(recipe, model_of(recipe.method, trunk.train()), data)
+    return make_job(recipe, build_model(recipe.method, trunk.train()), data)
 
 
 if __name__ == "__main__":

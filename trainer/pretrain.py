@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
-from trainer.data import shard_data
-from trainer.launch import main, make_job
-from trainer.loop import Job
-from trainer.memory import check_memory
-from trainer.methods import check_length, make_room, model_of, new_trunk, vocabulary_of
-from trainer.probe import open_probe
-from trainer.recipe import PretrainRecipe
-from trainer.start import start_from
+from trainer.checkpoints.init_from import load_encoder
+from trainer.data.open_data import shard_data
+from trainer.engine.memory import check_memory
+from trainer.engine.world import World
+from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+from trainer.recipe.schema import PretrainRecipe
+from trainer.run.command import main
+from trainer.run.job import Job, make_job
+from trainer.run.probe import open_probe
 
 
 def build(recipe: PretrainRecipe) -> Job:
-    """The recipe's method on its shards, from random weights or those of an encoder that there is."""
+    """Make the job of training the recipe's method on its shards, from random weights or a trained encoder."""
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
-    start = start_from(recipe.init_from, data.tokenizer) if recipe.init_from else None
-    trunk = start.trunk if start else new_trunk(recipe.trunk or {}, data.tokenizer)
-    make_room(recipe.method, trunk, data.tokenizer)
-    lengths = [name for name in ("max_tokens", "max_query_tokens", "sequence_tokens") if hasattr(recipe.method, name)]
-    key = max(lengths, key=lambda name: getattr(recipe.method, name))
-    check_length(f"method.{key}", recipe.method.positions, trunk)
-    model = model_of(recipe.method, trunk)
+    encoder = load_encoder(recipe.init_from, data.tokenizer) if recipe.init_from else None
+    trunk = encoder.trunk if encoder else new_trunk(recipe.trunk or {}, data.tokenizer)
+    resize_embeddings(recipe.method, trunk, data.tokenizer)
+    check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
+    model = build_model(recipe.method, trunk)
     check_memory(recipe, model)
-    if start:
-        said = start.fill(model)
-        if os.environ.get("RANK", "0") == "0":
-            print(said, flush=True)
+    if encoder:
+        copied = encoder.copy_heads(model)
+        if World.from_environment().rank == 0:
+            print(copied, flush=True)
     probe = None
     if recipe.probe:
         check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
-        probe = open_probe(recipe.probe, data.tokenizer.fingerprint, vocabulary_of(data.tokenizer))
+        probe = open_probe(recipe.probe, data.tokenizer)
     return make_job(recipe, model, data, probe)
 
 

@@ -1,4 +1,4 @@
-"""Draw what a folder of runs says, and say where everything is: python -m trainer.report FOLDER."""
+"""Plot every run below a folder, and print where everything is: python -m trainer.report FOLDER."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.errors import InputError, exit_on_input_error
-from data_prep.files import make_directory, read_bytes
-from trainer.extras import require
-from trainer.metrics import HEADINGS
-from trainer.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.extras import require
+from data_prep.common.files import make_directory, read_bytes
+from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
+from trainer.retrieval.metrics import HEADINGS
 
-LOSSES = {  # tag: what it is, in which unit
+LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),
     "decoder": ("weak decoder", "nats per token"),
     "softmax": ("in-batch softmax", "nats per query"),
@@ -27,12 +27,12 @@ NEXT = "make demo-long"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="trainer.report", description="Plot every run below a folder.")
     parser.add_argument("folder", type=Path, help="the folder that holds the runs and results.json")
     folder = parser.parse_args(argv).folder
     with exit_on_input_error("trainer.report"):
-        require("matplotlib")
+        require("evaluate", "matplotlib")
         curves = {name: read_losses(run) for name, run in find_runs(folder).items()}
         if not any(curves.values()):
             raise InputError(f"{folder}: no run below it has logged a loss to TensorBoard: train one first")
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
     """Five lines: where the table, the logs, the plots and the model are, and what to do next."""
     results, export = folder / "results.json", folder / "export"
-    table = f"{results}" if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
-    model = f"{export}" if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
+    table = str(results) if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
+    model = str(export) if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
     return [
         f"table        {table}",
         f"TensorBoard  tensorboard --logdir {folder}",
@@ -60,17 +60,17 @@ def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
 
 def find_runs(folder: Path) -> dict[str, Path]:
     """Every run folder below `folder` that has TensorBoard events, by name."""
-    found = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
-    return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(found)}
+    runs = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
+    return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(runs)}
 
 
 def read_losses(run: Path) -> dict[str, Curve]:
-    """The loss terms of a run over optimizer steps."""
+    """Read the loss terms of a run over optimizer steps."""
     return {tag.removeprefix("loss/"): curve for tag, curve in read_scalars(run).items() if tag.startswith("loss/")}
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """The evaluation's numbers; InputError where the file is not one."""
+    """Read the results of trainer.evaluate; raise InputError where the file does not have them."""
     try:
         results = json.loads(read_bytes(path))
     except ValueError:
@@ -78,12 +78,12 @@ def read_results(path: Path) -> dict[str, Any]:
     if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
         raise InputError(f"{path}: not results of trainer.evaluate: run it again")
     numbers = {
-        f"{name}.{metric}": value for name, found in systems_of(results).items() for metric, value in found.items()
+        f"{name}.{metric}": value for name, system in systems_of(results).items() for metric, value in system.items()
     }
     numbers |= {key: results[key] for key in ("queries", "corpus")}
     for key, value in numbers.items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InputError(f"{path}: {key} is {value}, which is no number: run trainer.evaluate again")
+            raise InputError(f"{path}: {key} is {value}, not a number: run trainer.evaluate again")
     return results
 
 
@@ -93,7 +93,7 @@ def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
-    """A panel for each loss term, since their units differ: what was logged thin, its moving average thick."""
+    """Plot each loss term in a panel of its own, because units differ: thin as logged, thick its moving average."""
     figure, panels = new_figure(len(losses), width=5.0, height=3.4)
     for panel, color, (term, (steps, values)) in zip(panels, COLORS * len(losses), losses.items(), strict=False):
         title, unit = LOSSES.get(term, (term, "loss"))
@@ -113,7 +113,7 @@ def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
 
 
 def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
-    """The table as bars, with its numbers: a panel for each metric, for their scales differ."""
+    """Plot the table as labelled bars, with a panel for each metric because their scales differ."""
     systems = systems_of(results)
     labels = ["BM25" if name == "bm25" else name for name in systems]
     colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]

@@ -1,3 +1,5 @@
+"""The claims benchmark: its recipes, its tables, and the folds of its collections."""
+
 import json
 from pathlib import Path
 
@@ -6,8 +8,8 @@ import pytest
 
 from benchmarks import claims_material
 from benchmarks.claims import AGAINST, COLLECTIONS, METHODS, interval, report, table
-from data_prep import tokenizer
-from data_prep.collection import Collection
+from data_prep.collections.collection import Collection
+from data_prep.tokenizers import tokenizer
 from tests.toy import ROOT
 
 
@@ -24,7 +26,7 @@ def test_the_interval_is_that_of_the_mean() -> None:
     assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)
 
 
-def test_the_table_has_a_row_a_method_the_best_first() -> None:
+def test_the_table_has_a_row_for_each_method_the_best_first() -> None:
     rng = np.random.default_rng(0)
     plain = rng.random((3, 200))
     lines = table({AGAINST: plain, "better": np.clip(plain + 0.2, 0, 1), "same": plain.copy()}, 0.5).splitlines()
@@ -36,8 +38,8 @@ def test_the_table_has_a_row_a_method_the_best_first() -> None:
 
 def test_a_table_for_every_collection() -> None:
     bm25 = {name: [0.5, 0.1] for name in COLLECTIONS}
-    one = {name: [0.2, 0.4] for name in COLLECTIONS}
-    text = report({AGAINST: [one, one], "seed": [one, one]}, bm25)
+    values = {name: [0.2, 0.4] for name in COLLECTIONS}
+    text = report({AGAINST: [values, values], "seed": [values, values]}, bm25)
     assert [text.count(f"{name}, 2 queries\n") for name in COLLECTIONS] == [1] * len(COLLECTIONS)
     assert text.count("| BM25 | 0.3000 |") == len(COLLECTIONS)
 
@@ -51,13 +53,13 @@ def test_neighbouring_queries_stay_in_one_fold(tmp_path: Path, monkeypatch: pyte
         write(tmp_path / name / "qrels" / "train.tsv", ["query-id\tcorpus-id\tscore", *judged])
     monkeypatch.setattr(claims_material, "TOKENIZER", tmp_path / "tokenizer.json")
     tokenizer.train([f"word {i}" for i in range(100)], 64, claims_material.TOKENIZER)
-    opened = Collection.open(claims_material.classic(tmp_path, tmp_path / "out"))
-    first, second = (opened.qrels(fold) for fold in claims_material.FOLDS)
+    collection = Collection.open(claims_material.classic(tmp_path, tmp_path / "out"))
+    first, second = (collection.qrels(fold) for fold in claims_material.FOLDS)
     assert not first.keys() & second.keys()
     assert len(first) + len(second) == 70
     assert {f"cranfield/q{i}" for i in (*range(10), *range(20, 30))} < first.keys()
-    assert opened.qrels("vaswani-first") == {query: d for query, d in first.items() if query.startswith("vaswani/")}
-    assert opened.pool("vaswani-second") == [f"vaswani/d{i}" for i in range(35)]
+    assert collection.qrels("vaswani-first") == {query: d for query, d in first.items() if query.startswith("vaswani/")}
+    assert collection.pool("vaswani-second") == [f"vaswani/d{i}" for i in range(35)]
 
 
 def write(path: Path, lines: list[str]) -> None:

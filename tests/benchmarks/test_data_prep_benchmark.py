@@ -1,4 +1,4 @@
-"""The benchmarks of data_prep measure all they promise, on made-up text, and count what is kept of an article."""
+"""The benchmarks of data_prep on synthetic text: every promised number is measured, kept and lost text counted."""
 
 import json
 import sys
@@ -16,14 +16,14 @@ def test_it_writes_rates_ratios_passes_and_the_memory(
     out = tmp_path / "results.json"
     options = ["--data", str(tmp_path / "nowhere"), "--megabytes", "0.1", "--rounds", "2", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["data_prep", *options])
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # it is put back
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # the benchmark must restore it
     data_prep.main()
     results = json.loads(out.read_text())
-    assert results["text"] == "made up"
+    assert results["text"] == "generated"
     for where in ("one process", "two processes"):
-        found = results["text to shards"][where]
-        assert {name: len(rates) for name, rates in found["MB/s"].items()} == {"deepsiam": 2, "tokenizers": 2}
-        assert found["deepsiam / tokenizers"]["median"] > 0
+        result = results["text to shards"][where]
+        assert {name: len(rates) for name, rates in result["MB/s"].items()} == {"deepsiam": 2, "tokenizers": 2}
+        assert result["deepsiam / tokenizers"]["median"] > 0
     assert min(results["dump to text"]["MB/s"]["deepsiam"]) > 0
     installed = results["dump to text"]["WikiExtractor"] is not None
     assert ("deepsiam / WikiExtractor" in results["dump to text"]) == installed
@@ -37,7 +37,7 @@ def test_it_writes_rates_ratios_passes_and_the_memory(
     assert all(peak > 10 for peak in results["memory"].values())
 
 
-def test_passes_over_reddit_join_its_threads(tmp_path: Path) -> None:
+def test_passes_over_reddit_join_threads(tmp_path: Path) -> None:
     lines = [{"id": f"c{n}", "link_id": "t3_a", "body": f"The answer to that is in line {n}."} for n in range(5)]
     lines.append({"id": "a", "title": "What is the answer to this?"})
     dump = tmp_path / "RC_2019-12"
@@ -49,13 +49,13 @@ def test_passes_over_reddit_join_its_threads(tmp_path: Path) -> None:
     assert passes.sizes["text"] > 0
 
 
-def test_a_dump_is_as_long_as_asked_for(tmp_path: Path) -> None:
+def test_a_dump_has_the_length_asked_for(tmp_path: Path) -> None:
     material = data_prep.Material(tmp_path, None, 2)
     assert 2e6 < data_prep.inflated(material.dump()) < 2.1e6
     assert data_prep.inflated(material.dump(once=True)) < 2e6
 
 
-def test_what_is_kept_and_left_of_an_article_is_counted() -> None:
+def test_kept_text_and_left_markup_of_an_article_are_counted() -> None:
     markup = (
         "{{Infobox}}\nOne '''word'''.<ref>A long note on where all this is from</ref>\n== The [[place|heading]] ==\n"
         "* The first [[Target|item of a list]]\n* {{cite|An item that is nothing but a template}}\n"

@@ -1,4 +1,4 @@
-"""The demo's comparison is fair: each start runs what the committed grid chose for it."""
+"""The demo's comparison is fair: random and pre-trained weights each have the settings that the grid chose."""
 
 import json
 
@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.demo_grid import OUTPUT, RATES, RECIPES, SIMILARITIES
 from tests.toy import ROOT
-from trainer.recipe import FinetuneRecipe, load
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load
 
 
 @pytest.mark.parametrize("start", RECIPES)
@@ -20,7 +21,7 @@ def test_the_demo_runs_the_settings_that_the_grid_chose(start: str) -> None:
     assert recipe.method.temperature == best["method.temperature"]
 
 
-def test_both_starts_differ_in_nothing_but_weights_and_chosen_settings() -> None:
+def test_both_starts_differ_only_in_weights_and_chosen_settings() -> None:
     seed, random = (load(FinetuneRecipe, ROOT / RECIPES[start]).model_dump() for start in ("seed", "random"))
     assert not seed.pop("random_weights")
     assert random.pop("random_weights")

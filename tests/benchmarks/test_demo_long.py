@@ -1,4 +1,4 @@
-"""make demo-long: what is measured is kept, and the tables say who leads."""
+"""make demo-long: measurements are kept, and the tables show who leads."""
 
 import json
 from collections.abc import Callable
@@ -9,24 +9,29 @@ import numpy as np
 import pytest
 
 from benchmarks import demo_long
-from trainer.recipe import PretrainRecipe, load
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
 
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """The settings of every training asked for; a run's quality is its learning rate."""
-    asked: list[dict[str, object]] = []
+    """The settings of every training; a run's MRR is its learning rate."""
+    settings_of_runs: list[dict[str, object]] = []
 
     def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:
-        asked.append(settings)
+        settings_of_runs.append(settings)
 
     def evaluate(run: object, collection: object, split: str) -> SimpleNamespace:
-        return SimpleNamespace(values={"mrr@10": np.full(3, asked[-1]["optimizer.lr"])})
+        return SimpleNamespace(values={"mrr@10": np.full(3, settings_of_runs[-1]["optimizer.lr"])})
 
-    stand_ins: dict[str, Callable[..., object]] = {"train": train, "evaluate_run": evaluate, "load": lambda run: run}
+    stand_ins: dict[str, Callable[..., object]] = {
+        "train": train,
+        "evaluate_run": evaluate,
+        "load_trained": lambda run: run,
+    }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(demo_long, name, stand_in)
-    return asked
+    return settings_of_runs
 
 
 def test_a_measurement_is_made_once_and_kept_on_disk(tmp_path: Path, trained: list[dict[str, object]]) -> None:
@@ -47,7 +52,7 @@ def test_the_rate_is_chosen_for_each_start_and_number_of_labels(
     assert {settings["data.pairs"] for settings in trained} == {"null"}
 
 
-def test_both_pre_trainings_differ_in_their_method_alone() -> None:
+def test_both_pre_trainings_differ_only_in_their_method() -> None:
     seed, mlm = (
         load(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml")).model_dump() for start in ("seed", "mlm")
     )
@@ -63,7 +68,7 @@ def test_every_point_over_tokens_is_a_checkpoint_that_is_kept() -> None:
     assert recipe.checkpoint.keep >= recipe.steps // recipe.checkpoint.every
 
 
-def test_a_table_shows_means_and_how_likely_chance_explains_the_lead() -> None:
+def test_a_table_shows_means_and_p_values() -> None:
     better, worse = [1.0] * 30, [0.5] * 30
     rows = demo_long.table("labels", {"random": {500: worse}, "seed": {500: better}}).splitlines()
     assert rows[0] == "| labels | random weights | SEED | p, SEED against random weights |"

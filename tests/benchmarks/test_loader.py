@@ -1,4 +1,4 @@
-"""The rivals of the loader benchmark read the same text, and it measures all it promises."""
+"""The rivals of the loader benchmark read the same text, and every promised number is measured."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import loader
 from benchmarks.loader import LANES, Rivals
-from data_prep.shards import verify
+from data_prep.shards.verify import verify
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Rivals:
 
 def test_webdataset_yields_every_token_of_the_shards(rivals: Rivals) -> None:
     assert sum(map(loader.text_tokens, rivals.read(0))) == rivals.manifest.total("tokens")
-    found = [segment for document in rivals.documents() for segment in document]
-    assert sum(map(len, found)) == rivals.manifest.total("tokens")
+    segments = [segment for document in rivals.documents() for segment in document.segments]
+    assert sum(map(len, segments)) == rivals.manifest.total("tokens")
 
 
 def test_both_make_seed_micro_batches_of_full_blocks(rivals: Rivals) -> None:
@@ -34,7 +34,7 @@ def test_both_make_seed_micro_batches_of_full_blocks(rivals: Rivals) -> None:
         assert np.mean([loader.text_tokens(batch) for batch in batches]) > 0.9 * 32 * 512
 
 
-def test_a_longer_epoch_lists_the_same_files_again(rivals: Rivals, tmp_path: Path) -> None:
+def test_a_longer_epoch_repeats_the_same_files(rivals: Rivals, tmp_path: Path) -> None:
     longer = loader.lengthen(rivals.manifest, tmp_path / "longer", 3)
     assert longer.total("tokens") == 3 * rivals.manifest.total("tokens")
     assert verify(tmp_path / "longer") == []

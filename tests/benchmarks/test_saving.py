@@ -1,4 +1,4 @@
-"""The checkpoint benchmark measures both, saves and loads."""
+"""The checkpoint benchmark measures saving and loading."""
 
 import json
 import subprocess

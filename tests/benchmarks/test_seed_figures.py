@@ -1,30 +1,31 @@
-"""The runs behind SEED's figures differ in what they compare, and in nothing else."""
+"""The runs behind SEED's figures differ only in what they compare."""
 
 from pathlib import Path
 
 import pytest
 
 from benchmarks import seed_figures
-from data_prep.errors import InputError
-from trainer.recipe import PretrainRecipe, load
+from data_prep.common.errors import InputError
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
 
 
 @pytest.fixture
 def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, PretrainRecipe]:
     """The recipe of every run, as the launcher would read it."""
-    found = {}
+    by_run = {}
 
     def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:
         overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
-        found[run] = load(PretrainRecipe, Path(recipe), overrides)
+        by_run[run] = load(PretrainRecipe, Path(recipe), overrides)
 
     monkeypatch.setattr(seed_figures, "train", train)
     runs = seed_figures.pretrained(tmp_path / "shards", tmp_path, 100)
-    assert set(found) == set(runs.values())
-    return {name: found[run] for name, run in runs.items()}
+    assert set(by_run) == set(runs.values())
+    return {name: by_run[run] for name, run in runs.items()}
 
 
-def test_the_settings_differ_in_what_the_decoder_gets(recipes: dict[str, PretrainRecipe]) -> None:
+def test_the_settings_differ_in_what_the_decoder_reads(recipes: dict[str, PretrainRecipe]) -> None:
     for attention, window in (("window 2", 2), ("whole past", "all")):
         methods = {name: recipes[f"{name}, {attention}"].method for name in seed_figures.SETTINGS}
         for name, method in methods.items():

@@ -1,4 +1,4 @@
-"""Benchmarks take turns, and their ratios are within a round."""
+"""Rivals take turns, and their ratios are of the same round."""
 
 import json
 from pathlib import Path

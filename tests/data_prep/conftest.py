@@ -1,4 +1,4 @@
-"""Small tokenizers and made-up packages for the tests of data_prep."""
+"""Small tokenizers and generated packages for the tests of data_prep."""
 
 import errno
 import json
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep import tokenizer
-from data_prep.docstrings import SourceFile, find
-from data_prep.tokenizer import Tokenizer
+from data_prep.sources.docstrings.installed import SourceFile, find
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -23,13 +23,13 @@ WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts r
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Its ids fit uint16."""
+    """A tokenizer whose ids fit uint16."""
     return tokenizer.train(TEXTS * 2, 120, tmp_path_factory.mktemp("small") / "tokenizer.json")
 
 
 @pytest.fixture(scope="session")
 def large(small: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Its ids need uint32."""
+    """A tokenizer whose ids need uint32."""
     record = json.loads(small.path.read_text())
     vocabulary = record["model"]["vocab"]
     for number in range(len(vocabulary), 70_000):
@@ -41,7 +41,7 @@ def large(small: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tokeniz
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[SourceFile]:
-    """Thirty packages of made-up docstrings; read only."""
+    """Thirty packages of generated docstrings; read only."""
     root = tmp_path_factory.mktemp("packages")
     rng = np.random.default_rng(0)
     for package in range(30):
@@ -56,7 +56,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[SourceFile]:
 
 @pytest.fixture
 def disk_full_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """A call with n makes every fsync from the n-th on report a full disk."""
+    """Return a function: called with n, it makes every fsync after n good ones report a full disk."""
 
     def arrange(good_syncs: int) -> None:
         done = 0

@@ -1,4 +1,4 @@
-"""Shards as a hostile author would make them."""
+"""Build shards as a hostile author would."""
 
 import io
 import json
@@ -12,25 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.files import sha256_of
-from data_prep.manifest import NAME
+from data_prep.common.files import sha256_of
+from data_prep.shards.manifest import NAME
 
 
 def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes the manifest's record."""
+    """Change the manifest's record."""
     record = json.loads((directory / NAME).read_text())
     change(record)
     (directory / NAME).write_text(json.dumps(record))
 
 
 def vouch_again(directory: Path) -> None:
-    """Makes the manifest vouch for shard 0 as it is now."""
+    """Update size and hash of shard 0 in the manifest."""
     path = directory / "shard-000000.tar"
     edit(directory, lambda r: r["shards"][0].update(bytes=path.stat().st_size, sha256=sha256_of(path)))
 
 
 def pack(path: Path, members: list[tuple[str, bytes]], kind: bytes = tarfile.REGTYPE) -> None:
-    """Writes a tar; links lead to /etc/passwd."""
+    """Write a tar; links lead to /etc/passwd."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -39,13 +39,13 @@ def pack(path: Path, members: list[tuple[str, bytes]], kind: bytes = tarfile.REG
 
 
 def unpack(path: Path) -> list[tuple[str, bytes]]:
-    """The members of a tar: name and content."""
+    """Return the members of a tar: name and content."""
     with tarfile.open(path) as tar:
         return [(member.name, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
 
 
 def swap_member(directory: Path, number: int, content: bytes) -> None:
-    """Shard 0 with another content of one member (0: the first .npz, 1: its .json, ...)."""
+    """Replace the content of one member of shard 0 (0: the first .npz, 1: its .json, ...)."""
     path = directory / "shard-000000.tar"
     members = unpack(path)
     members[number] = (members[number][0], content)
@@ -54,14 +54,14 @@ def swap_member(directory: Path, number: int, content: bytes) -> None:
 
 
 def npz(**arrays: np.ndarray) -> bytes:
-    """An .npz as np.savez makes it, of objects too."""
+    """Return an .npz as np.savez makes it, also of objects."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
 def tar_header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
-    """One tar header, with any size."""
+    """Return one tar header, with any size."""
     member = tarfile.TarInfo(name)
     member.size, member.type, member.linkname = size, kind, "/etc/passwd"
     return member.tobuf(tarfile.GNU_FORMAT)
@@ -72,7 +72,7 @@ def row(*values: int) -> np.ndarray:
 
 
 def zipped(ids: bytes, name: str = "ids.npy", compression: int = zipfile.ZIP_STORED) -> bytes:
-    """An .npz of one token whose ids member is these bytes."""
+    """Return an .npz of one token whose ids member has these bytes."""
     good = npz(ids=np.array([1], np.uint16), segments=row(1), documents=row(1))
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(good)) as source, zipfile.ZipFile(buffer, "w", compression) as forged:
@@ -83,7 +83,7 @@ def zipped(ids: bytes, name: str = "ids.npy", compression: int = zipfile.ZIP_STO
 
 
 def npy(literal: bytes, payload: bytes = b"\1\0") -> bytes:
-    """An array file with any header."""
+    """Return an array file with any header."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", min(len(literal) + 1, 65535)) + literal + b"\n" + payload
 
 
@@ -92,7 +92,7 @@ def described(shape: str, dtype: str = "'<u2'", order: str = "False") -> bytes:
 
 
 def patched(content: bytes, offset: int, value: bytes) -> bytes:
-    """`content` with its first central directory entry overwritten at `offset`."""
+    """Overwrite the first central directory entry of `content` at `offset`."""
     place = content.index(b"PK\1\2") + offset
     return content[:place] + value + content[place + len(value) :]
 
@@ -102,7 +102,7 @@ ZIP64 = struct.pack("<HHQQQ", 1, 24, 1 << 63, 1 << 63, (1 << 64) - 1)  # sizes a
 
 
 def far_away() -> bytes:
-    """An .npz whose first member says that it lies at byte 2^64 - 1."""
+    """Return an .npz whose first member claims to be at byte 2^64 - 1."""
     content = patched(ONE, 20, b"\xff" * 8)
     content = patched(content, 42, b"\xff" * 4)
     content = patched(content, 30, struct.pack("<H", len(ZIP64)))
@@ -114,7 +114,7 @@ def far_away() -> bytes:
 
 
 def overlapping() -> bytes:
-    """An .npz whose members are all the same bytes."""
+    """Return an .npz whose members are all the same bytes."""
     content, start = ONE, 0
     for _ in range(3):
         start = content.index(b"PK\1\2", start) + 42
@@ -123,14 +123,14 @@ def overlapping() -> bytes:
 
 
 def deflated() -> bytes:
-    """A megabyte that inflates to a gigabyte: one flushed block of zeros, a thousand times over."""
+    """Return a megabyte that inflates to a gigabyte: one flushed block of zeros, a thousand times."""
     press = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = press.compress(bytes(1 << 20)) + press.flush(zlib.Z_FULL_FLUSH)
     return patched(zipped(block * 1000), 10, struct.pack("<H", zipfile.ZIP_DEFLATED))
 
 
 def crowded(size: int) -> bytes:
-    """An .npz of about `size` bytes: as many entries as fit, all of the same member."""
+    """Return an .npz of about `size` bytes: as many entries as fit, all of the same member."""
     first = ONE.index(b"PK\1\2")
     one_entry = ONE[first : first + 46 + len("ids.npy")]
     count = (size - 1000) // len(one_entry)

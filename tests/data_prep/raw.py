@@ -1,9 +1,10 @@
-"""Small raw inputs of every kind, made here, and the commands that prepare data sets of them."""
+"""Generate small raw inputs of every kind, and run the commands that prepare data sets of them."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -11,11 +12,12 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pytest
 
-from data_prep import tokenizer
 from data_prep.__main__ import main
-from data_prep.clean import word_set
-from data_prep.packing import TokenizedDocument
-from data_prep.shards import Manifest, Shard
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.reader import Shard
+from data_prep.text.language import word_set
+from data_prep.tokenizers import tokenizer
 from tests.toy import ROOT, environment
 
 WORDS = word_set(
@@ -26,21 +28,21 @@ WORDS = word_set(
 
 
 def texts(number: int, seed: int = 0, sentences: int = 3) -> list[str]:
-    """Texts of random sentences of ten words; near-duplicates of no other."""
+    """Return texts of random sentences of ten words; no two are near-duplicates."""
     rng = np.random.default_rng(seed)
     drawn = rng.choice(sorted(WORDS), (number, sentences, 10))
     return [" ".join(" ".join(row).capitalize() + "." for row in rows) for rows in drawn.tolist()]
 
 
 def write_jsonl(path: Path, some: Iterable[str | dict[str, Any]]) -> Path:
-    """A text, or a whole record, on each line."""
+    """Write a text, or a whole record, on each line."""
     records = [record if isinstance(record, dict) else {"text": record} for record in some]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
 def write_wikipedia(path: Path, pages: Iterable[str], first: int = 1) -> Path:
-    """An export of pages with the ids `first`, `first` + 1, ..."""
+    """Write an export of pages with the ids `first`, `first` + 1, ..."""
     head = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n'
     head += '<siteinfo><namespaces><namespace key="0" /></namespaces></siteinfo>\n'
     body = "".join(
@@ -52,12 +54,12 @@ def write_wikipedia(path: Path, pages: Iterable[str], first: int = 1) -> Path:
     return path
 
 
-def write_reddit(folder: Path, threads: Sequence[Sequence[str]], files: int = 2) -> Path:
-    """Dumps in which each thread is a submission and comments, each a reply to the one before, dealt to the files."""
+def write_reddit(folder: Path, threads: Sequence[Sequence[str]], files: int = 2, first: int = 0) -> Path:
+    """Write threads t3_pFIRST, ...: a submission and comments, each a reply to the last, divided among files."""
     folder.mkdir(parents=True)
     submissions: list[dict[str, Any]] = []
     comments: list[dict[str, Any]] = []
-    for number, (title, *replies) in enumerate(threads):
+    for number, (title, *replies) in enumerate(threads, first):
         thread = f"t3_p{number}"
         submissions.append({"id": f"p{number}", "created_utc": number, "title": title, "author": "u", "selftext": ""})
         parent = thread
@@ -76,35 +78,55 @@ def _write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 
 def vocabulary(path: Path, size: int = 300) -> Path:
-    """A tokenizer.json for parts, which must share one."""
+    """Train a tokenizer.json for parts, which must share one."""
     tokenizer.train(texts(50), size, path)
     return path
 
 
 def run(source: str, *arguments: object, workers: int = 1) -> None:
-    """The command in this process, with a small vocabulary where no tokenizer is named; it must succeed."""
+    """Run the command in this process, with a small vocabulary if no tokenizer is named; it must succeed."""
     assert main(command(source, *arguments, workers=workers)) == 0
 
 
 def command(source: str, *arguments: object, workers: int = 1) -> list[str]:
-    told = [source, *map(str, arguments), "--workers", str(workers)]
-    trained = source != "merge" and not {"--tokenizer", "--vocab-size"} & set(told)
-    return [*told, "--vocab-size", "300"] if trained else told
+    words = [source, *map(str, arguments), "--workers", str(workers)]
+    trained = source != "merge" and not {"--tokenizer", "--vocab-size"} & set(words)
+    return [*words, "--vocab-size", "300"] if trained else words
+
+
+def parts(folder: Path, number: int, source: str, *arguments: object) -> list[Path]:
+    folders = [folder / f"part {part} of {number}" for part in range(1, number + 1)]
+    for part, out in enumerate(folders, 1):
+        run(source, *arguments, "--part", f"{part}/{number}", "--out", out)
+    return folders
+
+
+def agree(folder: Path, source: str, *arguments: object, numbers: Sequence[int] = (1, 2, 3)) -> Path:
+    """Assert that parts, of any number and in any order, merge to what one run makes; return that folder, `whole`."""
+    run(source, *arguments, "--out", folder / "whole")
+    whole = contents(folder / "whole")
+    for number in numbers:
+        folders = parts(folder, number, source, *arguments)
+        for order, shuffled in enumerate(list(permutations(folders))[:: 1 + number // 3]):
+            merged = folder / f"merged {number} {order}"
+            run("merge", *shuffled, "--out", merged)
+            assert contents(merged) == whole
+    return folder / "whole"
 
 
 def refusal(capfd: pytest.CaptureFixture[str], source: str, *arguments: object, workers: int = 1) -> str:
-    """The line on stderr of a command in this process that must end with code 2, without the bad records named."""
+    """Run a command that must end with code 2; return its line on stderr, without those of bad records."""
     capfd.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(command(source, *arguments, workers=workers))
     assert ended.value.code == 2
-    said = capfd.readouterr().err.splitlines()
-    assert len([line for line in said if not line.startswith("bad record: ")]) == 1, said
-    return said[-1].removeprefix("data_prep: ")
+    lines = capfd.readouterr().err.splitlines()
+    assert len([line for line in lines if not line.startswith("bad record: ")]) == 1, lines
+    return lines[-1].removeprefix("data_prep: ")
 
 
 def start(source: str, *arguments: object, workers: int = 1) -> subprocess.Popen[str]:
-    """The command as a process group of its own."""
+    """Start the command in its own process group."""
     return subprocess.Popen(
         [sys.executable, "-m", "data_prep", *command(source, *arguments, workers=workers)],
         cwd=ROOT,
@@ -117,7 +139,7 @@ def start(source: str, *arguments: object, workers: int = 1) -> subprocess.Popen
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder."""
+    """Return the bytes of all files in a folder, by path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
@@ -125,22 +147,22 @@ def source_of(out: Path, split: str = "shards") -> dict[str, Any]:
     return Manifest.load(out / split).source
 
 
-def shards_of(out: Path, split: str = "shards") -> list[list[TokenizedDocument]]:
-    """The documents of each shard."""
+def shards_of(out: Path, split: str = "shards") -> list[list[TokenDocument]]:
+    """Return the documents of each shard."""
     listed = Manifest.load(out / split)
     return [list(Shard.open(listed, index).documents()) for index in range(len(listed.shards))]
 
 
-def documents(out: Path, split: str = "shards") -> list[TokenizedDocument]:
+def documents(out: Path, split: str = "shards") -> list[TokenDocument]:
     return [document for shard in shards_of(out, split) for document in shard]
 
 
 def ids(out: Path, split: str = "shards") -> set[str]:
-    """The last parts of the ids of all documents."""
+    """Return the last parts of the ids of all documents."""
     return {document.id.rpartition("/")[2] for document in documents(out, split)}
 
 
 def decoded(out: Path, split: str = "shards") -> dict[str, list[str]]:
-    """The segments of every document, by its id, as the tokenizer gives them back."""
+    """Return the decoded segments of every document, by its id."""
     tok = tokenizer.load(out / split)
     return {document.id: [tok.decode(segment) for segment in document.segments] for document in documents(out, split)}

@@ -1,4 +1,4 @@
-"""A real http server of a folder, on a free port, that counts what it is asked for and misbehaves on request."""
+"""A real http server of a folder, on a free port, that counts requests and misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FolderServer(ThreadingHTTPServer):
-    """`requests` counts by file name; `misbehaviour` has, by file name, the answers to the first requests."""
+    """`requests` counts by file name; `misbehaviour` has the answers to the first requests, by file name."""
 
     daemon_threads = True
 
@@ -87,7 +87,7 @@ def status(number: int) -> Answer:
 
 
 def cut_short(handler: Handler, content: bytes) -> None:
-    """Promises all and hangs up half-way."""
+    """Announce the whole file and close the connection half-way."""
     handler.send(content[: len(content) // 2], claimed=len(content))
     handler.close_connection = True
 

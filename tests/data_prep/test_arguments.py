@@ -4,22 +4,23 @@ from typing import Any
 
 import pytest
 
-from data_prep import arguments, stages
+from data_prep import arguments
 from data_prep.__main__ import main
-from data_prep.batches import Part
-from data_prep.errors import InputError
-from data_prep.preparation import Options
-from data_prep.sources import SOURCES
+from data_prep.common.errors import InputError
+from data_prep.prepare import stages
+from data_prep.prepare.batches import Part
+from data_prep.prepare.run import Options
+from data_prep.sources.registry import SOURCES
 
 
-def parsed(source: str, *told: str) -> argparse.Namespace:
+def parsed(source: str, *line: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     arguments.add_preparation(parser, source, SOURCES[source])
-    return parser.parse_args(["in", "--out", "out", *told])
+    return parser.parse_args(["in", "--out", "out", *line])
 
 
-def options(source: str, *told: str) -> Options:
-    return arguments.options_of(parsed(source, *told))
+def options(source: str, *line: str) -> Options:
+    return arguments.options_of(parsed(source, *line))
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -29,7 +30,7 @@ def test_the_defaults_are_those_of_the_code(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("line", "expected"),
     [
         ("--repair", {"repair": True}),
         ("--paragraphs", {"sentences": False}),
@@ -38,12 +39,12 @@ def test_the_defaults_are_those_of_the_code(source: str) -> None:
         ("--decontaminate a --decontaminate b --ngram 8", {"decontaminate": ("a", "b"), "ngram": 8}),
     ],
 )
-def test_each_stage_has_its_option(told: str, expected: dict[str, Any]) -> None:
-    assert options("text", *told.split()).stages == stages.Options(**expected)
+def test_each_stage_has_its_option(line: str, expected: dict[str, Any]) -> None:
+    assert options("text", *line.split()).stages == stages.Options(**expected)
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("line", "expected"),
     [
         ("--keep-duplicates", {"keep_duplicates": True}),
         ("--near-duplicates 0.8", {"near_duplicates": 0.8}),
@@ -55,26 +56,26 @@ def test_each_stage_has_its_option(told: str, expected: dict[str, Any]) -> None:
         ("--part 2/3", {"part": Part(2, 3)}),
     ],
 )
-def test_each_choice_of_the_output_has_its_option(told: str, expected: dict[str, Any]) -> None:
-    assert options("text", *told.split()) == Options("text", **expected)
+def test_each_choice_of_the_output_has_its_option(line: str, expected: dict[str, Any]) -> None:
+    assert options("text", *line.split()) == Options("text", **expected)
 
 
 def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("r/Two\none\n")
     assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url"}
-    found = options("reddit", "--any-language", "--without", str(tmp_path / "names")).choices
-    assert found == {"any_language": True, "without": ["one", "two"]}
+    choices = options("reddit", "--any-language", "--without", str(tmp_path / "names")).choices
+    assert choices == {"any_language": True, "without": ["one", "two"]}
     with pytest.raises(InputError, match="gone: cannot read"):
         options("reddit", "--without", str(tmp_path / "gone"))
 
 
-def test_what_does_not_change_the_output_is_no_option_of_it() -> None:
+def test_arguments_that_do_not_change_the_output_are_not_among_its_options() -> None:
     assert options("text", "--workers", "7", "--max-bad", "0.5") == options("text", "--workers", "1")
     assert (parsed("text").workers >= 1, parsed("text").max_bad) == (True, arguments.MAX_BAD)
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("line", "message"),
     [
         ("--workers 0", "argument --workers: '0' is not a whole number above 0"),
         ("--shards -1", "argument --shards: '-1' is not a whole number above 0"),
@@ -86,14 +87,14 @@ def test_what_does_not_change_the_output_is_no_option_of_it() -> None:
         ("--tokenizer-kind x", "argument --tokenizer-kind: invalid choice: 'x'"),
     ],
 )
-def test_what_is_no_value_is_named(told: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_value_is_named(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["text", "in", "--out", "out", *told.split()])
+        main(["text", "in", "--out", "out", *line.split()])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_bounds_that_nothing_meets_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["text", "in", "--out", "out", "--min-words", "9", "--max-words", "3"])
     assert (ended.value.code, capsys.readouterr().err) == (

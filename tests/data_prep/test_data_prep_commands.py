@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import docstrings
 from data_prep.__main__ import main
-from data_prep.docstrings import SourceFile
-from data_prep.shards import ShardWriter
-from data_prep.tokenizer import Tokenizer
+from data_prep.demo import packages
+from data_prep.shards.writer import ShardWriter
+from data_prep.sources.docstrings.installed import SourceFile
+from data_prep.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def written(small: Tokenizer, tmp_path: Path) -> Path:
 
 
 def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines on stderr of a command that ends with exit code 2."""
+    """Return the lines on stderr of a command that must end with exit code 2."""
     try:
         code = main(arguments)
     except SystemExit as stopped:
@@ -29,12 +29,12 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[st
     return capsys.readouterr().err.splitlines()
 
 
-def test_verify_says_one_line_when_all_is_well(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(written)]) == 0
     assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
 
 
-def test_verify_says_one_line_for_each_problem(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_one_line_for_each_problem(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (written / "shard-000001.tar").unlink()
     (written / "shard-000003.tar").write_bytes(b"")
     lines = failure(["verify", str(written)], capsys)
@@ -48,14 +48,14 @@ def test_inspect_prints_documents(written: Path, capsys: pytest.CaptureFixture[s
     assert "\n4 (1 segments, 3 tokens)\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect", "stats"])
-def test_the_folder_above_the_shards_will_do(written: Path, command: str) -> None:
-    assert main([command, str(written.parent)]) == 0
+@pytest.mark.parametrize("command", ["verify", "inspect", "stats", "export --jsonl"])
+def test_the_parent_of_the_shards_folder_is_accepted(written: Path, command: str) -> None:
+    assert main([*command.split(), str(written.parent)]) == 0
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect", "stats"])
+@pytest.mark.parametrize("command", ["verify", "inspect", "stats", "export --jsonl"])
 def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    (line,) = failure([command, str(written / "nowhere")], capsys)
+    (line,) = failure([*command.split(), str(written / "nowhere")], capsys)
     assert line.startswith(f"data_prep: {written}/nowhere/manifest.json: no such file")
 
 
@@ -79,7 +79,7 @@ def test_docstrings_builds_once(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(docstrings, "installed", lambda: files)
+    monkeypatch.setattr(packages, "files", lambda: files)
     arguments = ["docstrings", "--out", str(tmp_path / "out"), "--vocab-size", "400"]
     assert main([*arguments, "--workers", "2"]) == 0
     assert "to pre-train on:" in capsys.readouterr().out

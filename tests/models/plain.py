@@ -1,4 +1,4 @@
-"""What the tests compare with: the same mathematics of one sequence, a position, a head, a token at a time."""
+"""Plain references: the same mathematics for one sequence, one position, one head, one token at a time."""
 
 from __future__ import annotations
 
@@ -8,30 +8,65 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.mlm import LmHead
-from models.transformer import Attention, TransformerLayer
+from models.layers.lm_head import LmHead
+from models.layers.transformer import Attention, TransformerLayer
+from models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
 
 
-def attention(attention: Attention, x: Tensor, context: Tensor, seen: Sequence[Sequence[int]]) -> Tensor:
-    """Queries [T, H] attend to a context [S, H]; `seen[t]` are the slots that query t sees."""
-    d = x.shape[1] // attention.heads
-    query = attention.query(x)
-    key, value = attention.key_value(context).split(x.shape[1], dim=-1)
+def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, seen: Sequence[Sequence[int]]) -> Tensor:
+    """Softmax attention of queries [T, H] to keys and values [S, H]; `seen[t]` are the slots that query t sees."""
+    d = query.shape[1] // heads
     rows = []
     for t, slots in enumerate(seen):
-        heads = []
-        for h in range(attention.heads):
+        parts = []
+        for h in range(heads):
             part = slice(h * d, (h + 1) * d)
             weights = torch.stack([query[t, part] @ key[j, part] / d**0.5 for j in slots]).softmax(0)
-            heads.append(sum(w * value[j, part] for w, j in zip(weights, slots, strict=True)))
-        rows.append(torch.cat(heads))
-    return attention.out(torch.stack(rows))
+            parts.append(sum(w * value[j, part] for w, j in zip(weights, slots, strict=True)))
+        rows.append(torch.cat(parts))
+    return torch.stack(rows)
+
+
+def attention(layer: Attention, x: Tensor, context: Tensor, seen: Sequence[Sequence[int]]) -> Tensor:
+    """Queries x [T, H] attend to a context [S, H]."""
+    key, value = layer.key_value(context).split(x.shape[1], dim=-1)
+    return layer.out(attend(layer.query(x), key, value, layer.heads, seen))
 
 
 def transformer_layer(layer: TransformerLayer, x: Tensor, context: Tensor, seen: Sequence[Sequence[int]]) -> Tensor:
     """A post-LayerNorm layer without dropout."""
     x = layer.attention_norm(x + attention(layer.attention, x, context, seen))
     return layer.feed_forward_norm(x + layer.feed_forward(x))
+
+
+def local_attention(layer: LocalSelfAttention, x: Tensor, window: Window) -> Tensor:
+    """Self-attention of one sequence x [T, H] to the window and slot 0."""
+    query, key, value = layer.qkv(x).split(x.shape[1], dim=-1)
+    seen = [[j for j in range(t + 1) if window == "all" or j == 0 or j > t - window] for t in range(len(x))]
+    return layer.out(attend(query, key, value, layer.heads, seen))
+
+
+def weak_decoder(
+    decoder: WeakDecoder, variant: Variant, window: Window, cls: Tensor | None, ids: Tensor, embedding: Tensor
+) -> Tensor:
+    """SEED's decoder as the paper and the released code describe it; it never reads h_0 where `cls` is None."""
+    outputs = []
+    for h_0, row in zip([None] * len(ids) if cls is None else cls, ids, strict=True):
+        words = [embedding[i] for i in row]
+        if variant == "paper" and h_0 is not None:
+            words[0] = h_0
+        x = decoder.norm(torch.stack([w + decoder.positions.weight[t] for t, w in enumerate(words)]))
+        for layer in decoder.layers:
+            if variant == "paper":  # post-LN
+                x = layer.attention_norm(x + local_attention(layer.attention, x, window))
+                x = layer.feed_forward_norm(x + layer.feed_forward(x))
+            else:  # pre-LN, and W_o W_v h_0 added everywhere
+                x = x + local_attention(layer.attention, layer.attention_norm(x), window)
+                if h_0 is not None:
+                    x = x + layer.cross_attention.out(layer.cross_attention.value(h_0))
+                x = x + layer.feed_forward(layer.feed_forward_norm(x))
+        outputs.append(decoder.final_norm(x))
+    return torch.stack(outputs)
 
 
 def lm_loss(head: LmHead, states: Tensor, embedding: Tensor, targets: Sequence[int]) -> Tensor:
@@ -42,7 +77,7 @@ def lm_loss(head: LmHead, states: Tensor, embedding: Tensor, targets: Sequence[i
 
 
 def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
-    """The embeddings of one sequence by a stock BERT and the states after each of its layers, each [T, H]."""
+    """The embeddings of one sequence in a stock BERT and the states after each of its layers, each [T, H]."""
     states = [trunk.embeddings(input_ids=torch.from_numpy(ids)[None])]
     for layer in trunk.encoder.layer:
         output = layer(states[-1])
@@ -51,9 +86,9 @@ def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
 
 
 def same_gradients(model: nn.Module, ours: Tensor, theirs: Tensor) -> None:
-    """Assert that two losses pull alike at every parameter, to 1e-10."""
+    """Assert that two losses have the same gradient at every parameter, to 1e-10."""
     names, parameters = zip(*model.named_parameters(), strict=True)
     both = (torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (ours, theirs))
-    for name, parameter, *gradients in zip(names, parameters, *both, strict=True):
-        mine, other = (torch.zeros_like(parameter) if g is None else g for g in gradients)
+    for name, parameter, *pair in zip(names, parameters, *both, strict=True):
+        mine, other = (torch.zeros_like(parameter) if g is None else g for g in pair)
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-10, msg=name)

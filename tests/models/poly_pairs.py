@@ -1,8 +1,8 @@
-"""Windows of documents for the tests of Poly pre-training, and the rows that are made of them."""
+"""Windows of documents for the tests of Poly pre-training, and the rows made from them."""
 
 from hypothesis import strategies as st
 
-from models.poly_pretraining import PolyBatcher
+from models.pretraining.poly import PolyBatcher
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents
 
 V = VOCABULARY
@@ -15,12 +15,13 @@ def batcher(pairs="sentences", max_tokens=MAX_TOKENS, tokens=60):
     return PolyBatcher(VOCABULARY, max_tokens, pairs, tokens)
 
 
-def of(loss, groups):
+def for_loss(loss, groups):
+    """The groups that serve a loss."""
     return [group for group in groups if group.loss == loss]
 
 
 def rows_of(batch):
-    """(ids, token types) of each row without its padding, checked to be on the right."""
+    """Yield (ids, token types) of each row without its padding, which must be on the right."""
     arrays = batch.arrays
     for ids, mask, types in zip(arrays["input_ids"], arrays["attention_mask"], arrays["token_types"], strict=True):
         size = int(mask.sum())

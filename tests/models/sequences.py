@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from models.cross_thought import CrossThoughtBatcher
+from models.pretraining.cross_thought import CrossThoughtBatcher
 from tests.models.tiny import VOCABULARY, rngs
 
 SEQUENCES, WORDS, SPECIALS = 6, 7, 3
@@ -13,10 +13,10 @@ SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
 
 
 def examples(*sizes, rng=0):
-    """Examples of so many words each."""
+    """Draw an example for each number of words."""
     generator = np.random.default_rng(rng)
     return [generator.integers(5, VOCABULARY.vocab_size, size) for size in sizes]
 
 
-def batch(some, start=0):
-    return BATCHER.micro_batch(some, rngs(len(some), start))
+def batch(examples, start=0):
+    return BATCHER.micro_batch(examples, rngs(len(examples), start))

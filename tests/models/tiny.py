@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from models.blocks import pack
-from models.encoder import build_trunk
-from models.seed import Seed, SeedBatcher
-from models.task import Document, MicroBatch, Vocabulary
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.packing import pack
+from models.interface import MicroBatch
+from models.pretraining.seed import Seed, SeedBatcher
+from models.trunk import build_trunk
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 VOCABULARY = Vocabulary(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -29,68 +30,89 @@ CONFIG: dict[str, Any] = {
     "num_attention_heads": 2,
     "intermediate_size": 32,
     "max_position_embeddings": MAX_TOKENS,
-    "initializer_range": 0.3,  # large, so that every dependence shows
+    "initializer_range": 0.3,  # large, so that every dependence is visible
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
 
 
 def trunk(**config: Any) -> PreTrainedModel:
-    """An fp64 BERT without dropout, unless `config` says otherwise; the same weights at each call."""
+    """Build an fp64 BERT, without dropout unless `config` sets it; every call gives the same weights."""
     torch.manual_seed(0)
     return build_trunk({**CONFIG, **config}).double()
 
 
 def seed(config: dict[str, Any] | None = None, **options: Any) -> Seed:
-    """An fp64 SEED model, no weight at a value that would hide a mistake."""
-    return scattered(Seed(trunk(**(config or {})), **options))
+    """Build a `perturbed` SEED model; by default with the paper's decoder."""
+    return perturbed(Seed(trunk(**(config or {})), **{"decoder_layers": 3, "window": 2, **options}))
 
 
-def scattered(model: AnyModule) -> AnyModule:
-    """The model in fp64, with biases and LayerNorms at no value that would hide a mistake."""
+def perturbed(model: AnyModule) -> AnyModule:
+    """Cast the model to fp64 and draw its biases and LayerNorms at random: their 0 and 1 would hide mistakes."""
     for parameter in model.double().parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, 0.5, 0.3)
     return model
 
 
-def documents(*lengths: Sequence[int], rng: int = 0) -> list[Document]:
-    """Random documents, one a list of sentence lengths, of ordinary tokens."""
+class Text(list[np.ndarray]):
+    """A document (`models.interface.Document`) that is the list of its segments."""
+
+    def __init__(
+        self, segments: Iterable[np.ndarray], headings: Iterable[int] = (), context: int = 0, group: str = ""
+    ) -> None:
+        super().__init__(segments)
+        self.segments = self
+        self.headings = frozenset(headings)
+        self.context = context
+        self.group = group
+
+
+def documents(*lengths: Sequence[int], rng: int = 0) -> list[Text]:
+    """Draw documents of ordinary tokens, one for each list of sentence lengths."""
     generator = np.random.default_rng(rng)
-    return [[generator.integers(5, VOCABULARY.vocab_size, n) for n in document] for document in lengths]
+    return [Text(generator.integers(5, VOCABULARY.vocab_size, n) for n in document) for document in lengths]
 
 
 def rngs(number: int, start: int = 0) -> list[np.random.Generator]:
-    """One generator an example."""
+    """Return a generator for each example."""
     return [np.random.default_rng(start + i) for i in range(number)]
 
 
+def rekeyed(number: int, start: int = 0) -> Iterator[np.random.Generator]:
+    """Yield the generators of `rngs` as a single one, re-keyed for each example, like the trainer's `keyed_rngs`."""
+    generator = np.random.default_rng()
+    for rng in rngs(number, start):
+        generator.bit_generator.state = rng.bit_generator.state
+        yield generator
+
+
 def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
-    """SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
+    """Make SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
     return SeedBatcher(VOCABULARY, MAX_TOKENS, mlm=mlm).micro_batch(examples, rngs(len(examples), start))
 
 
 def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
-    """The blocks of `documents(...)`, in their order."""
+    """Pack `documents(...)` into blocks, in their order."""
     return pack(documents(*lengths, rng=rng), MAX_TOKENS, "complete_doc", VOCABULARY)
 
 
 def tensors(batch: MicroBatch) -> dict[str, Tensor]:
-    """The arrays as the trainer hands them to forward."""
+    """Return the arrays as the trainer passes them to forward."""
     return {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the number of elements of every tensor that an operation makes; views are none."""
+    """Record the number of elements of every tensor that an operation allocates; a view allocates none."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[int] = []
+        self.allocated: list[int] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
         known = {x.untyped_storage().data_ptr() for x in args if torch.is_tensor(x)}
         results = out if isinstance(out, tuple | list) else [out]
         new = [x for x in results if torch.is_tensor(x) and x.untyped_storage().data_ptr() not in known]
-        self.made += [x.numel() for x in new]
+        self.allocated += [x.numel() for x in new]
         return out

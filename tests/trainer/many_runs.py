@@ -1,6 +1,6 @@
-"""Pre-training runs one after the other in the ranks of one launch: starting processes takes longer than small runs do.
+"""Train several runs in a row in the ranks of one launch: starting processes takes longer than training small runs.
 
-fp16 runs on any CPU here: PyTorch computes it in software where the processor has none, too slowly for real use.
+fp16 runs on any CPU here: PyTorch emulates it in software where the processor has none, too slowly for real use.
 """
 
 import argparse
@@ -11,18 +11,19 @@ from typing import Any
 
 import torch
 
-from data_prep.files import make_directory
+from data_prep.common.files import make_directory
 from tests import toy
-from trainer import checkpoint
-from trainer.engine import World, join
-from trainer.launch import _at_once, _from_rank_0, _record
-from trainer.loop import Run
+from trainer.checkpoints import checkpoint
+from trainer.engine.world import World, join
 from trainer.pretrain import build
-from trainer.recipe import PretrainRecipe, load
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
+from trainer.run.command import from_rank_0, record, skip_interpreter_shutdown
+from trainer.run.loop import Run
 
 
 def train(ranks: int, runs: Sequence[Sequence[object]], folder: Path) -> str:
-    """Trains each [RECIPE, key=value, ...], from its newest checkpoint where it has one; what was printed."""
+    """Train each [RECIPE, key=value, ...], from its newest checkpoint if it has one; return the standard output."""
     (folder / "runs.json").write_text(json.dumps([list(map(str, run)) for run in runs]))
     done = toy.launch(ranks, "tests.trainer.many_runs", folder / "runs.json")
     assert done.returncode == 0, done.stderr
@@ -30,7 +31,7 @@ def train(ranks: int, runs: Sequence[Sequence[object]], folder: Path) -> str:
 
 
 def ds_config(folder: Path, name: str, power: int) -> Path:
-    """A file of ds_configs/, where it is fp16's with another loss scale to begin with, 2 to the `power`."""
+    """Copy a file of ds_configs/; an fp16 one gets the initial loss scale 2 to the `power`."""
     values = json.loads((toy.ROOT / "ds_configs" / f"{name}.json").read_text())
     if "fp16" in values:
         values["fp16"]["initial_scale_power"] = power
@@ -38,8 +39,8 @@ def ds_config(folder: Path, name: str, power: int) -> Path:
     return folder / f"{name}.json"
 
 
-class _Yes:
-    """An operator of PyTorch's whose answer is True, and everything else about it as it was."""
+class _AlwaysTrue:
+    """An operator of PyTorch that returns True; its other attributes are unchanged."""
 
     def __init__(self, operator: Any) -> None:
         self.operator = operator
@@ -52,20 +53,20 @@ class _Yes:
 
 
 def main() -> None:
-    """What each rank does."""
+    """Train the runs; every rank calls."""
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", type=Path)
     parser.add_argument("--local_rank")
-    torch.ops.mkldnn._is_mkldnn_fp16_supported = _Yes(torch.ops.mkldnn._is_mkldnn_fp16_supported)
+    torch.ops.mkldnn._is_mkldnn_fp16_supported = _AlwaysTrue(torch.ops.mkldnn._is_mkldnn_fp16_supported)
     world = World.from_environment()
-    with _at_once():
+    with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
             job = build(load(PretrainRecipe, Path(recipe), overrides))
-            newest = _from_rank_0(checkpoint.newest(job.recipe.run))
+            newest = from_rank_0(checkpoint.newest(job.recipe.run))
             if world.rank == 0:
                 make_directory(job.recipe.run)
-                _record(job, world)
+                record(job, world)
             Run(job, world, newest).train()
 
 

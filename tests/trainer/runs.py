@@ -1,4 +1,4 @@
-"""Run folders as training leaves them, made without training: random weights in a whole checkpoint."""
+"""Write run folders like those of a training, without training: random weights in a whole checkpoint."""
 
 import json
 from pathlib import Path
@@ -8,23 +8,24 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from data_prep import tokenizer as tokenizers
-from data_prep.files import sha256_of
+from data_prep.common.files import sha256_of
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.config import PretrainingConfig
 from tests import toy
-from trainer import checkpoint
-from trainer.cursor import Cursor
-from trainer.method_keys import Siamese
-from trainer.methods import make_room, model_of, new_trunk, settings_of
-from trainer.recipe import FinetuneRecipe, PretrainRecipe, build
+from trainer.checkpoints import checkpoint
+from trainer.data.cursor import Cursor
+from trainer.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.recipe.yaml_file import build
 
 STEP = 7
 
 
-def saved_with(run: Path, fixed: dict[str, Any]) -> Path:
-    """The run, with a checkpoint that says what its numbers hang on."""
+def set_invariants(run: Path, invariants: dict[str, Any]) -> Path:
+    """Write what must not change at a resume into the run's checkpoint; return the run."""
     folder = checkpoint.folder(run, STEP)
     state, manifest = (json.loads((folder / name).read_text()) for name in (checkpoint.STATE, checkpoint.MANIFEST))
-    (folder / checkpoint.STATE).write_text(json.dumps({**state, "fixed": fixed}))
+    (folder / checkpoint.STATE).write_text(json.dumps({**state, "fixed": invariants}))
     size, sha256 = (folder / checkpoint.STATE).stat().st_size, sha256_of(folder / checkpoint.STATE)
     manifest["files"][checkpoint.STATE] = {"bytes": size, "sha256": sha256}
     (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
@@ -34,11 +35,11 @@ def saved_with(run: Path, fixed: dict[str, Any]) -> Path:
 def write_run(
     run: Path, tokenizer_json: Path, *, seed: int = 0, trunk: dict[str, Any] | None = None, **method: Any
 ) -> Path:
-    """A run of the method given, with weights drawn large enough that no two texts are much alike."""
+    """Write a run of a method, with weights large enough that different texts get different embeddings."""
     data = {"collection": "c"} if method["name"] == "siamese" else {"shards": "s"}
-    start = {"init_from": "p"} if method["name"] == "siamese" else {"trunk": toy.TRUNK}
+    encoder_keys = {"init_from": "p"} if method["name"] == "siamese" else {"trunk": toy.TRUNK}
     values = {
-        **start,
+        **encoder_keys,
         "run": str(run),
         "steps": STEP,
         "data": data,
@@ -50,9 +51,9 @@ def write_run(
     torch.manual_seed(seed)
     tokenizer = tokenizers.load(tokenizer_json)
     encoder = new_trunk(trunk or toy.TRUNK, tokenizer)
-    if not isinstance(recipe.method, Siamese):
-        make_room(recipe.method, encoder, tokenizer)
-    model = model_of(recipe.method, encoder)
+    if isinstance(recipe.method, PretrainingConfig):
+        resize_embeddings(recipe.method, encoder, tokenizer)
+    model = build_model(recipe.method, encoder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

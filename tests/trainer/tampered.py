@@ -1,4 +1,4 @@
-"""trainer.pretrain with something wrong in it, for the tests of faults: `--module tests.trainer.tampered RECIPE`.
+"""trainer.pretrain with an injected fault, for the tests of faults: `--module tests.trainer.tampered RECIPE`.
 
 TAMPER=poison    the loss of a micro-batch that holds the token id POISON is NaN
 TAMPER=hang      rank 1 hangs before its 6th step
@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from models.seed import Seed
+from models.pretraining.seed import Seed
 from trainer import pretrain
-from trainer.engine import Engine
-from trainer.launch import main
-from trainer.recipe import PretrainRecipe
+from trainer.engine.engine import Engine
+from trainer.recipe.schema import PretrainRecipe
+from trainer.run.command import main
 from trainer.trace import digest
 
 

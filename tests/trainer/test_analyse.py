@@ -1,17 +1,13 @@
-"""The figures and the case study, drawn from made runs."""
+"""The commands of trainer.analyse: their figures, their lines, their refusals."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from models.seed import Seed
 from tests.trainer.runs import write_run
-from trainer.analyse import cosines, main
-from trainer.trained import load
+from trainer.analyse import main
 
 Refused = Callable[..., str]
 
@@ -45,32 +41,8 @@ def test_curves_of_several_runs_are_one_figure(
     main(["curves", "--tag", "loss/decoder", "--out", str(out), *runs])
     assert capsys.readouterr().out.splitlines() == [str(out), "SEED: 2.0000 at step 100", "k = 2: 3.0000 at step 100"]
     assert out.read_bytes().startswith(b"\x89PNG")
-    said = refused("curves", "--tag", "loss/mlm", "--out", out, *runs)
-    assert said.endswith("has not logged loss/mlm; it has loss/decoder")
-
-
-def test_cosines_are_those_of_a_plain_loop(seed_run: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = load(seed_run)
-    model = trained.model
-    assert isinstance(model, Seed)
-    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-    decode = model.decoder.forward
-
-    def note(cls: torch.Tensor, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        states = decode(cls, ids, *rest)
-        seen.append((cls, ids, states))
-        return states
-
-    monkeypatch.setattr(model.decoder, "forward", note)
-    means = cosines(trained, shards)
-    by_position: dict[int, list[float]] = {}
-    for cls, ids, states in seen:
-        for row in range(len(ids)):
-            for position in range(1, int((ids[row] != trained.tokenizer.pad).sum()) - 1):  # the last has no next token
-                a, b = states[row, position].double(), cls[row].double()
-                by_position.setdefault(position, []).append(float(a @ b / a.norm() / b.norm()))
-    assert list(by_position) == list(range(1, max(by_position) + 1))
-    np.testing.assert_allclose(means, [np.mean(v) for v in by_position.values()], atol=1e-6)
+    line = refused("curves", "--tag", "loss/mlm", "--out", out, *runs)
+    assert line.endswith("has not logged loss/mlm; it has loss/decoder")
 
 
 def test_the_cosine_figure(seed_run: Path, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,17 +53,7 @@ def test_the_cosine_figure(seed_run: Path, shards: Path, tmp_path: Path, capsys:
     assert (tmp_path / "f.png").exists()
 
 
-def test_what_has_no_cls_to_look_at_is_refused(tmp_path: Path, shards: Path, refused: Refused) -> None:
-    tokenizer = shards / "tokenizer.json"
-    blind = write_run(tmp_path / "blind", tokenizer, name="seed", max_tokens=32, cls=False)
-    plain = write_run(tmp_path / "plain", tokenizer, name="mlm", max_tokens=32)
-    for run in (blind, plain):
-        said = refused("cosine", "--shards", shards, "--out", tmp_path / "f.png", f"x={run}")
-        assert "no SEED run whose decoder reads [CLS]" in said
-    assert "no Cross-Thought run" in refused("attention", plain, "--shards", shards)
-
-
-def test_the_case_study_names_the_sequences_that_were_drawn_on(
+def test_the_case_study_lists_sequences_by_their_share_of_attention(
     tmp_path: Path, shards: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     method = {"name": "cross_thought", "sequences": 8, "sequence_tokens": 8, "special_tokens": 2}
@@ -104,7 +66,11 @@ def test_the_case_study_names_the_sequences_that_were_drawn_on(
     assert 0 < sum(shares) <= 1.001
     main(["attention", str(run), "--shards", str(shards)])
     assert capsys.readouterr().out.startswith("sequence ")
-    assert "--sequence: 99 is none of the" in refused("attention", run, "--shards", shards, "--sequence", 99)
+    assert "--sequence: 99 is not one of the" in refused("attention", run, "--shards", shards, "--sequence", 99)
+
+
+def test_attention_of_another_method_is_refused(seed_run: Path, shards: Path, refused: Refused) -> None:
+    assert "not a Cross-Thought run" in refused("attention", seed_run, "--shards", shards)
 
 
 def test_a_run_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Training with real deepspeed processes on gloo: exactness, every ds_configs file, kill and resume, bad news."""
+"""Training with real deepspeed processes on gloo: exactness, every ds_configs file, kill and resume, errors."""
 
 import random
 import shutil
@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep import tokenizer as tokenizers
-from data_prep.shards import Manifest
-from models.seed import Seed
+from data_prep.shards.manifest import Manifest
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.pretraining.seed import Seed
 from tests import toy
-from trainer import checkpoint, ds_config
-from trainer.data import shard_data
-from trainer.methods import new_trunk
-from trainer.recipe import PretrainRecipe
-from trainer.recipe import load as load_recipe
-from trainer.schedule import learning_rate
+from trainer.checkpoints import checkpoint
+from trainer.data.open_data import shard_data
+from trainer.engine import ds_config
+from trainer.recipe.build import new_trunk
+from trainer.recipe.schedule import learning_rate
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load as load_recipe
 
-pytestmark = pytest.mark.slow  # every test starts real processes, some ten seconds each
+pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 
 
 def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
-    """What a straight PyTorch loop on one process sees: the whole step in one graph, no DeepSpeed."""
+    """Train with a plain PyTorch loop in one process, the whole step in one graph, without DeepSpeed."""
     manifest = Manifest.load(Path(recipe.data.shards))
     tokenizer = tokenizers.load(manifest.directory / "tokenizer.json")
     torch.manual_seed(recipe.seed)
@@ -76,7 +77,7 @@ def test_every_ds_config_trains_on_two_ranks(shards: Path, tmp_path: Path, confi
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=3, deepspeed=config)
     done = toy.launch(2, "trainer.pretrain", recipe)
     if config.endswith("fp16") and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-        one_line(done, f"{config}.json", "asks for fp16, which this processor does not have")
+        one_line(done, f"{config}.json", "asks for fp16, which this processor does not support")
         return
     assert done.returncode == 0, done.stderr
     losses = toy.scalars(tmp_path / "run", "loss/decoder")
@@ -90,7 +91,7 @@ def test_every_ds_config_trains_on_two_ranks(shards: Path, tmp_path: Path, confi
 
 
 def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tmp_path: Path) -> None:
-    # dropout on, so that its randomness has to come back too
+    # with dropout, whose randomness must be restored too
     changes = {"steps": 40, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
@@ -118,7 +119,7 @@ def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tm
 
 
 def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """It ended with code 2 and said so in one line of ours, with no traceback."""
+    """Check that it ended with code 2 and one line of the trainer, without a traceback."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("trainer.")]
     assert done.returncode == 2, done.stderr
     assert len(lines) == 1, done.stderr
@@ -127,7 +128,7 @@ def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
         assert word in lines[0]
 
 
-def test_a_recipe_typo_is_said_once_for_all_ranks(shards: Path, tmp_path: Path) -> None:
+def test_a_recipe_typo_is_reported_once_for_all_ranks(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     one_line(
         toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1"), "optimizer.lrr", "did you mean optimizer.lr?"
@@ -151,7 +152,7 @@ def test_a_port_in_use(shards: Path, tmp_path: Path) -> None:
         one_line(toy.launch(2, "trainer.pretrain", recipe, port=port), f"port {port}", "--master_port")
 
 
-def test_a_shard_damaged_under_way_is_named_by_the_rank_that_meets_it(shards: Path, tmp_path: Path) -> None:
+def test_a_shard_damaged_during_a_run_is_named_by_the_rank_that_reads_it(shards: Path, tmp_path: Path) -> None:
     copy = tmp_path / "shards"
     shutil.copytree(shards, copy)
     for shard in sorted(copy.glob("*.tar")):
@@ -165,7 +166,7 @@ def test_a_shard_damaged_under_way_is_named_by_the_rank_that_meets_it(shards: Pa
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("size", ["500k", "900k", "2m"])  # full in DeepSpeed's files, in the weights, two saves later
+@pytest.mark.parametrize("size", ["500k", "900k", "2m"])  # full in DeepSpeed's files, in the weights, at the third save
 def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, size: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -176,8 +177,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, 
         recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, run=str(disk / "run"), checkpoint={"every": 1})
         done = toy.launch(2, "trainer.pretrain", recipe)
         one_line(done, "cannot save a checkpoint")
-        assert "step 7: " in done.stderr  # it went on to the last step, the eighth, where saving is a must
-        assert "going on, to try again at the next save" in done.stderr
+        assert "step 7: " in done.stderr  # it trained to the eighth step, the last, where saving must succeed
+        assert "training on, to try again at the next save" in done.stderr
         assert not list((disk / "run" / "checkpoints").glob("*.partial"))
         newest = checkpoint.newest(disk / "run")
         assert (newest is not None) == (size == "2m")

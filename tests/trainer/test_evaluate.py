@@ -1,4 +1,4 @@
-"""The evaluation's numbers, its table and file, and what it refuses."""
+"""The numbers of an evaluation, its table and file, and what it refuses."""
 
 import json
 import shutil
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep import tokenizer as tokenizers
-from data_prep.collection import Collection, tokenize
-from data_prep.errors import InputError
+from data_prep.collections.collection import Collection, tokenize
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate
-from trainer.trained import load
+from trainer.checkpoints.load import load_trained
+from trainer.retrieval import task
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
@@ -31,8 +32,8 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
-    """All texts in one batch, all scores in one matrix, MRR@10 by hand."""
-    trained = load(run)
+    """MRR@10 of every query, from all texts in one batch and all scores in one matrix."""
+    trained = load_trained(run)
     t, qrels = trained.tokenizer, collection.qrels("test")
 
     def embed(texts: list[np.ndarray], longest: int) -> torch.Tensor:
@@ -41,26 +42,26 @@ def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
             framed = [t.cls, *tokens[: longest - 2].tolist(), t.sep]
             row[: len(framed)] = torch.tensor(framed)
         with torch.no_grad():
-            return trained.model.encode(ids, ids != t.pad)
+            return trained.model.embed(ids, ids != t.pad)
 
     documents = embed([collection.corpus.tokens(i) for i in range(len(collection.corpus))], 16)
     queries = embed([collection.queries.tokens(collection.queries.index[query]) for query in qrels], 8)
     order = (queries @ documents.T).argsort(dim=1, descending=True, stable=True)[:, :10]
-    found = []
+    reciprocal = []
     for row, judged in zip(order, qrels.values(), strict=True):
         hits = [rank for rank, i in enumerate(row, 1) if collection.corpus.ids[i] in judged]
-        found.append(1 / hits[0] if hits else 0.0)
-    return found
+        reciprocal.append(1 / hits[0] if hits else 0.0)
+    return reciprocal
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_metrics_are_those_of_a_plain_loop(runs: dict[str, Path], toy_collection: Path, name: str) -> None:
     collection = Collection.open(toy_collection)
-    found = evaluate.evaluate_run(load(runs[name]), collection, "test")
+    metrics = task.evaluate_run(load_trained(runs[name]), collection, "test")
     expected = plain_reciprocal_ranks(runs[name], collection)
-    np.testing.assert_allclose(found.values["mrr@10"], expected)
+    np.testing.assert_allclose(metrics.values["mrr@10"], expected)
     assert 0 < sum(expected) < len(expected)
-    assert found.means["recall@100"] >= found.means["mrr@10"]
+    assert metrics.means["recall@100"] >= metrics.means["mrr@10"]
 
 
 def arguments(collection: Path, out: Path, *rest: str) -> list[str]:
@@ -87,8 +88,19 @@ def test_table_and_file(
         assert line.split() == [label, *(f"{results[name][m]:.4f}" for m in ("mrr@10", "ndcg@10", "recall@100"))]
     assert len({len(line) for line in printed[:4]}) == 1  # aligned
     assert f"p = {results['p_value']:.4f}" in printed[4]
-    assert "20 queries over 120 documents; equal scores rank in corpus order" in printed[5]
-    assert "k1=" in printed[6]
+    assert "20 queries over 120 documents; equal scores rank in an order drawn once for all systems" in printed[5]
+    assert printed[6] == "encoders read the first 8/16 tokens of queries/documents, BM25 reads all of them"
+    assert "k1=" in printed[7]
+
+
+def test_the_table_shows_how_much_of_a_text_each_system_reads() -> None:
+    metrics = {"mrr@10": 0.5, "ndcg@10": 0.5, "recall@100": 0.5}
+    short, long = {"query": 8, "document": 16}, {"query": 8, "document": 32}
+    results = {"a": metrics, "b": metrics, "c": metrics, "p_value": None, "queries": 1, "corpus": 1}
+    lines = list(evaluate.table({**results, "max_tokens": {"a": short, "b": long, "c": short}}, ["a", "b", "c"]))
+    assert lines[-1] == "encoders read the first tokens of queries/documents: 8/16 (a and c), 8/32 (b)"
+    only_bm25 = {"bm25": metrics, "p_value": None, "queries": 1, "corpus": 1, "max_tokens": {}}
+    assert not any("tokens" in line for line in evaluate.table(only_bm25, []))
 
 
 def test_one_model_has_no_p_value(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
@@ -98,29 +110,14 @@ def test_one_model_has_no_p_value(runs: dict[str, Path], toy_collection: Path, t
     assert "bm25" not in results
 
 
-def test_the_pool_is_ranked_in_corpus_order(toy_collection: Path, tmp_path: Path) -> None:
-    """Every document alike: all tie, and the tie rule must not favour what a pool file names first."""
-    folder = tmp_path / "alike"
-    shutil.copytree(toy_collection, folder)
-    records = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({**r, "text": "same"}) + "\n" for r in records))
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td3\t1\n")
-    (folder / "pools").mkdir()
-    (folder / "pools" / "test.txt").write_text("d3\nd7\nd1\nd0\n")
-    tokenize(folder, tokenizers.load(toy_collection / "tokenizer.json"))
-    run = write_run(tmp_path / "run", folder / "tokenizer.json", **SIAMESE)
-    found = evaluate.evaluate_run(load(run), Collection.open(folder), "test")
-    assert found.means["mrr@10"] == 1 / 3  # after d0 and d1
-
-
 def refusal(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
     with pytest.raises(SystemExit) as exit_:
         evaluate.main(argv)
     assert exit_.value.code == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert not said.out
-    return said.err
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert not printed.out
+    return printed.err
 
 
 def test_refusals(
@@ -135,7 +132,7 @@ def test_refusals(
     assert "fine-tune it first" in refusal(capsys, arguments(toy_collection, out, f"--model=a={runs['seed']}"))
     assert "train it first" in refusal(capsys, arguments(toy_collection, out, f"--model=a={tmp_path}"))
     no_split = [*arguments(toy_collection, out, "--bm25"), "--split", "dev"]
-    assert "no split 'dev'; there are: test, train" in refusal(capsys, no_split)
+    assert "no split 'dev'; choose one of: test, train" in refusal(capsys, no_split)
     assert not out.exists()
 
 
@@ -144,8 +141,8 @@ def test_a_folder_for_the_results_is_refused_before_anything_is_ranked(
     toy_collection: Path, tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
-    said = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--bm25"))
-    assert "is a folder: name a file, in it or elsewhere" in said
+    error = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--bm25"))
+    assert "is a folder: name a file, in it or elsewhere" in error
 
 
 def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
@@ -153,13 +150,13 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
     shutil.copytree(toy_collection, tmp_path / "other")
     tokenize(tmp_path / "other", other)
     with pytest.raises(InputError, match="another tokenizer"):
-        evaluate.evaluate_run(load(runs["one"]), Collection.open(tmp_path / "other"), "test")
+        task.evaluate_run(load_trained(runs["one"]), Collection.open(tmp_path / "other"), "test")
 
 
 def test_a_missing_package_is_named(
     toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("trainer.extras.find_spec", lambda name: None if name == "bm25s" else object())
-    said = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--bm25"))
-    assert "bm25s" in said
-    assert "pip install 'deepsiam[evaluate]'" in said
+    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object())
+    error = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--bm25"))
+    assert "bm25s" in error
+    assert "pip install 'deepsiam[evaluate]'" in error

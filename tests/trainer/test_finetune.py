@@ -1,13 +1,14 @@
-"""What a fine-tuning may start from."""
+"""Fine-tuning: which pre-trained runs it accepts."""
 
 from pathlib import Path
 
 import pytest
 
-from data_prep.errors import InputError
+from data_prep.common.errors import InputError
 from tests.trainer.runs import write_run
 from trainer import finetune
-from trainer.recipe import FinetuneRecipe, build
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import build
 
 METHODS = {
     1: {"name": "seed", "max_tokens": 32},
@@ -17,29 +18,29 @@ METHODS = {
 
 @pytest.mark.parametrize("learned", [1, 3])
 def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_path: Path, learned: int) -> None:
-    """Others would be rows of the embedding that mean something else, at positions that they never had."""
-    start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", **METHODS[learned])
-    for asked in (1, 2, 3):
+    """With another number, embedding rows and positions would not be those that were trained."""
+    pretrained = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[learned])
+    for wanted in (1, 2, 3):
         recipe = build(
             FinetuneRecipe,
             {
                 "run": str(tmp_path / "run"),
-                "init_from": str(start),
+                "init_from": str(pretrained),
                 "steps": 2,
                 "data": {"collection": str(toy_collection), "lanes": 4},
                 "batch": {"size": 4, "micro": 4},
                 "optimizer": {"lr": 1e-3},
                 "method": {
                     "name": "siamese",
-                    "special_tokens": asked,
+                    "special_tokens": wanted,
                     "max_query_tokens": 8,
                     "max_document_tokens": 16,
                 },
             },
             "test",
         )
-        if asked == learned:
+        if wanted == learned:
             assert finetune.build(recipe).model.special_tokens == learned
         else:
-            with pytest.raises(InputError, match=f"{asked}, but .*start was trained with {learned}; set"):
+            with pytest.raises(InputError, match=f"{wanted}, but .*pretrained was trained with {learned}; set"):
                 finetune.build(recipe)

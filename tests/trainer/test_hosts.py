@@ -11,8 +11,8 @@ import pytest
 
 from tests import toy
 from tests.hosts import Hosts, two_hosts
-from trainer import checkpoint
-from trainer.faults import RESUME
+from trainer.checkpoints import checkpoint
+from trainer.run.stop import RESUME
 
 pytestmark = pytest.mark.slow
 
@@ -21,17 +21,17 @@ CHANGES = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two hosts; a cable between them."""
-    with two_hosts(tmp_path_factory.mktemp("hosts")) as found:
-        yield found
+    """Two hosts with a cable between them."""
+    with two_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield hosts
 
 
 @pytest.fixture(scope="module")
 def undisturbed(hosts: Hosts, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe of a training on both hosts that nothing happened to."""
+    """The recipe of an undisturbed training on both hosts."""
     recipe = toy.seed_recipe(tmp_path_factory.mktemp("undisturbed") / "run.yaml", shards, **CHANGES)
-    code, said = supervised(hosts, recipe, at={})
-    assert code == 0, said
+    code, output = supervised(hosts, recipe, at={})
+    assert code == 0, output
     return recipe
 
 
@@ -42,7 +42,7 @@ def final_weights(recipe: Path) -> bytes:
 def supervised(
     hosts: Hosts, recipe: Path, *overrides: str, at: Mapping[str, Callable[[subprocess.Popen[str]], None]]
 ) -> tuple[int, str]:
-    """Supervises a training on both hosts, and acts once at the first line that begins so: exit code, what it said."""
+    """Supervise a training on both hosts; act once, at the first line with the key of `at`; return code and output."""
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "--hostfile", str(hosts.hostfile)]
     command = [*launcher, "--module", "trainer.pretrain", str(recipe), *overrides]
     supervisor = subprocess.Popen(
@@ -53,23 +53,23 @@ def supervised(
         stderr=subprocess.STDOUT,
         text=True,
     )
-    waiting, said = dict(at), ""
+    waiting, output = dict(at), ""
     assert supervisor.stdout is not None
     for line in supervisor.stdout:
-        said += line
-        for beginning in [words for words in waiting if words in line]:
-            waiting.pop(beginning)(supervisor)
-    return supervisor.wait(), said
+        output += line
+        for words in [words for words in waiting if words in line]:
+            waiting.pop(words)(supervisor)
+    return supervisor.wait(), output
 
 
 def kill_rank_1(recipe: Path) -> None:
-    """Kills the rank of the second host, whose launcher knows it as its rank 0."""
+    """Kill the rank of the second host; its launcher there calls it local rank 0."""
     for process in psutil.process_iter(["cmdline", "environ"]):
-        here = str(recipe) in (process.info["cmdline"] or []) and "trainer.pretrain" in process.info["cmdline"]
-        if here and (process.info["environ"] or {}).get("RANK") == "1":
+        is_ours = str(recipe) in (process.info["cmdline"] or []) and "trainer.pretrain" in process.info["cmdline"]
+        if is_ours and (process.info["environ"] or {}).get("RANK") == "1":
             process.kill()
             return
-    pytest.fail("rank 1 does not run")
+    pytest.fail("rank 1 is not running")
 
 
 def test_two_hosts_train_as_two_ranks_of_one_do(shards: Path, tmp_path: Path, undisturbed: Path) -> None:
@@ -77,7 +77,7 @@ def test_two_hosts_train_as_two_ranks_of_one_do(shards: Path, tmp_path: Path, un
     assert toy.launch(2, "trainer.pretrain", recipe).returncode == 0
     for term in ("mlm", "decoder"):
         losses = toy.scalars(undisturbed.with_suffix(""), f"loss/{term}")
-        # not to the bit: a rank that is alone on its host computes with more threads
+        # not to the bit: a rank alone on its host uses more threads
         assert losses == pytest.approx(toy.scalars(recipe.with_suffix(""), f"loss/{term}"), rel=1e-5)
 
 
@@ -85,7 +85,7 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(
     hosts: Hosts, shards: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **CHANGES)
-    code, said = supervised(
+    code, output = supervised(
         hosts,
         recipe,
         at={
@@ -93,24 +93,24 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(
             "step 12/": lambda supervisor: supervisor.send_signal(signal.SIGTERM),
         },
     )
-    assert code == RESUME, said
-    assert "step 5 of 20: ended with code" in said
-    assert "told to stop after step 1" in said
-    code, said = supervised(hosts, recipe, at={})
-    assert code == 0, said
+    assert code == RESUME, output
+    assert "step 5 of 20: ended with code" in output
+    assert "stopped on request after step 1" in output
+    code, output = supervised(hosts, recipe, at={})
+    assert code == 0, output
     assert final_weights(recipe) == final_weights(undisturbed)
 
 
-def test_a_cable_that_is_pulled_costs_the_steps_since_the_last_checkpoint(
+def test_a_pulled_cable_costs_the_steps_since_the_last_checkpoint(
     hosts: Hosts, shards: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **CHANGES)
-    code, said = supervised(
+    code, output = supervised(
         hosts,
         recipe,
         "faults.hang_seconds=6",
         at={"step 8/": lambda _: hosts.cut(), "starting again in": lambda _: hosts.mend()},
     )
-    assert code == 0, said
-    assert "no step for 6 s (faults.hang_seconds)" in said
+    assert code == 0, output
+    assert "no step for 6 s (faults.hang_seconds)" in output
     assert final_weights(recipe) == final_weights(undisturbed)

@@ -8,17 +8,18 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from data_prep.errors import InputError
-from models.encoder import encode
+from data_prep.common.errors import InputError
+from models.config import PretrainingConfig
+from models.encode import encode
+from models.registry import PRETRAINING
 from tests import toy
 from tests.trainer.many_runs import ds_config, train
-from trainer.export import export
-from trainer.method_keys import PretrainMethod
-from trainer.methods import PRETRAINING, new_trunk, pretrain_batcher
-from trainer.start import start_from
-from trainer.trained import load
+from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.init_from import load_encoder
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.build import build_batcher, new_trunk
 
-pytestmark = pytest.mark.slow  # every run is real processes, some ten seconds each
+pytestmark = pytest.mark.slow  # every run is real processes, about ten seconds each
 
 METHODS: dict[str, dict[str, Any]] = {
     "mlm": {"max_tokens": 32},
@@ -32,13 +33,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "condenser": {"max_tokens": 32, "early_layers": 1, "head_layers": 1},
 }
 STEPS = 20
-# of a loss within the first 20 steps: what another number of ranks, another ZeRO stage or fewer bits may change of it
+# relative difference of a loss within the first 20 steps, for another number of ranks, ZeRO stage or precision
 TOLERANCE = {
     "cpu": 1e-4,
     **{f"zero{stage}_bf16": 5e-3 for stage in (1, 2, 3)},
     **{f"zero{stage}_fp16": 1e-3 for stage in (1, 2, 3)},
 }
-LOSS_SCALE_POWER = 12  # of fp16 here: low enough that no overflow skips a step, after which nothing could agree
+LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
 
 
 def recipe_of(path: Path, shards: Path, name: str) -> Path:
@@ -51,13 +52,13 @@ def recipe_of(path: Path, shards: Path, name: str) -> Path:
     return toy.seed_recipe(path, shards, **changes, checkpoint={"every": STEPS})
 
 
-def test_every_method_is_tried_here() -> None:
-    assert set(METHODS) == {keys.model_fields["name"].annotation.__args__[0] for keys in PRETRAINING}
+def test_every_method_is_tested_here() -> None:
+    assert set(METHODS) == set(PRETRAINING)
 
 
 @pytest.fixture(scope="module")
 def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every method's run NAME, on one rank in fp32, and NAME-CONFIG, on two."""
+    """A folder with the runs NAME of every method, on one rank in fp32, and NAME-CONFIG, on two ranks."""
     folder = tmp_path_factory.mktemp("methods")
     recipes = {name: recipe_of(folder / f"{name}.yaml", shards, name) for name in METHODS}
     train(1, [[recipe] for recipe in recipes.values()], folder)
@@ -70,22 +71,22 @@ def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def published(trained: Path) -> dict[str, Path]:
-    """Every method's encoder exported, with what was trained beside it."""
+    """Every method's encoder, exported with its heads."""
     folders = {name: trained / f"{name}-published" for name in METHODS}
     for name, folder in folders.items():
-        run = load(trained / name)
-        export(run, folder, with_decoder=bool(beside(run.model)))
+        run = load_trained(trained / name)
+        export_encoder(run, folder, with_decoder=bool(heads_of(run.model)))
     return folders
 
 
-def beside(model: torch.nn.Module) -> set[str]:
-    """The names of the weights beside the encoder's."""
+def heads_of(model: torch.nn.Module) -> set[str]:
+    """The names of the weights outside the encoder."""
     return {name for name, _ in model.named_parameters() if not name.startswith("trunk.")}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
-    terms = list(load(trained / name).recipe.method.weights)
+    terms = list(load_trained(trained / name).recipe.method.weights)
     print(f"\n{name:<14} first 20 losses, the largest difference from one rank in fp32")
     for config, tolerance in TOLERANCE.items():
         for term in terms:
@@ -100,32 +101,32 @@ def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_exported_encoder_is_a_stock_model(trained: Path, published: dict[str, Path], name: str) -> None:
-    run = load(trained / name)
-    stock, said = AutoModel.from_pretrained(published[name], output_loading_info=True)
-    assert not said["missing_keys"]
-    assert not said["unexpected_keys"]
+    run = load_trained(trained / name)
+    stock, loading = AutoModel.from_pretrained(published[name], output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
     ids = torch.randint(5, 290, (3, 20), generator=torch.Generator().manual_seed(0))
     mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
     with torch.inference_mode():
         own = encode(run.model.trunk, ids, mask)
         theirs = stock.eval()(input_ids=ids, attention_mask=mask.long()).last_hidden_state
     torch.testing.assert_close(theirs[mask], own[mask], atol=1e-5, rtol=0)
-    start = start_from(published[name], run.tokenizer)
-    assert set(start.heads) >= beside(run.model)
+    encoder = load_encoder(published[name], run.tokenizer)
+    assert set(encoder.heads) >= heads_of(run.model)
 
 
-def test_pretraining_goes_on_from_what_was_published(trained: Path, published: dict[str, Path]) -> None:
+def test_pretraining_continues_from_an_export(trained: Path, published: dict[str, Path]) -> None:
     on = ["trunk=null", "steps=2", "optimizer.lr=1e-9"]
     runs = [
         [trained / f"{name}.yaml", f"init_from={folder}", f"run={trained}/{name}-on", *on]
         for name, folder in published.items()
     ]
-    said = train(1, runs, trained)
+    printed = train(1, runs, trained)
     for name in METHODS:
-        weights = len(beside(load(trained / name).model))
-        assert f"the encoder, and {weights} of the {weights} weights beside it" in said
+        weights = len(heads_of(load_trained(trained / name).model))
+        assert f"the encoder, and {weights} of the {weights} head weights" in printed
         for term, losses in (
-            (t, toy.scalars(trained / name, f"loss/{t}")) for t in load(trained / name).recipe.method.weights
+            (t, toy.scalars(trained / name, f"loss/{t}")) for t in load_trained(trained / name).recipe.method.weights
         ):
             on_losses = toy.scalars(trained / f"{name}-on", f"loss/{term}")
             assert all(loss < 1.05 * losses[max(losses)] for loss in on_losses.values())
@@ -133,10 +134,10 @@ def test_pretraining_goes_on_from_what_was_published(trained: Path, published: d
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path: Path, name: str) -> None:
-    from data_prep import tokenizer as tokenizers
-    from trainer.methods import make_room, model_of
-    from trainer.recipe import PretrainRecipe
-    from trainer.recipe import load as load_recipe
+    from data_prep.tokenizers import tokenizer as tokenizers
+    from trainer.recipe.build import build_model, resize_embeddings
+    from trainer.recipe.schema import PretrainRecipe
+    from trainer.recipe.yaml_file import load as load_recipe
 
     tokenizer = tokenizers.load(shards / "tokenizer.json")
     method = load_recipe(PretrainRecipe, recipe_of(tmp_path / "run.yaml", shards, name)).method
@@ -153,8 +154,8 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path
     for kind, keys in kinds.items():
         trunk = new_trunk({**shape, **keys, "model_type": kind}, tokenizer)
         try:
-            make_room(method, trunk, tokenizer)
-            model = model_of(method, trunk)
+            resize_embeddings(method, trunk, tokenizer)
+            model = build_model(method, trunk)
         except InputError as error:
             refused[kind] = str(error)
             continue
@@ -162,15 +163,15 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path
         assert all(torch.isfinite(loss) for loss in losses.values())
         trained.append(kind)
     assert "bert" in trained
-    assert all(kind in said or "trunk" in said for kind, said in refused.items())
+    assert all(kind in message or "trunk" in message for kind, message in refused.items())
 
 
-def one_step(model: Any, method: PretrainMethod, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
-    from data_prep.manifest import Manifest
-    from trainer.keyed import keyed_rngs
-    from trainer.sources import ShardSource
+def one_step(model: Any, method: PretrainingConfig, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
+    from data_prep.shards.manifest import Manifest
+    from trainer.data.rng import keyed_rngs
+    from trainer.data.shard_source import ShardSource
 
-    batcher = pretrain_batcher(method, tokenizer)
+    batcher = build_batcher(method, tokenizer)
     examples = batcher.examples(ShardSource(Manifest.load(shards)).read(0, 0))[:4]
     batch = batcher.micro_batch(examples, keyed_rngs("test", [(i,) for i in range(len(examples))]))
     losses = model(**{key: torch.from_numpy(array) for key, array in batch.arrays.items()})
@@ -181,8 +182,8 @@ def one_step(model: Any, method: PretrainMethod, tokenizer: Any, shards: Path) -
 
 
 def test_data_without_sentences_is_refused_before_the_first_step(tmp_path: Path, shards: Path) -> None:
-    from data_prep import tokenizer as tokenizers
-    from data_prep.shards import ShardWriter
+    from data_prep.shards.writer import ShardWriter
+    from data_prep.tokenizers import tokenizer as tokenizers
 
     tokenizer = tokenizers.load(shards / "tokenizer.json")
     with ShardWriter(tmp_path / "flat", tokenizer, chunk_tokens=500, chunks_per_shard=2) as writer:

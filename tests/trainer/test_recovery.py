@@ -1,4 +1,4 @@
-"""Faults while a run is under way, with real processes: signals, other ranks, NaN, hangs, bad data."""
+"""Faults during a run, with real processes: signals, another number of ranks, NaN, hangs, bad data."""
 
 import json
 import os
@@ -16,12 +16,14 @@ import psutil
 import pytest
 
 from tests import toy
-from trainer import checkpoint, faults
-from trainer.data import shard_data
-from trainer.recipe import PretrainRecipe, load
+from trainer.checkpoints import checkpoint
+from trainer.data.open_data import shard_data
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
+from trainer.run import stop, watchdog
 from trainer.trace import digest, trace
 
-pytestmark = pytest.mark.slow  # every test starts real processes, some ten seconds each
+pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 
 DROPOUT = {"trunk": toy.TRUNK}
 
@@ -33,20 +35,20 @@ def start(recipe: Path, *arguments: object, ranks: int = 2) -> subprocess.Popen[
 
 
 def read_to(process: subprocess.Popen[str], beginning: str) -> None:
-    said = []
+    lines = []
     assert process.stdout is not None
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if line.startswith(beginning):
             return
-    pytest.fail(f"it ended before {beginning!r}:\n{''.join(said)}")
+    pytest.fail(f"it ended before {beginning!r}:\n{''.join(lines)}")
 
 
 def ranks_of(recipe: Path) -> list[psutil.Process]:
     """The processes of a run's ranks, by rank: the children of the launcher that DeepSpeed starts on every host."""
-    found = [p for p in psutil.process_iter(["cmdline"]) if str(recipe) in (p.info["cmdline"] or [])]
-    parents = {p.pid: p.parent() for p in found}
-    ranks = [p for p in found if (above := parents[p.pid]) and "deepspeed.launcher.launch" in above.cmdline()]
+    processes = [p for p in psutil.process_iter(["cmdline"]) if str(recipe) in (p.info["cmdline"] or [])]
+    parents = {p.pid: p.parent() for p in processes}
+    ranks = [p for p in processes if (above := parents[p.pid]) and "deepspeed.launcher.launch" in above.cmdline()]
     return sorted(ranks, key=lambda p: p.environ()["RANK"])
 
 
@@ -72,7 +74,7 @@ def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("whom", ["the ranks, SIGUSR1", "one rank, SIGTERM", "the launcher, SIGTERM"])
-def test_told_to_stop_it_saves_and_goes_on_as_if_never_stopped(
+def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     shards: Path, tmp_path: Path, undisturbed: Path, whom: str
 ) -> None:
     data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
@@ -88,11 +90,9 @@ def test_told_to_stop_it_saves_and_goes_on_as_if_never_stopped(
     else:
         for rank in ranks if "ranks" in whom else ranks[1:]:
             rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == (1 if "launcher" in whom else faults.RESUME), (
-        said
-    )  # the launcher has a code of its own
-    assert "told to stop after step" in said
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == (1 if "launcher" in whom else stop.RESUME), printed  # the launcher has its own code
+    assert "stopped on request after step" in printed
     stopped = checkpoint.newest(tmp_path / "run")
     assert stopped is not None
     assert 13 <= checkpoint.step_of(stopped) < 30
@@ -104,15 +104,15 @@ def test_told_to_stop_it_saves_and_goes_on_as_if_never_stopped(
 KILLS = int(os.environ.get("KILLS", "5"))
 
 
-def test_killed_again_and_again_anywhere_it_ends_where_the_undisturbed_run_does(
+def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undisturbed_run(
     shards: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
-    """SIGKILL for one rank, all, or the launcher, at random moments; with a save a step, every other is in a save."""
+    """SIGKILL one rank, all, or the launcher, at random moments: with a save per step, about half are during a save."""
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=30, checkpoint={"every": 1}, **DROPOUT)
     chance = random.Random()
     for number in range(KILLS):
         step = 1 + step_reached(tmp_path / "run")
-        if step > 30:  # more kills than steps: the same once more
+        if step > 30:  # more kills than steps: begin again
             assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
             shutil.rmtree(tmp_path / "run")
             step = 1
@@ -126,7 +126,7 @@ def test_killed_again_and_again_anywhere_it_ends_where_the_undisturbed_run_does(
             if victim is not None:
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
-        process.communicate(timeout=120)  # ranks without a launcher save and end by themselves
+        process.communicate(timeout=120)  # ranks without a launcher save and end
         psutil.wait_procs(ranks, timeout=60)
     last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert last.returncode == 0, last.stderr
@@ -139,7 +139,7 @@ def step_reached(run: Path) -> int:
     return checkpoint.step_of(newest) if newest else 0
 
 
-def test_two_cannot_train_one_run(shards: Path, tmp_path: Path) -> None:
+def test_two_processes_cannot_train_the_same_run(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=2000)
     first = start(recipe)
     read_to(first, "step 2/")
@@ -152,7 +152,7 @@ def test_two_cannot_train_one_run(shards: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stage", "ranks"), [(1, 4), (2, 1), (3, 4)])
-def test_a_run_goes_on_with_another_number_of_ranks(shards: Path, tmp_path: Path, stage: int, ranks: int) -> None:
+def test_a_run_resumes_with_another_number_of_ranks(shards: Path, tmp_path: Path, stage: int, ranks: int) -> None:
     config = tmp_path / "deepspeed.json"
     config.write_text(json.dumps({"zero_optimization": {"stage": stage}}))
     changes = {
@@ -178,7 +178,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(shards: Path, tmp_path: Path
     assert not (other / "universal").exists()
 
 
-def test_nan_is_named_and_nothing_of_it_is_saved(shards: Path, tmp_path: Path) -> None:
+def test_nan_is_reported_and_its_step_is_not_saved(shards: Path, tmp_path: Path) -> None:
     recipe, token, step = poisoned_recipe(shards, tmp_path)
     done = tampered("poison", recipe, POISON=token)
     assert done.returncode == 2, done.stderr
@@ -193,7 +193,7 @@ def test_nan_is_named_and_nothing_of_it_is_saved(shards: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
-def test_nan_is_stepped_over_where_the_recipe_says_so(shards: Path, tmp_path: Path, config: str) -> None:
+def test_nan_is_skipped_where_the_recipe_asks_for_it(shards: Path, tmp_path: Path, config: str) -> None:
     recipe, token, step = poisoned_recipe(shards, tmp_path)
     done = tampered("poison", recipe, "faults.on_nan=skip", f"deepspeed={config}", POISON=token)
     assert done.returncode == 0, done.stderr
@@ -204,7 +204,7 @@ def test_nan_is_stepped_over_where_the_recipe_says_so(shards: Path, tmp_path: Pa
 
 
 def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
-    """A recipe, a token id that steps 3 to 8 see in one step alone, and that step."""
+    """A recipe, a token id that only one of the first 30 steps sees, and that step, from 3 to 8."""
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=12, checkpoint={"every": 2})
     described = load(PretrainRecipe, recipe)
 
@@ -215,22 +215,22 @@ def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
             break
     for step in range(3, 9):
         others = set().union(*(ids for other, ids in seen.items() if other != step))
-        if alone := seen[step] - others:
-            return recipe, min(alone), step
-    pytest.fail("no step has a token of its own")
+        if unique := seen[step] - others:
+            return recipe, min(unique), step
+    pytest.fail("no step has a token that the others lack")
 
 
 def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     done = tampered("hang", recipe, "faults.hang_seconds=8")
-    assert done.returncode == faults.HUNG, done.stderr
+    assert done.returncode == watchdog.HUNG, done.stderr
     for rank in (0, 1):
         assert f"rank {rank}: no step for 8 s" in done.stderr
     assert "in hanging" in done.stderr  # where rank 1 sleeps
     assert "all_reduce" in done.stderr  # where rank 0 waits for it
 
 
-def test_what_real_ranks_train_on_is_what_trace_says(shards: Path, tmp_path: Path) -> None:
+def test_real_ranks_train_on_what_trace_shows(shards: Path, tmp_path: Path) -> None:
     data = {"mix": {"a": {"shards": str(shards), "weight": 0.7}, "b": {"shards": str(shards), "weight": 0.3}}}
     recipe = toy.seed_recipe(
         tmp_path / "run.yaml", shards, steps=12, data={**data, "lanes": 4, "window": 2, "workers": 1}
@@ -248,7 +248,7 @@ def test_what_real_ranks_train_on_is_what_trace_says(shards: Path, tmp_path: Pat
         assert toy.scalars(tmp_path / "run", f"loss/mlm/{name}")
 
 
-def test_bad_shards_are_passed_over_up_to_a_number(shards: Path, tmp_path: Path) -> None:
+def test_bad_shards_are_skipped_up_to_a_number(shards: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(shards, tmp_path / "shards"))
     tars = sorted(copy.glob("*.tar"))
     tars[0].write_bytes(tars[0].read_bytes()[:-1000])
@@ -262,8 +262,8 @@ def test_bad_shards_are_passed_over_up_to_a_number(shards: Path, tmp_path: Path)
     newest = checkpoint.newest(tmp_path / "run")
     assert newest is not None
     assert {skip.shard for skip in checkpoint.read_state(newest).cursor.skips} == {0, 1, 2}
-    assert "bad shard 3 of at most 10, passed over" in done.stderr
-    assert done.stderr.count("trying again in") >= 6  # damage may be a hiccup: twice a shard
+    assert "bad shard 3 of at most 10, skipped" in done.stderr
+    assert done.stderr.count("trying again in") >= 6  # each shard is read twice more: the error may be temporary
     stopped = toy.launch(2, "trainer.pretrain", recipe, f"run={tmp_path}/few", "faults.most_bad_shards=2")
     assert stopped.returncode == 2
     lines = [line for line in stopped.stderr.splitlines() if line.startswith("trainer.")]

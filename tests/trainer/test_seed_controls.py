@@ -7,23 +7,23 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from data_prep.errors import InputError
+from data_prep.common.errors import InputError
+from models.pretraining.seed import SeedConfig
 from tests import toy
-from trainer import method_keys as keys
-from trainer.methods import PRETRAINING
-from trainer.recipe import PretrainRecipe, load
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
 
 
-def frozen_recipe(path: Path, shards: Path, start: Path, **changes: object) -> Path:
-    """A SEED run whose encoder is that of the run `start`, and frozen."""
+def frozen_recipe(path: Path, shards: Path, init_from: Path, **changes: object) -> Path:
+    """A SEED run with the frozen encoder of the run `init_from`."""
     method = {"name": "seed", "max_tokens": 32, "decoder_layers": 2, "freeze_encoder": True}
-    recipe = toy.seed_recipe(path, shards, init_from=str(start), method=method, **changes)
+    recipe = toy.seed_recipe(path, shards, init_from=str(init_from), method=method, **changes)
     values = yaml.safe_load(recipe.read_text())
     del values["trunk"]
     return toy.write_recipe(path, **values)
 
 
-def test_what_is_not_trained_is_no_loss() -> None:
+def test_a_term_that_trains_nothing_is_left_out() -> None:
     both, decoder = {"mlm": 1.0, "decoder": 1.0}, {"decoder": 1.0}
     for settings, weights in [
         ({}, both),
@@ -32,23 +32,23 @@ def test_what_is_not_trained_is_no_loss() -> None:
         ({"loss_weights": {"mlm": 0.0}}, decoder),
         ({"loss_weights": {"decoder": 0.0}}, {"mlm": 1.0, "decoder": 0.0}),
     ]:
-        method = keys.Seed.model_validate({"name": "seed", **settings})
+        method = SeedConfig.model_validate({"name": "seed", **settings})
         assert method.weights == weights
-        assert PRETRAINING[keys.Seed].arguments(method)["mlm"] == ("mlm" in weights)
+        assert method.mlm == ("mlm" in weights)
 
 
-def test_an_untrained_encoder_is_not_to_be_frozen(tmp_path: Path) -> None:
+def test_an_untrained_encoder_must_not_be_frozen(tmp_path: Path) -> None:
     method = {"name": "seed", "freeze_encoder": True}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", tmp_path, method=method)
-    with pytest.raises(InputError, match="method.freeze_encoder: .* name it in init_from"):
+    with pytest.raises(InputError, match="method.freeze_encoder: .* name one in init_from"):
         load(PretrainRecipe, recipe)
     load(PretrainRecipe, recipe, ["init_from=somewhere", "trunk=null"])
 
 
 @pytest.mark.slow  # starts real processes
 def test_a_frozen_encoder_stays_as_it_was_with_and_without_zero(shards: Path, tmp_path: Path) -> None:
-    start = toy.seed_recipe(tmp_path / "mlm.yaml", shards, steps=2, method={"name": "mlm", "max_tokens": 32})
-    assert toy.launch(1, "trainer.pretrain", start).returncode == 0
+    mlm = toy.seed_recipe(tmp_path / "mlm.yaml", shards, steps=2, method={"name": "mlm", "max_tokens": 32})
+    assert toy.launch(1, "trainer.pretrain", mlm).returncode == 0
     encoder = load_file(tmp_path / "mlm" / "checkpoints" / "step-00000002" / "weights.safetensors")
     losses = {}
     for config in ("cpu", "zero3_bf16"):
@@ -56,7 +56,7 @@ def test_a_frozen_encoder_stays_as_it_was_with_and_without_zero(shards: Path, tm
         done = toy.launch(2, "trainer.pretrain", recipe)
         assert done.returncode == 0, done.stderr
         weights = load_file(tmp_path / config / "checkpoints" / "step-00000004" / "weights.safetensors")
-        precision = torch.float32 if config == "cpu" else torch.bfloat16  # as it ran, and as the file keeps it
+        precision = torch.float32 if config == "cpu" else torch.bfloat16  # as it ran; the file has fp32
         for name, tensor in encoder.items():
             if name.startswith("trunk."):
                 assert torch.equal(weights[name], tensor.to(precision).float()), name

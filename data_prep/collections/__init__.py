@@ -1,0 +1,1 @@
+"""Labelled texts for fine-tuning and evaluation."""

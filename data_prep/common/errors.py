@@ -1,0 +1,39 @@
+"""The exception for everything that the user can fix, and how a command exits on it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InputError(Exception):
+    """Bad input. The message is one line: what is wrong, where (file, line or key), what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """Return `text` as one line without terminal control: white space becomes single blanks, controls are escaped."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+@contextmanager
+def exit_on_input_error(prefix: str) -> Iterator[None]:
+    """Exit with one line on stderr, `PREFIX: message`: code 2 on an InputError, 130 on Ctrl-C.
+
+    When the reader of stdout is gone (`| head`), exit silently with 141, the code of a command that SIGPIPE ends.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python prints an error at exit
+        raise SystemExit(141) from None
+    except InputError as error:
+        print(f"{prefix}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(f"{prefix}: interrupted; run the same command to continue", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,145 @@
+"""Files and folders that are either complete or absent: temporary name, fsync, os.replace."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from data_prep.common.errors import InputError
+
+PARTIAL = ".partial"  # the ending of every temporary name
+LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokenizer.json (a million tokens)
+
+
+@contextmanager
+def os_errors_as_input_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn an OSError (disk full, no permission, missing file) into an InputError, one clear line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot {action}: {error.strerror or error}") from error
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise InputError if `path` is a folder: no file can be written there."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder: name a file, in it or elsewhere")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new binary file that takes the name `path` only when the block has ended well and the file is on disk.
+
+    Raises:
+        InputError: the file cannot be written, or `path` is a folder; neither the file nor a temporary one is left.
+    """
+    refuse_folder(path)
+    partial = path.with_name(path.name + PARTIAL)
+    with os_errors_as_input_errors(path, "write"):
+        try:
+            with open(partial, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that takes the name `path` only when the block has ended well and its files are on disk.
+
+    It replaces the folder at `path`, if any; when the block raises, that folder stays as it was.
+
+    Raises:
+        InputError: the folder cannot be written; no temporary folder is left.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    with os_errors_as_input_errors(path, "write"):
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir(parents=True)
+            yield partial
+            for file in partial.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            replace_folder(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Give the folder `new` the name `path` in place of a folder with that name; raise OSError if that fails.
+
+    Between two renames `path` does not exist; the old folder is at `path`.old.partial until the new one is in place.
+    """
+    old = path.with_name(f"{path.name}.old{PARTIAL}")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        os.replace(path, old)
+    os.replace(new, path)
+    sync_directory(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def lock(path: Path, held: str) -> BinaryIO:
+    """Return the file at `path`, locked by this process until it is closed or the process ends.
+
+    Raises:
+        InputError: another process holds the lock (the message is `held`), or the file cannot be written.
+    """
+    with os_errors_as_input_errors(path, "write"):
+        file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: child processes would inherit it
+    except OSError:
+        file.close()
+        raise InputError(held) from None
+    return file
+
+
+def sync_directory(directory: Path) -> None:
+    """Write the names in `directory` to disk, as fsync does with a file's content."""
+    _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: Path) -> None:
+    """Create `directory` and its parents; raise InputError if that fails, as where one of them is a file."""
+    with os_errors_as_input_errors(directory, "create this folder"):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """Return the whole file; raise InputError if it cannot be read or has more than `most` bytes (-1: any number)."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a plain file; remove it")
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        content = file.read(most + 1 if most >= 0 else -1)
+    if 0 <= most < len(content):
+        raise InputError(f"{path}: larger than {most:,} bytes, the limit for such a file")
+    return content
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hex; raise InputError if the file cannot be read."""
+    digest = hashlib.sha256()
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""Distribute tasks over processes: results as they come, few tasks in memory, and one failure ends them all."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from typing import Any, TypeVar
+
+from data_prep.common.errors import InputError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+AHEAD = 2  # tasks that wait for each worker
+
+_start: Callable[[], Callable[[Any], Any]]  # of this worker
+_work: Callable[[Any], Any] | None = None
+
+
+def run(
+    tasks: Iterable[Task], start: Callable[..., Callable[[Task], Result]], arguments: tuple[Any, ...], workers: int
+) -> Iterator[Result]:
+    """Yield the result of every task, in any order; in each process, `start(*arguments)` returns the task function.
+
+    One worker is this process itself. The first exception of a task ends the others.
+
+    Raises:
+        InputError: a worker was killed, most likely because memory ran out.
+    """
+    if workers == 1:
+        yield from map(start(*arguments), tasks)
+        return
+    # not forked: workers must not inherit a reader's threads and open files
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _begin, (start, arguments))
+    waiting: set[Future[Result]] = set()
+    try:
+        for task in tasks:
+            if len(waiting) == AHEAD * workers:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            waiting.add(pool.submit(_do, task))
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    except BrokenProcessPool:
+        raise InputError(
+            "a worker was killed (out of memory?); run the same command with fewer --workers to continue"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+    global _start
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the workers are parallel already
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _start = partial(start, *arguments)
+
+
+def _do(task: Any) -> Any:
+    global _work
+    _work = _work or _start()  # not in _begin: its exceptions do not reach the parent
+    return _work(task)
+
+
+def _end_with_parent() -> None:
+    """Exit when the parent is killed: the worker would wait for tasks forever, and write where the next run writes."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""The demo's data: shards and a collection from docstrings."""

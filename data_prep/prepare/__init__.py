@@ -1,0 +1,1 @@
+"""The passes of `python -m data_prep SOURCE INPUT...`, from raw files to shards."""

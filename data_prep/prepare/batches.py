@@ -1,0 +1,115 @@
+"""Divide a source's pieces into batches, the tasks of workers; a resumed run skips finished batches.
+
+A batch is named by the hash of its content (files by name, size and time, the numbers of its pieces) and of all options
+that decide its result, so only a run that would do the same reuses it. A large file has its own batches, and some of
+the others, by the hash of their names, begin one: when a file is changed or left out, only a few batches change.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors
+from data_prep.prepare import spool
+from data_prep.sources import compressed
+from data_prep.sources.source import Choices, File, Piece, Source
+
+LEAST, LARGEST = 1 << 20, 1 << 24  # bytes of a batch's pieces
+BATCHES = 64  # of a small input, so that every worker has some
+MOST = 1 << 17  # pieces of a batch
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of `of` disjoint parts of the input, for one of many machines; `number` from 1."""
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Parse `3/16`; raise ValueError for anything else."""
+        number, _, of = text.partition("/")
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise ValueError(f"{text!r} is not a part such as 3/16")
+        return cls(int(number), int(of))
+
+    def has(self, number: int) -> bool:
+        """Return whether a piece belongs to this part."""
+        return number % self.of == self.number - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pieces with their files; `read`: how many bytes of the input end with them."""
+
+    name: str
+    pieces: tuple[tuple[File, Piece], ...]
+    read: int
+
+
+def batches(source: Source, files: Sequence[File], choices: Choices, part: Part, what: str) -> Iterator[Batch]:
+    """Yield the batches of one part of the files; `what` identifies the options in the name of a batch.
+
+    Raises:
+        InputError: a file is damaged; all sound pieces before have been yielded.
+    """
+    done = 0
+    batch = _OpenBatch(what)
+    identities = [_identity(file) for file in files]
+    # a power of two, which rarely changes when a file is left out
+    large = min(LARGEST, LEAST << (sum(size for size, _ in identities) // (LEAST * BATCHES)).bit_length())
+    for index, (file, (size, identity)) in enumerate(zip(files, identities, strict=True)):
+        before = compressed.tally.bytes
+        if size > large or _begins_a_batch(identity, size / large):
+            yield from batch.close(done)
+        try:
+            for ordinal, piece in enumerate(source.pieces(file, choices)):
+                if part.has(index + ordinal):
+                    batch.add(file, identity, ordinal, piece)
+                if batch.size >= large or len(batch.pieces) >= MOST:
+                    yield from batch.close(done + min(size, compressed.tally.bytes - before))
+        except InputError:
+            yield from batch.close(done)
+            raise
+        done += size
+        if size > large:
+            yield from batch.close(done)
+    yield from batch.close(done)
+
+
+class _OpenBatch:
+    """The open batch."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._empty()
+
+    def _empty(self) -> None:
+        self.size = 0
+        self.pieces: list[tuple[File, Piece]] = []
+        self.digest = blake2b(self.what.encode(), digest_size=16)
+
+    def add(self, file: File, identity: str, ordinal: int, piece: Piece) -> None:
+        self.size += piece.size
+        self.pieces.append((file, piece))
+        self.digest.update(f"{identity} {ordinal}\n".encode())
+
+    def close(self, read: int) -> Iterator[Batch]:
+        if self.pieces:
+            yield Batch(self.digest.hexdigest(), tuple(self.pieces), read)
+        self._empty()
+
+
+def _begins_a_batch(identity: str, share: float) -> bool:
+    """Choose this share of all files, independently of the files before."""
+    return spool.key_of(identity) < share * spool.KEYS
+
+
+def _identity(file: File) -> tuple[int, str]:
+    """Return the size of a file, and a text that changes when the file does."""
+    with os_errors_as_input_errors(file.path, "read"):
+        status = file.path.stat()
+    return status.st_size, json.dumps([file.name, status.st_size, status.st_mtime_ns])

@@ -1,0 +1,97 @@
+"""The files that a run reads: remote ones are downloaded first; the manifest records names, sizes and hashes."""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from data_prep.common import urls
+from data_prep.common.files import make_directory, os_errors_as_input_errors, sha256_of, whole_file
+from data_prep.common.progress import track
+from data_prep.sources.source import File
+
+MOST_LISTED = 10_000  # files that a manifest lists one by one
+
+
+def local(locations: Sequence[str], folder: Path) -> list[Path]:
+    """Return the paths of files; those at URLs are downloaded to `folder`, where they stay until they are removed.
+
+    Raises:
+        InputError: a file cannot be downloaded, or its URL has an unknown scheme.
+    """
+    paths = local_paths(locations, folder)
+    for location, path in zip(locations, paths, strict=True):
+        if urls.is_remote(location) and not path.exists():
+            _download(location, path)
+    return paths
+
+
+def local_paths(locations: Sequence[str], folder: Path) -> list[Path]:
+    """Return the paths, for URLs those of the downloads in `folder`; raise InputError for an unknown scheme."""
+    return [_download_path(place, folder) if urls.is_remote(place) else Path(place) for place in locations]
+
+
+def _download_path(url: str, folder: Path) -> Path:
+    # each in its own folder, so that the file keeps its name, which is a part of ids
+    return folder / hashlib.sha256(url.encode()).hexdigest()[:16] / Path(urlsplit(url).path).name
+
+
+def _download(url: str, path: Path) -> None:
+    make_directory(path.parent)
+    print(f"downloading {urls.without_password(url)}", flush=True)
+
+    def attempt() -> None:
+        with whole_file(path) as file:
+
+            def receive(block: bytes) -> None:
+                file.write(block)
+
+            urls.read(url, 1 << 62, receive)
+
+    urls.keep_trying(url, attempt, time.sleep)
+
+
+def listed(files: Sequence[File]) -> list[dict[str, Any]]:
+    """Return the name and size of every file."""
+    records = []
+    for file in files:
+        with os_errors_as_input_errors(file.path, "read"):
+            records.append({"name": file.name, "bytes": file.path.stat().st_size})
+    return records
+
+
+def same(source: Mapping[str, Any], files: Sequence[File], folder: Path) -> bool:
+    """Return whether a data set was made of files of these names and sizes, as far as its manifest lists them.
+
+    Files that would be downloaded to `folder` are compared by name only.
+    """
+    inputs = source.get("inputs", {})
+    sizes = {
+        item["name"]: item["bytes"] for item in listed([file for file in files if folder not in file.path.parents])
+    }
+    if inputs.get("number") != len(files):
+        return False
+    if not inputs["files"]:  # too many to be listed
+        return len(sizes) < len(files) or sum(sizes.values()) == inputs["bytes"]
+    return all(
+        (item["name"], item["bytes"]) == (file.name, sizes.get(file.name, item["bytes"]))
+        for item, file in zip(inputs["files"], files, strict=True)
+    )
+
+
+def record(files: Sequence[File]) -> dict[str, Any]:
+    """Return what a manifest records of the input: every file with its hash, or one hash of very many files."""
+    hashed = [
+        {**item, "sha256": sha256_of(file.path)}
+        for item, file in zip(listed(files), track(files, "hash", "files"), strict=True)
+    ]
+    digest = hashlib.sha256(json.dumps(hashed).encode()).hexdigest()
+    return {
+        "number": len(hashed),
+        "bytes": sum(item["bytes"] for item in hashed),
+        "sha256": digest,
+        "files": hashed if len(hashed) <= MOST_LISTED else [],
+    }

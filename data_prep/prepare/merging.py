@@ -1,0 +1,186 @@
+"""`python -m data_prep merge PART... --out DIR`: join the parts of a data set, prepared on any machines.
+
+The documents of a part are in the order of their hashes, and so are those of the whole: each shard of the whole is made
+of the parts' documents in its range of hashes. Duplicates and near-duplicates across parts are removed here, and the
+result is byte for byte what one machine would have made.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.common import workers
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, read_bytes
+from data_prep.common.progress import track
+from data_prep.prepare import near_duplicates, output, spool, tally, writing
+from data_prep.prepare.batches import Part
+from data_prep.prepare.writing import Shard
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import NAME, Manifest
+from data_prep.shards.reader import Shard as OpenShard
+from data_prep.tokenizers import tokenizer
+
+WHOLE = asdict(Part())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a data set, in order, and the options that a worker needs to join them."""
+
+    folders: tuple[Path, ...]
+    tokenizer: Path
+    chunk_tokens: int
+    keep_duplicates: bool
+    near: str = ""  # the file with the sorted keys of near-duplicates
+
+
+def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
+    """Join the parts in `folders` into OUT, or resume or check that; return a summary to print.
+
+    Raises:
+        InputError: a part is missing, named twice, damaged, or made with other options than the others.
+    """
+    sources = _agreeing(folders)
+    folders = [
+        folder for _, folder in sorted(zip((source["part"]["number"] for source in sources), folders, strict=True))
+    ]
+    if output.is_finished(out):
+        if _identity(output.source_of(out)) != _identity({**sources[0], "part": WHOLE}):
+            raise InputError(output.OTHERWISE.format(out))
+        output.check(out)
+        return f"{out}: complete already, nothing to do"
+    work = output.work_folder(out)
+    with output.alone(work):
+        _merge(folders, sources, out, work, processes)
+    return output.summary(out)
+
+
+def _identity(source: Mapping[str, Any]) -> list[Any]:
+    return [source.get(name) for name in ("command", "options", "inputs", "part")]
+
+
+def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the `source` of each part's manifest; raise InputError where the parts do not make up one whole."""
+    sources = [output.source_of(folder) for folder in folders]
+    for folder, source in zip(folders, sources, strict=True):
+        if not isinstance(source.get("part"), dict):
+            raise InputError(f"{folder}: is not a part of a data set; prepare it with --part")
+        for name in ("command", "options", "inputs"):
+            if source[name] != sources[0][name]:
+                raise InputError(f"{folder}: was made with other {name} than {folders[0]}; prepare one of them again")
+        part, first = ("{number}/{of}".format(**each["part"]) for each in (source, sources[0]))
+        if source["part"]["of"] != sources[0]["part"]["of"]:
+            raise InputError(f"{folder}: is part {part} but {folders[0]} is part {first}; name parts of one division")
+    of = sources[0]["part"]["of"]
+    numbers = Counter(source["part"]["number"] for source in sources)
+    for number in range(1, of + 1):
+        if numbers[number] != 1:
+            problem = "is missing" if not numbers[number] else "is named twice"
+            raise InputError(f"{folders[0]} and others: part {number}/{of} {problem}; name every part once")
+    return sources
+
+
+def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path, work: Path, processes: int) -> None:
+    digest = blake2b(b"".join(read_bytes(folder / "shards" / NAME) for folder in folders), digest_size=16).hexdigest()
+    folder = work / f"merged-{digest}"
+    options = sources[0]["options"]
+    spooled = {name: sum(source["spooled"][name] for source in sources) for name in ("documents", "bytes")}
+    plan = output.plan(spooled["documents"], spooled["bytes"], options["held_out"], options["shards"])
+    make_directory(folder / "done")
+    threshold = options["near_duplicates"]
+    near = _near(folders, threshold, folder, processes) if threshold is not None else None
+    tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
+    parts = Parts(
+        tuple(folders), tok.path, options["chunk_tokens"], options["keep_duplicates"], str(near.keys) if near else ""
+    )
+    left = [shard for shard in plan if not writing.finished(folder, shard).exists()]
+    for _ in track(workers.run(left, _joiner, (parts, folder), processes), "merge", "shards", len(left)):
+        pass
+    stages, removed = zip(*(output.before_removal(source) for source in sources), strict=True)
+    source = {
+        **sources[0],
+        "part": WHOLE,
+        "spooled": spooled,
+        "stages": tally.add(stages),
+    }
+    output.finish(out, folder, plan, tok, source, near.pairs if near else None, sum(removed, Counter[str]()))
+
+
+def _near(folders: Sequence[Path], threshold: float, folder: Path, processes: int) -> near_duplicates.Result:
+    """Search for near-duplicates among all parts."""
+    files = [output.pairs_of(part, threshold) for part in folders]
+    ranges = near_duplicates.ranges(sum(file.stat().st_size for file in files))
+    left = [each for each in ranges if not near_duplicates.pairs_file(folder, each).exists()]
+    arguments: tuple[Any, ...] = [], files, [], folder
+    for _ in track(workers.run(left, near_duplicates.comparer, arguments, processes), "near", "ranges", len(left)):
+        pass
+    return near_duplicates.collect(folder, ranges)
+
+
+def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
+    """Return a worker's task: write a shard of the whole."""
+    tok = tokenizer.load(parts.tokenizer)
+    near = np.load(parts.near, mmap_mode="r") if parts.near else np.empty(0, spool.KEY)
+
+    def write(shard: Shard) -> Shard:
+        dropped: Counter[str] = Counter()
+        documents = [pair for part in parts.folders for pair in _in_range(part, shard)]
+        known = _training_keys(parts, shard, {key for key, _ in documents}) if shard.split == "held_out" else set()
+        kept = _unique(documents, known, parts.keep_duplicates, near, dropped)
+        writing.write_documents(folder, shard, kept, tok, parts.chunk_tokens, dropped)
+        return shard
+
+    return write
+
+
+def _training_keys(parts: Parts, shard: Shard, keys: set[int]) -> set[int]:
+    """Return those of the keys of a held-out shard that training documents of the parts have too."""
+    training = replace(shard, split="shards")
+    return {key for part in parts.folders for key, _ in _in_range(part, training) if key in keys}
+
+
+def _in_range(part: Path, shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
+    """Yield the documents of a part, with their keys, that are in the range of a shard of the whole."""
+    low, high = shard.range
+    if not (part / shard.split).exists():
+        return
+    listed = Manifest.load(part / shard.split)
+    of = listed.source["ranges"]
+    for index, entry in enumerate(listed.shards):
+        number = int(entry.name[len("shard-") : -len(".tar")])
+        begin, end = Shard(shard.split, number, of).range
+        if begin < high and low < end:
+            for key, document in output.with_keys(OpenShard.open(listed, index)):
+                if low <= key < high:
+                    yield key, document
+
+
+def _unique(
+    documents: Iterable[tuple[int, TokenDocument]],
+    training: set[int],
+    keep_duplicates: bool,
+    near: np.ndarray,
+    dropped: Counter[str],
+) -> Iterator[TokenDocument]:
+    """Yield the documents that stay, in order, by the rules of `writing.kept`; `training`: keys of training text."""
+    before = -1
+    for key, document in sorted(documents, key=lambda pair: (pair[0], _as_in_record(pair[1].id))):
+        if key in training or (key == before and not keep_duplicates):
+            dropped["same_text"] += 1
+        elif writing.contains(near, key):
+            dropped["near_duplicate"] += 1
+        else:
+            yield document
+        before = key
+
+
+def _as_in_record(document_id: str) -> bytes:
+    """Return an id as the spool's records begin with it, for the same order."""
+    return json.dumps(document_id, ensure_ascii=False).encode()

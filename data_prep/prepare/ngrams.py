@@ -1,0 +1,85 @@
+"""Hash word n-grams to 64 bits, the same on every machine, to find texts that share n words in a row.
+
+Brown et al. (2020, "Language Models are Few-Shot Learners", appendix C) drop training text that shares 13 words in a
+row with a text of the evaluation. A text of fewer than n words has no n-gram and cannot be found.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.collection import PARTS, JsonLines
+from data_prep.common.progress import track
+from data_prep.text.normalize import normalise
+
+LONGEST_WORD = 64  # characters; a longer run counts as several words, which bounds the bytes of the cache
+CACHED = 1 << 18  # words whose hashes a process keeps: 50 MB of usual ones, 120 MB of the longest
+BATCH = 4096  # texts whose n-grams are sorted at once
+
+_WORD = re.compile(rf"\w{{1,{LONGEST_WORD}}}")
+_BASE = np.uint64(0x9E3779B97F4A7C13)  # odd, so that multiplying by it loses nothing; else arbitrary
+
+
+def hashes(text: str, n: int) -> np.ndarray:
+    """Return the n-grams of a text in order, uint64 [words - n + 1], or [0] where it has fewer than n words."""
+    return of_words(words(text), n)
+
+
+def words(text: str) -> np.ndarray:
+    r"""Return the hashes of the words of a text, uint64 [words]: casefolded runs of `\w`, at most LONGEST_WORD long."""
+    runs = _WORD.findall(text.casefold())
+    return np.fromiter(map(_hash, runs), np.uint64, len(runs))
+
+
+def of_words(words: np.ndarray, n: int) -> np.ndarray:
+    """Return the n-grams of hashed words, uint64 [max(0, words - n + 1)]; with n = 0 all are equal.
+
+    Each is the polynomial of its words' hashes modulo 2^64 (Karp and Rabin 1987), evaluated by Horner's rule.
+    """
+    count = max(0, len(words) - n + 1)
+    result = np.zeros(count, np.uint64)
+    for position in range(n):
+        result = result * _BASE + words[position : position + count]
+    return result
+
+
+@lru_cache(maxsize=CACHED)
+def _hash(word: str) -> int:
+    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:
+    """Return all n-grams of the documents (title and text) and queries of BEIR folders, uint64, sorted, unique.
+
+    The texts are streamed; memory is about 24 bytes for each of their words, and the ids of one file.
+
+    Raises:
+        InputError: corpus.jsonl or queries.jsonl is missing, has no texts, or has a bad line (it names file and line).
+    """
+    texts = _texts(folders)
+    runs = [np.empty(0, np.uint64)]
+    while batch := list(islice(texts, BATCH)):
+        runs.append(np.unique(np.concatenate([hashes(normalise(text), n) for text in batch])))
+    return np.unique(np.concatenate(runs))
+
+
+def _texts(folders: Iterable[str | Path]) -> Iterator[str]:
+    for folder in folders:
+        for part in PARTS:
+            path = Path(folder) / f"{part}.jsonl"
+            for _, text in track(JsonLines(path), f"n-grams of {path}", "texts"):
+                yield text
+
+
+def shares(grams: np.ndarray, table: np.ndarray) -> bool:
+    """Return whether any of the n-grams (uint64 [any]) is in a table (uint64, sorted; may be memory-mapped)."""
+    if not len(table):
+        return False
+    ordered = np.sort(grams)  # each search begins where the one before ended
+    nearest = np.minimum(np.searchsorted(table, ordered), len(table) - 1)
+    return bool((table[nearest] == ordered).any())

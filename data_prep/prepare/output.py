@@ -1,0 +1,244 @@
+"""A prepared data set on disk: OUT/shards, OUT/held_out, and OUT/.partial while it is being made."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import (
+    PARTIAL,
+    lock,
+    make_directory,
+    os_errors_as_input_errors,
+    read_bytes,
+    sha256_of,
+    sync_directory,
+    whole_file,
+)
+from data_prep.prepare import spool, tally, writing
+from data_prep.prepare.writing import Shard
+from data_prep.shards import manifest
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.reader import Shard as OpenShard
+from data_prep.shards.verify import verify
+from data_prep.tokenizers.tokenizer import Tokenizer
+
+SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
+REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
+OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
+PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
+
+
+def is_finished(out: Path) -> bool:
+    """Return whether OUT has been prepared to its end."""
+    return (out / "shards" / manifest.NAME).exists()
+
+
+def work_folder(out: Path) -> Path:
+    """Return OUT/.partial; raise InputError where OUT holds shards that an unfinished run did not leave."""
+    for split in SPLITS:
+        if (out / split).exists() and not (out / PARTIAL).exists() and not is_finished(out):
+            raise InputError(f"{out / split}: in the way, and not from an unfinished run; remove it")
+    return out / PARTIAL
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Keep a second process from working in a folder; the lock ends with its process."""
+    make_directory(work)
+    with lock(work / "lock", f"{work.parent}: is being prepared by another process; wait for it, or stop it"):
+        yield
+
+
+def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[Shard]:
+    """Return the shards to write for a number of documents and their bytes of text."""
+    shares = {"shards": (1 - held_out, wanted), "held_out": (held_out, None)}
+    return [
+        Shard(split, number, of)
+        for split, (share, number_wanted) in shares.items()
+        if share
+        for of in [writing.shards_of(int(documents * share), int(size * share), number_wanted)]
+        for number in range(of)
+    ]
+
+
+def finish(
+    out: Path,
+    folder: Path,
+    shards: Sequence[Shard],
+    tok: Tokenizer,
+    source: Mapping[str, Any],
+    pairs: Path | None,
+    dropped_before: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Write the manifests of finished shards, and move all into place.
+
+    `source` has the stages before the removal of duplicates; `dropped_before` counts what that removed from the parts.
+
+    Raises:
+        InputError: no training document is left, with the reasons.
+    """
+    written = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
+    dropped = sum((counts for _, counts in written.values()), Counter(dropped_before))
+    stages = [*source["stages"], *_last_stages(source, dropped)]
+    hashes = {"pairs": sha256_of(pairs)} if pairs else {}
+    reasons = tally.dropped(stages)
+    if not written["shards"][0] and not manifest.is_part(source):
+        raise nothing_left(out, reasons, source["options"]["held_out"])
+    ranges = {shard.split: shard.of for shard in shards}
+    held_out = sum(entry.documents for entry in written["held_out"][0])
+    kept = [split for split in SPLITS if written[split][0] or split == "shards"]  # a part may have no documents
+    for split in kept:
+        if (out / split).exists() and not (folder / split).exists():
+            continue  # moved already, by a run that was killed just then
+        make_directory(folder / split)
+        entries, _ = written[split]
+        counts: dict[str, Any] = {
+            name: sum(getattr(entry, name) for entry in entries) for name in ("documents", "segments", "tokens")
+        }
+        counts |= {"held_out_documents": held_out, "dropped": reasons}
+        with whole_file(folder / split / "tokenizer.json") as file:
+            file.write(read_bytes(tok.path))
+        about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **hashes}
+        manifest.write(folder / split, tok, about, entries)
+    _move_into_place(folder, out, kept, pairs)
+
+
+def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path | None) -> None:
+    """Move finished splits to OUT, in place of those of a run that was killed here, perhaps one with other options."""
+    with os_errors_as_input_errors(out, "write"):
+        if pairs is not None:
+            os.replace(pairs, out / PAIRS)
+        else:
+            (out / PAIRS).unlink(missing_ok=True)
+        for split in SPLITS:
+            if split not in kept:
+                shutil.rmtree(out / split, ignore_errors=True)
+            elif (folder / split).exists():
+                shutil.rmtree(out / split, ignore_errors=True)
+                os.replace(folder / split, out / split)
+                sync_directory(out)
+        shutil.rmtree(out / PARTIAL)
+
+
+def nothing_left(out: Path, reasons: Mapping[str, int], held_out: float) -> InputError:
+    """Return what to raise where no training documents are left; `held_out` is the share that was asked for."""
+    counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
+    hint = "; all may be in held-out groups: lower --held-out" if held_out else ""
+    return InputError(f"{out}: no documents are left to write ({counts}){hint}")
+
+
+def _last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield the stages that remove duplicates, as a manifest records them."""
+    came = source["spooled"]["documents"]
+    options = source["options"]
+    folded = {"text": "folded"}
+    if options["keep_duplicates"]:  # but not training text that is held out too
+        folded = {**folded, "of": "held_out"} if options["held_out"] else {}
+    for name, reason, parameters in (
+        ("against", "elsewhere", {"data sets": options["against"]}),
+        ("duplicates", "same_text", folded),
+        ("near_duplicates", "near_duplicate", {"similarity": options["near_duplicates"]}),
+    ):
+        if any(parameters.values()):
+            gone = dropped[reason]
+            reasons = {reason: gone} if gone else {}
+            yield {
+                "name": name,
+                "parameters": parameters,
+                "in": came,
+                "out": came - gone,
+                "dropped": reasons,
+            }
+            came -= gone
+
+
+def before_removal(source: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return the stages before the removal of duplicates, and the counts of what that removed."""
+    stages = source["stages"]
+    last = [stage for stage in stages if stage["name"] in REMOVALS]
+    return [stage for stage in stages if stage["name"] not in REMOVALS], Counter(tally.dropped(last))
+
+
+def check(out: Path) -> None:
+    """Raise InputError where a shard differs from its manifest; remove what a killed run left."""
+    for split in SPLITS:
+        if (out / split).exists():
+            for _, problem in verify(out / split):
+                raise InputError(f"{problem} (remove {out} to prepare it again)")
+    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+
+
+def source_of(out: Path) -> dict[str, Any]:
+    """Return the `source` of a finished data set's manifest: how it was made."""
+    return Manifest.load(out / "shards").source
+
+
+def keys_of(folders: Sequence[Path]) -> np.ndarray:
+    """Return the sorted keys of all documents of data sets, held out or not; raise InputError where one has no key."""
+    keys = [np.empty(0, spool.KEY)]
+    for folder in folders:
+        for split in splits_of(folder):
+            listed = Manifest.load(folder / split)
+            for index in range(len(listed.shards)):
+                keys.append(np.array([key for key, _ in with_keys(OpenShard.open(listed, index))], spool.KEY))
+    return np.unique(np.concatenate(keys))
+
+
+def with_keys(shard: OpenShard) -> Iterator[tuple[int, TokenDocument]]:
+    """Yield the documents of a shard with their keys; raise InputError where one has no key."""
+    for document in shard.documents():
+        if document.key is None:
+            raise InputError(f"{shard.path}: its documents have no keys; prepare the data set again")
+        yield document.key, document
+
+
+def splits_of(out: Path) -> list[str]:
+    """Return the splits that a finished data set has."""
+    return [split for split in SPLITS if split == "shards" or (out / split).exists()]
+
+
+def folders_of(directory: Path) -> list[Path]:
+    """Return the folders of shards of a finished data set, or `directory` where it is a folder of shards."""
+    if manifest.shards_folder(directory) == directory:
+        return [directory]
+    return [directory / split for split in splits_of(directory)]
+
+
+def pairs_of(out: Path, threshold: float | None) -> Path:
+    """Return the file of a data set's bands and keys.
+
+    Raises:
+        InputError: the data set was prepared with another `threshold`, or the file is missing or damaged.
+    """
+    source = source_of(out)
+    if source.get("options", {}).get("near_duplicates") != threshold:
+        raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")
+    if sha256_of(out / PAIRS) != source.get("pairs"):
+        raise InputError(f"{out / PAIRS}: its SHA-256 is not the one in the manifest (damaged); copy it again")
+    return out / PAIRS
+
+
+def summary(out: Path) -> str:
+    """Describe a finished data set in a few lines."""
+    listed = Manifest.load(out / "shards")
+    source = listed.source
+    counts, stages = source["counts"], source["stages"]
+    lines = [
+        f"{out}: {len(listed.shards):,} shards, a vocabulary of {listed.tokenizer['vocab_size']:,}",
+        f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
+        f"{counts['held_out_documents']:,} documents held out",
+        f"  {'stage':<16}{'in':>14}{'out':>14}  dropped",
+    ]
+    for stage in stages:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in stage["dropped"].items())
+        lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,226 @@
+"""The map pass: read a batch, apply the stages, spool the documents by the hash of their text.
+
+A source whose documents are records of one file is read in one pass. For documents that are joined from fragments
+(Reddit's threads), a first pass spools the fragments by the hash of the name that they share, and a second pass joins
+them, one range of hashes at a time, so that memory does not depend on the size of the input.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.prepare import minhash, spool, stages
+from data_prep.prepare.batches import Batch, Part
+from data_prep.prepare.stages import Stage
+from data_prep.prepare.tally import Tally
+from data_prep.sources import registry
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.source import File, Piece, Source
+from data_prep.text.normalize import fold
+
+NAMED = 5  # bad records that are listed for each batch
+RECORDS = 2  # the version of the spooled records: 1 had no group
+FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
+LONGEST = 1 << 20  # bytes of a document; a longer one is cut, as no chunk could hold it
+LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything besides its input that decides what a batch becomes."""
+
+    source: str
+    choices: Mapping[str, Any]
+    part: Part
+    stages: stages.Options
+    near_duplicates: float | None = None  # the similarity from which documents count as near-duplicates
+    evaluation: str = ""  # the file with the n-grams that no document may have
+    evaluation_sha256: str = ""
+
+    def identity(self) -> str:
+        """Return it as text, without the path of the n-grams, which does not matter."""
+        return json.dumps({"records": RECORDS, **asdict(replace(self, evaluation=""))}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The fragments in `files` with low <= key < high."""
+
+    files: tuple[Path, ...]
+    low: int
+    high: int
+
+
+def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
+    """Return a worker's task of the first pass: write the file of a batch, which has its name, in `folder`."""
+    source = registry.SOURCES[reading.source]
+    finish = None if source.join else _Finish(reading, source)
+
+    def read(batch: Batch) -> str:
+        pieces = Tally("read", reading.choices)
+        bad: list[Bad] = []
+        items = _items(source, reading, batch.pieces, pieces, bad)
+        if finish:
+            records, bands, tallies = finish(items)
+        else:
+            records = [(spool.key_of(item[0]), json.dumps(item, ensure_ascii=False).encode()) for item in items]
+            bands, tallies = None, []
+        lines = [f"{item.file}: {item.where}: {item.reason}" for item in bad[:NAMED]]
+        about = {"bad": len(bad), "named": lines, "stages": [pieces.record(), *tallies]}
+        spool.write(folder / batch.name, about, records, bands)
+        return batch.name
+
+    return read
+
+
+def range_joiner(reading: Reading, folder: Path) -> Callable[[Range], str]:
+    """Return a worker's task of the second pass: write the file of a range, named by its first key, in `folder`."""
+    source = registry.SOURCES[reading.source]
+    finish = _Finish(reading, source)
+
+    def join(wanted: Range) -> str:
+        joined = Tally("join", {})
+        records, bands, tallies = finish(_joined(source, wanted, joined))
+        about = {"bad": 0, "named": [], "stages": [joined.record(), *tallies]}
+        spool.write(folder / name_of(wanted), about, records, bands)
+        return name_of(wanted)
+
+    return join
+
+
+def name_of(wanted: Range) -> str:
+    """Return the name of a range's file."""
+    return f"{wanted.low:016x}"
+
+
+def _items(
+    source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad: list[Bad]
+) -> Iterator[Any]:
+    """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
+    for file, piece in pieces:
+        belongs = source.join.belongs(piece) if source.join and reading.part.of > 1 else ""
+        if belongs and not reading.part.has(spool.key_of(belongs)):
+            continue
+        for item in source.read(file, piece, reading.choices):
+            tally.came += 1
+            if isinstance(item, Bad):
+                bad.append(item)
+                tally.drop("bad")
+            elif isinstance(item, Dropped):
+                tally.drop(item.reason)
+            else:
+                tally.went += 1
+                yield item
+
+
+def _joined(source: Source, wanted: Range, tally: Tally) -> Iterator[Document]:
+    assert source.join is not None
+    sizes = spool.sizes(wanted.files, wanted.low, wanted.high)
+    together: dict[str, list[Any]] = {}
+    for key, record in spool.gather(wanted.files, wanted.low, wanted.high):
+        tally.came += 1
+        if sizes[key] > LARGEST_JOIN:
+            tally.drop("too_large")
+            continue
+        fragment = json.loads(record)
+        together.setdefault(fragment[0], []).append(fragment)
+    for name in sorted(together):
+        for item in source.join.documents(together.pop(name)):
+            if isinstance(item, Dropped):
+                tally.drop(item.reason)
+            else:
+                tally.went += 1
+                yield item
+
+
+class _Finish:
+    """Apply the stages to documents and turn them into records."""
+
+    def __init__(self, reading: Reading, source: Source) -> None:
+        table = np.load(reading.evaluation, mmap_mode="r") if reading.evaluation else None
+        self.stages = stages.build(reading.stages, source.paragraphs, table)
+        self.threshold = reading.near_duplicates
+
+    def __call__(
+        self, documents: Iterable[Document]
+    ) -> tuple[list[tuple[int, bytes]], np.ndarray | None, list[dict[str, Any]]]:
+        """Return the records with their keys, a row of bands for each, and the tallies of the stages."""
+        tallies = [Tally(stage.name, stage.parameters) for stage in self.stages]
+        cuts = Tally("cut", {"bytes": LONGEST})
+        records: list[tuple[int, bytes]] = []
+        rows: list[np.ndarray] = []
+        for document in documents:
+            done = _through(self.stages, tallies, document)
+            if isinstance(done, Dropped):
+                continue
+            cuts.came += 1
+            for piece in cut(done):
+                cuts.went += 1
+                text = "\n".join(piece.segments)
+                content = [piece.id, piece.segments, piece.headings, piece.context, piece.group]
+                records.append((spool.key_of(fold(text)), json.dumps(content, ensure_ascii=False).encode()))
+                if self.threshold is not None:
+                    rows.append(_bands(piece, self.threshold))
+        return records, np.array(rows) if rows else None, [tally.record() for tally in (*tallies, cuts)]
+
+
+def _bands(document: Document, threshold: float) -> np.ndarray:
+    """Return the bands of a document beyond its context; none for a few words, which many documents share by chance."""
+    new = "\n".join(document.segments[document.context :])
+    if len(new.split()) < FEWEST_WORDS:
+        return np.full(minhash.layout(threshold)[0], spool.NO_BAND, np.uint64)  # int64 and uint64 make floats
+    return minhash.bands(new, threshold)
+
+
+def _through(chain: list[Stage], tallies: list[Tally], document: Document) -> Document | Dropped:
+    for stage, tally in zip(chain, tallies, strict=True):
+        tally.came += 1
+        done = stage.apply(document)
+        if isinstance(done, Dropped):
+            tally.drop(done.reason)
+            return done
+        tally.went += 1
+        document = done
+    return document
+
+
+def document_of(record: bytes) -> Document:
+    """Return the document of a record."""
+    name, segments, headings, context, group = json.loads(record)
+    return Document(name, tuple(segments), tuple(headings), context, group)
+
+
+def cut(document: Document) -> Iterator[Document]:
+    """Cut a document of more than LONGEST bytes into parts `ID`, `ID#2`, ... of one group, mostly between segments."""
+    if sum(map(len, document.segments)) * 4 <= LONGEST:  # no character has more bytes
+        yield document
+        return
+    pieces: list[list[tuple[str, bool]]] = [[]]
+    size = 0
+    for index, segment in enumerate(document.segments):
+        for part in _fitting(segment):
+            length = len(part.encode())
+            if size + length > LONGEST:
+                pieces.append([])
+                size = 0
+            pieces[-1].append((part, index in document.headings))
+            size += length
+    for number, piece in enumerate(pieces, 1):
+        name = document.id if number == 1 else f"{document.id}#{number}"
+        headings = tuple(index for index, (_, heading) in enumerate(piece) if heading)
+        context = document.context if number == 1 else 0
+        yield Document(name, tuple(part for part, _ in piece), headings, context, document.group or document.id)
+
+
+def _fitting(segment: str) -> Iterator[str]:
+    """Cut a segment into runs of at most LONGEST bytes."""
+    most = LONGEST // 4
+    if len(segment) <= most:
+        yield segment
+        return
+    for start in range(0, len(segment), most):
+        yield segment[start : start + most]

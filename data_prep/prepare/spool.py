@@ -1,0 +1,123 @@
+"""Records on disk in the order of a 64-bit key: written by many workers, read again by ranges of the key.
+
+A file has the result of one task and is written atomically:
+
+    a line of JSON          what its writer notes, and `records`, `bytes` (of the records) and `bands`
+    keys    uint64 [n]      in ascending order
+    ends    uint64 [n]      end offsets of the records, which follow in the same order
+    bands   uint64 [n, b]   for near-duplicates (near_duplicates.py), if they are searched for
+    the records
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.common.files import os_errors_as_input_errors, whole_file
+
+KEY = np.dtype("<u8")
+KEYS = 1 << 64
+NO_BAND = 0  # for a document that is not compared
+
+
+def key_of(text: str) -> int:
+    """Return the 64-bit hash of a text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def edges(ranges: int) -> list[int]:
+    """Return where equal ranges of keys begin, and where the last one ends."""
+    return [number * KEYS // ranges for number in range(ranges + 1)]
+
+
+def write(
+    path: Path, about: Mapping[str, Any], records: Sequence[tuple[int, bytes]], bands: np.ndarray | None = None
+) -> None:
+    """Write (key, record) pairs, and a row of `bands` for each; the same pairs in any order give the same bytes."""
+    order = sorted(range(len(records)), key=records.__getitem__)
+    contents = [records[index][1] for index in order]
+    ends = np.cumsum([len(content) for content in contents], dtype=KEY)
+    width = bands.shape[1] if bands is not None else 0
+    header = {**about, "records": len(records), "bytes": sum(map(len, contents)), "bands": width}
+    with whole_file(path) as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        file.write(np.array([records[index][0] for index in order], KEY).tobytes())
+        file.write(ends.tobytes())
+        if bands is not None:
+            file.write(bands[order].astype(KEY).tobytes())
+        file.writelines(contents)
+
+
+def about(path: Path) -> dict[str, Any]:
+    """Return a file's line of JSON: what its writer noted, `records`, `bytes` and `bands`."""
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        return json.loads(file.readline())
+
+
+def gather(paths: Iterable[Path], low: int, high: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of all files with low <= key < high, file by file, with their keys."""
+    for path in paths:
+        with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+            header = json.loads(file.readline())
+            number, at = header["records"], file.tell()
+            if not number:
+                continue
+            keys = np.memmap(path, KEY, "r", at, (number,))
+            first, last = between(keys, low, high)
+            if first == last:
+                continue
+            ends = np.memmap(path, KEY, "r", at + 8 * number, (number,))
+            begin = int(ends[first - 1]) if first else 0
+            stops = ends[first:last].astype(np.int64) - begin
+            file.seek(at + 8 * number * (2 + header["bands"]) + begin)
+            content = file.read(int(stops[-1]))
+            starts = [0, *stops[:-1].tolist()]
+            inside = keys[first:last].tolist()
+        for key, start, stop in zip(inside, starts, stops.tolist(), strict=True):
+            yield key, content[start:stop]
+
+
+def sizes(paths: Iterable[Path], low: int, high: int) -> Counter[int]:
+    """Return the bytes of the records of every key with low <= key < high, in all files."""
+    totals: Counter[int] = Counter()
+    for path in paths:
+        with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+            number, at = json.loads(file.readline())["records"], file.tell()
+            if number:
+                keys, ends = (np.memmap(path, KEY, "r", at + 8 * number * row, (number,)) for row in (0, 1))
+                first, last = between(keys, low, high)
+                lengths = np.diff(ends[:last].astype(np.int64), prepend=0)[first:]
+                for key, length in zip(keys[first:last].tolist(), lengths.tolist(), strict=True):
+                    totals[key] += length
+    return totals
+
+
+def bands(paths: Iterable[Path], low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands of all files with low <= band < high, uint64 [n], and the key of each, uint64 [n]."""
+    pairs = [np.empty((2, 0), KEY)]
+    for path in paths:
+        with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+            header = json.loads(file.readline())
+            number, width, at = header["records"], header["bands"], file.tell()
+            if not number or not width:
+                continue
+            file.seek(at)
+            keys = np.fromfile(file, KEY, number)
+            file.seek(at + 16 * number)
+            rows = np.fromfile(file, KEY, number * width)
+        inside = (rows >= low) & (rows <= high - 1) & (rows != NO_BAND)
+        pairs.append(np.stack([rows[inside], np.repeat(keys, width)[inside]]))
+    joined = np.concatenate(pairs, axis=1)
+    return joined[0], joined[1]
+
+
+def between(keys: np.ndarray, low: int, high: int) -> tuple[int, int]:
+    """Return the slice of sorted keys with low <= key < high, as first and last + 1; `high` may be 2**64."""
+    first = int(np.searchsorted(keys, np.uint64(low)))
+    last = len(keys) if high >= KEYS else int(np.searchsorted(keys, np.uint64(high)))
+    return first, last

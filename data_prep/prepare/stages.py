@@ -1,0 +1,180 @@
+"""The stages that a document passes after its source has read it, one document at a time, in the order of `build`."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+from data_prep.prepare import ngrams
+from data_prep.sources.document import Document, Dropped
+from data_prep.text import language, sentences
+from data_prep.text.normalize import one_line
+
+# Bounds of --quality: rules of Gopher (Rae et al. 2021, appendix A.1.1; the last: table A1, duplicate lines), similar
+# to those of C4 (Raffel et al. 2020, section 2.2). Their other rules are for web pages, or for English.
+WORD_LENGTH = (3, 10)  # characters of a word on average, at least and at most
+MAX_SYMBOLS_A_WORD = 0.1  # of hashes, and of ellipses
+MIN_LETTERED_WORDS = 0.8  # the share of words that have a letter
+MAX_REPEATED_SEGMENTS = 0.3  # the share that repeats an earlier segment word for word
+
+_ELLIPSIS = re.compile(r"\.\.\.|…")
+_LETTERED_WORD = re.compile(r"[^\W\d_]\S*")  # from the first letter of a word to its end
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which stages to apply, and their settings.
+
+    Attributes:
+        repair: undo mojibake, text that was decoded by the wrong code page (needs ftfy).
+        sentences: split paragraphs into sentences.
+        min_words: drop documents of fewer words.
+        max_words: drop documents of more words; None: no bound.
+        english: drop documents that are not English.
+        quality: drop documents that do not read as text.
+        decontaminate: folders of evaluation collections; drop documents that share `ngram` words in a row with one.
+        ngram: the length of such a run.
+    """
+
+    repair: bool = False
+    sentences: bool = True
+    min_words: int = 0
+    max_words: int | None = None
+    english: bool = False
+    quality: bool = False
+    decontaminate: tuple[str, ...] = ()
+    ngram: int = 13
+
+    def __post_init__(self) -> None:
+        """Raise InputError for bounds that no document could meet."""
+        if self.max_words is not None and self.max_words < max(self.min_words, 1):
+            raise InputError(f"max_words={self.max_words} is below min_words={self.min_words}, or below 1")
+        if self.ngram < 1:
+            raise InputError(f"ngram={self.ngram} is below 1")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step that returns a document, changed or not, or drops it; the parameters are JSON, for the manifest."""
+
+    name: str
+    parameters: dict[str, Any]
+    apply: Callable[[Document], Document | Dropped]  # picklable
+
+
+def build(options: Options, paragraphs: bool, evaluation: np.ndarray | None) -> list[Stage]:
+    """Return the chosen stages, in the order in which each document passes them.
+
+    Args:
+        options: which stages.
+        paragraphs: whether the source's segments are paragraphs; sentences and utterances are not split.
+        evaluation: `ngrams.of_collections(options.decontaminate, options.ngram)`; None without `decontaminate`.
+
+    Raises:
+        InputError: `repair` is set and ftfy is not installed.
+    """
+    stages = []
+    if options.repair:
+        stages.append(Stage("repair", {"ftfy": _ftfy().__version__}, _repair))
+    stages.append(Stage("normalise", {}, _normalise))
+    if options.sentences and paragraphs:
+        stages.append(Stage("sentences", {}, _sentences))
+    if options.min_words > 0 or options.max_words is not None:
+        fewest, most = options.min_words, options.max_words
+        stages.append(Stage("length", {"min_words": fewest, "max_words": most}, partial(_length, fewest, most)))
+    if options.english:
+        shares = {"min_function_share": language.MIN_FUNCTION_SHARE, "min_ascii_share": language.MIN_ASCII_SHARE}
+        stages.append(Stage("english", shares, _english))
+    if options.quality:
+        stages.append(Stage("quality", _quality_parameters(), _quality))
+    if options.decontaminate:
+        if evaluation is None:
+            raise ValueError("decontaminate without the n-grams of the evaluation collections")
+        parameters = {"collections": list(options.decontaminate), "ngram": options.ngram, "ngrams": len(evaluation)}
+        stages.append(Stage("decontaminate", parameters, partial(_decontaminate, evaluation, options.ngram)))
+    return stages
+
+
+def _ftfy() -> Any:
+    require("dumps", "ftfy", what="--repair")
+    import ftfy
+
+    return ftfy
+
+
+def _repair(document: Document) -> Document | Dropped:
+    fix = _ftfy().fix_encoding  # without ftfy's other changes, as of quotes
+    return _resegmented(document, lambda segment, _: [fix(segment)])
+
+
+def _normalise(document: Document) -> Document | Dropped:
+    """Put each segment in normal form on one line; drop those without text."""
+    return _resegmented(document, lambda segment, _: list(filter(None, [one_line(segment)])))
+
+
+def _sentences(document: Document) -> Document | Dropped:
+    return _resegmented(document, lambda segment, heading: [segment] if heading else sentences.sentences(segment))
+
+
+def _resegmented(document: Document, split: Callable[[str, bool], list[str]]) -> Document | Dropped:
+    """Replace each segment by `split(segment, is heading)`; drop a document with only context left as `empty`."""
+    segments: list[str] = []
+    headings: list[int] = []
+    context = 0
+    known = frozenset(document.headings)
+    for index, segment in enumerate(document.segments):
+        first = len(segments)
+        segments += split(segment, index in known)
+        if index in known:
+            headings += range(first, len(segments))
+        if index < document.context:
+            context = len(segments)
+    if context == len(segments):
+        return Dropped("empty")
+    return replace(document, segments=tuple(segments), headings=tuple(headings), context=context)
+
+
+def _length(min_words: int, max_words: int | None, document: Document) -> Document | Dropped:
+    words = sum(len(segment.split()) for segment in document.segments)
+    if words < min_words:
+        return Dropped("too_short")
+    return Dropped("too_long") if max_words is not None and words > max_words else document
+
+
+def _english(document: Document) -> Document | Dropped:
+    return document if language.reads_as_english(_text(document)) else Dropped("not_english")
+
+
+def _quality(document: Document) -> Document | Dropped:
+    text = _text(document)
+    words = text.split()
+    shortest, longest = WORD_LENGTH
+    good = (
+        shortest * len(words) <= sum(map(len, words)) <= longest * len(words)
+        and max(text.count("#"), len(_ELLIPSIS.findall(text))) <= MAX_SYMBOLS_A_WORD * len(words)
+        and len(_LETTERED_WORD.findall(text)) >= MIN_LETTERED_WORDS * len(words)
+        and len(set(document.segments)) >= (1 - MAX_REPEATED_SEGMENTS) * len(document.segments)
+    )
+    return document if good else Dropped("low_quality")
+
+
+def _quality_parameters() -> dict[str, Any]:
+    return {
+        "word_length": list(WORD_LENGTH),
+        "max_symbols_a_word": MAX_SYMBOLS_A_WORD,
+        "min_lettered_words": MIN_LETTERED_WORDS,
+        "max_repeated_segments": MAX_REPEATED_SEGMENTS,
+    }
+
+
+def _decontaminate(table: np.ndarray, n: int, document: Document) -> Document | Dropped:
+    return Dropped("contaminated") if ngrams.shares(ngrams.hashes(_text(document), n), table) else document
+
+
+def _text(document: Document) -> str:
+    return " ".join(document.segments)

@@ -1,0 +1,84 @@
+"""Count what goes into each stage, comes out of it and is dropped, by reason: in one task and in all of a run."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from data_prep.common.errors import InputError, printable
+
+SURE = 100_000  # records after which too many bad ones end a run early
+NAMED = 5  # bad records that are printed
+
+
+class Tally:
+    """Counts of one stage: in, out, and dropped by reason."""
+
+    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
+        self.name, self.parameters = name, parameters
+        self.came = self.went = 0
+        self.dropped: Counter[str] = Counter()
+
+    def drop(self, reason: str) -> None:
+        """Count one that was dropped."""
+        self.dropped[reason.replace(" ", "_")] += 1
+
+    def record(self) -> dict[str, Any]:
+        """Return the counts in the form of a manifest."""
+        counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
+        return {**counts, "dropped": dict(sorted(self.dropped.items()))}
+
+
+def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Sum the records of several tasks, stage by stage, in the order of the stages."""
+    totals: dict[str, Tally] = {}
+    for records in stages:
+        for record in records:
+            total = totals.setdefault(record["name"], Tally(record["name"], record["parameters"]))
+            total.came += record["in"]
+            total.went += record["out"]
+            total.dropped.update(record["dropped"])
+    return [total.record() for total in totals.values()]
+
+
+def dropped(stages: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many records were dropped for each reason, by any stage."""
+    reasons: Counter[str] = Counter()
+    for record in stages:
+        reasons.update(record["dropped"])
+    return dict(sorted(reasons.items()))
+
+
+class Totals:
+    """Counts of a run so far: its stages and its bad records."""
+
+    def __init__(self, max_bad: float) -> None:
+        """Tolerate bad records up to the share `max_bad` of all."""
+        self.max_bad = max_bad
+        self.read = self.bad = 0
+        self.named: list[str] = []
+        self.stages: list[dict[str, Any]] = []
+
+    def add(self, about: Mapping[str, Any]) -> None:
+        """Add a finished task; print the first bad records to stderr; raise InputError where they are too many."""
+        self.stages = add([self.stages, about["stages"]])
+        self.bad += about["bad"]
+        self.read = self.stages[0]["in"]
+        for line in about["named"][: NAMED - len(self.named)]:
+            self.named.append(line)
+            print(f"bad record: {printable(line)}", file=sys.stderr, flush=True)
+        if self.read >= SURE:
+            self.check()
+
+    def check(self) -> None:
+        """Raise InputError where too many records are bad."""
+        if self.bad > self.max_bad * self.read:
+            raise InputError(
+                f"{self.bad:,} of {self.read:,} records are bad, more than --max-bad {self.max_bad:g}, as "
+                f"{'; '.join(self.named[:2])}: correct the input, leave it out, or allow more; finished work is kept"
+            )
+
+    def note(self) -> str:
+        """Return the commonest reasons for dropping so far, with their counts, as text."""
+        commonest = Counter(dropped(self.stages)).most_common(3)
+        return ", ".join(f"{number:,} {reason}" for reason, number in commonest)

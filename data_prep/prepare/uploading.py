@@ -1,0 +1,63 @@
+"""Upload a prepared data set: every file, each manifest after the shards that it lists."""
+
+import time
+from pathlib import Path
+
+import fsspec
+
+from data_prep.common import urls
+from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+from data_prep.common.progress import track
+from data_prep.common.urls import TransferError
+from data_prep.prepare import output
+from data_prep.shards import manifest
+
+SCHEME = "s3"
+
+
+def is_wanted(out: str) -> bool:
+    """Return whether an --out is an address to upload a finished data set to."""
+    return out.startswith(f"{SCHEME}://")
+
+
+def check(url: str) -> None:
+    """Raise InputError for an address that cannot be written to."""
+    if not urls.is_remote(url) or not is_wanted(url):
+        raise InputError(f"{urls.without_password(url)}: cannot be written to; use a path or {SCHEME}://")
+
+
+def upload(out: Path, url: str) -> None:
+    """Upload the data set OUT to `url`; files that exist there with the same size are skipped.
+
+    Raises:
+        InputError: the package for S3 is not installed, or a file was refused for good.
+    """
+    require("remote", "s3fs", what=f"{SCHEME}://")
+    system = fsspec.filesystem(SCHEME, skip_instance_cache=True)
+    files = [path for split in output.splits_of(out) for path in (out / split).iterdir()]
+    files += [out / output.PAIRS] if (out / output.PAIRS).exists() else []
+    for path in track(sorted(files, key=lambda path: (path.name == manifest.NAME, path)), "upload", "files"):
+        _put(system, path, f"{url.rstrip('/')}/{path.relative_to(out).as_posix()}")
+
+
+def _put(system: fsspec.AbstractFileSystem, path: Path, url: str) -> None:
+    def attempt() -> None:
+        try:
+            if path.name != manifest.NAME and _size(system, url) == path.stat().st_size:
+                return
+            system.put_file(str(path), url)
+        except Exception as error:  # each of fsspec's file systems has its own exceptions
+            final = isinstance(error, (PermissionError, FileNotFoundError, NotADirectoryError))
+            raise TransferError(" ".join(str(error).split()) or type(error).__name__, final) from error
+
+    urls.keep_trying(url, attempt, time.sleep)
+
+
+def _size(system: fsspec.AbstractFileSystem, url: str) -> int | None:
+    """Return the size of the file at a URL; None where no file exists."""
+    system.invalidate_cache()
+    try:
+        return system.info(url)["size"]
+    except FileNotFoundError:
+        return None

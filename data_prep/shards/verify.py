@@ -1,0 +1,43 @@
+"""Verify shards: every byte and every chunk against the manifest."""
+
+from pathlib import Path
+
+from data_prep.common.errors import InputError
+from data_prep.common.progress import track
+from data_prep.shards.manifest import REBUILD, Manifest
+from data_prep.shards.reader import Shard
+
+
+def verify(directory: Path) -> list[tuple[str, str]]:
+    """Read every byte and every chunk, and return all problems as (shard, problem).
+
+    Raises:
+        InputError: the folder has no manifest to verify against.
+    """
+    manifest = Manifest.load(directory)
+    problems = []
+    for index, entry in enumerate(track(manifest.shards, "verify", "shards")):
+        try:
+            counts = _count(Shard.open(manifest, index))
+        except InputError as error:
+            problems.append((entry.name, str(error)))
+            continue
+        for field, number in counts.items():
+            if number != getattr(entry, field):
+                reason = f"{number} {field}, the manifest lists {getattr(entry, field)}"
+                problems.append((entry.name, f"{manifest.directory / entry.name}: {reason}; {REBUILD}"))
+    names = {entry.name for entry in manifest.shards}
+    for path in sorted(manifest.directory.glob("shard-*.tar")):
+        if path.name not in names:
+            problems.append((path.name, f"{path}: not in the manifest; remove it"))
+    return problems
+
+
+def _count(shard: Shard) -> dict[str, int]:
+    """Decode every chunk of a shard; raise InputError at the first damaged one."""
+    counts = dict.fromkeys(("documents", "segments", "tokens"), 0)
+    for document in shard.documents():
+        counts["documents"] += 1
+        counts["segments"] += len(document.segments)
+        counts["tokens"] += sum(map(len, document.segments))
+    return counts

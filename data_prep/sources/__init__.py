@@ -1,0 +1,1 @@
+"""Raw dumps -> documents: one file or folder for each kind of text."""

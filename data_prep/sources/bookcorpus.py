@@ -1,0 +1,241 @@
+"""Books: BookCorpusOpen and folders of plain-text books, and the two sentence files of the first BookCorpus.
+
+A book takes as much memory as in plain_text.py; the names of a tar's members are kept, to make their ids unique.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.sources.compressed import lines, open_input
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.plain_text import EMPTY, LONGEST, decoded, text_files, whole_file, whole_text
+from data_prep.sources.source import Choices, File, Piece, Source, named, numbered
+from data_prep.sources.tar_stream import members
+from data_prep.text.normalize import legible_line, one_line
+from data_prep.text.paragraphs import paragraphs
+
+KIND = "bookcorpus"
+LINES = 500  # in a document of the sentence files
+LONGEST_SENTENCE = 1 << 16  # bytes
+LONGEST_HEADING = 100  # characters
+
+_TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2|txz|tzst)$", re.I)
+
+# Project Gutenberg's frame around a book, in its newest wording and its oldest
+_FRAME_BEGINS = re.compile(r"\s*(?:\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG|\*END\W+THE SMALL PRINT)", re.I)
+_FRAME_ENDS = re.compile(r"\s*(?:\*{3} ?END OF (?:THE|THIS)|End of (?:The |this )?) ?Project Gutenberg", re.I)
+EDGE = 40  # paragraphs at the beginning and the end of a book that may be notices
+_NOTICE = re.compile(
+    r"(?:produced by|e-?text prepared by|\[?transcriber'?s? notes?\b|\[?transcribed from"  # Gutenberg's
+    r"|copyright\W{0,3}(?:©|\(c\)|\d{4}|by\b|notice)|©|\(c\) ?\d{4}|all rights reserved|(?:e-?)?isbn\b"
+    r"|smashwords edition|published (?:by .{0,80})?(?:at|by|on) smashwords|license notes?\W*$"
+    r"|this e-?book is licensed|thank you for (?:downloading|respecting))",
+    re.I,
+)
+
+_MARKUP = [  # remains of an e-book's markup, and Gutenberg's emphasis
+    (re.compile(r"^<\|/?file name=.*\|>$", re.M), ""),
+    (re.compile(r"^[ \t]*(?:[*_-][ \t]*){3,}$", re.M), ""),  # rules between scenes
+    (re.compile(r"!\[[^\[\]\n]{0,500}\]\([^()\n]{0,1000}\)"), ""),
+    (re.compile(r"\[([^\[\]\n]{1,500})\]\([^()\n]{0,1000}\)"), r"\1"),
+    (re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*"), r"\1"),
+    (re.compile(r"_(?<!\w_)(?=\S)([^_]{1,1000}?)(?<=\S)_(?!\w)"), r"\1"),
+    (re.compile(r"\\([-\\`*_{}\[\]()#+.!>])"), r"\1"),
+]
+
+_NUMBER = (
+    r"(?:[IVXLC]+|\d{1,3}|(?:the )?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last)"
+    r"|(?:(?:twen|thir|for|fif|six|seven|eigh|nine)ty[ -]?)?(?:one|two|three|four|five|six|seven|eight|nine)"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)"
+)
+_NUMBERED = re.compile(
+    rf"(?:chapter|book|part|volume|act|scene|canto|stave|section) {_NUMBER}(?!\w)(?P<mark>[.:—–-]*) *(?P<title>.*)",
+    re.I,
+)
+_NUMERAL = re.compile(r"(?:[IVXLC]+|\d{1,3})\.?|[IVXLC]+\. [^a-z]+|[IVXLC]{2,} [^a-z]+")
+_MARKED = re.compile(r"^#{1,6} +(?=[^#\s])")
+_HUNDREDS = re.compile(r"[1-9]\d\d")
+_NAMED = re.compile(
+    r"(?:prologue|epilogue|preface|introduction|(?:table of )?contents|foreword|afterword|appendix|interlude"
+    r"|dedication|acknowledge?ments?|conclusion|about the author)[.:]?",
+    re.I,
+)
+_SPOKEN = re.compile(r"[\"'“‘]|.*[!?,;\"'”’—-]$")
+
+
+class _Member(NamedTuple):
+    """A book of a tar, with its id."""
+
+    id: str
+    content: bytes
+
+
+def _find_books(paths: Sequence[Path]) -> Iterator[File]:
+    """Name a text `bookcorpus/NAME`, and a tar `bookcorpus`, which the names of its members follow.
+
+    A second tar is `bookcorpus#2`, as is the first if there are texts too: a tar's reader does not know other names.
+    """
+    files = list(text_files(paths))
+    names = Counter({KIND: int(not all(_is_tar(path) for path, _ in files))})
+    for path, name in files:
+        yield File(path, numbered(KIND if _is_tar(path) else f"{KIND}/{name}", names))
+
+
+def _is_tar(path: Path) -> bool:
+    return bool(_TAR.search(path.name))
+
+
+def _books(file: File, choices: Choices) -> Iterator[Piece]:
+    if not _is_tar(file.path):
+        yield from whole_file(file, choices)
+        return
+    names: Counter[str] = Counter()
+    with open_input(file.path) as stream:
+        for member in members(stream, file.path, LONGEST + 1):
+            inside = one_line(member.name)
+            where = f"member {inside}"
+            if not member.regular:
+                yield Piece(where, 0, Bad(str(file.path), where, "not a regular file"))
+            elif inside.lower().endswith(".txt"):
+                book = _Member(numbered(f"{file.name}/{inside}", names), member.content)
+                yield Piece(where, len(book.content), book)
+            else:
+                yield Piece(where, 0, Dropped("not named .txt"))
+
+
+def _read_book(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad | Dropped]:
+    name, text = file.name, piece.content
+    if isinstance(text, Path):
+        text = whole_text(text)
+    elif isinstance(text, _Member):
+        name, text = text.id, decoded(text.content, str(file.path), piece.where)
+    if isinstance(text, str):
+        segments, headings = _book(text)
+        yield Document(name, segments, headings) if segments else EMPTY
+    else:
+        yield text
+
+
+def _find_sentences(paths: Sequence[Path]) -> Iterator[File]:
+    return named(KIND, ((path, path.name) for path in paths))
+
+
+def _runs(file: File, _: Choices) -> Iterator[Piece]:
+    with open_input(file.path) as stream:
+        every = lines(stream, LONGEST_SENTENCE)
+        for first in count(1, LINES):
+            run = [line for _, line in islice(every, LINES)]
+            if not run:
+                return
+            yield Piece(f"line {first:,}", sum(len(line or b"") for line in run), (first, run))
+
+
+def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
+    first, run = piece.content
+    segments: list[str] = []
+    for number, line in enumerate(run, first):
+        where = f"line {number:,}"
+        sentence = decoded(line, str(file.path), where) if line is not None else None
+        if isinstance(sentence, str):
+            segments += filter(None, [legible_line(sentence)])
+        else:
+            yield sentence or Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
+    if segments:
+        yield Document(f"{file.name}/{(first - 1) // LINES}", tuple(segments))
+
+
+def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The segments of a book, and the numbers of those that are headings."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    kept = "\n".join(_set_apart(_without_frame(lines)))
+    for markup, replacement in _MARKUP:
+        kept = markup.sub(replacement, kept)
+    parts = paragraphs(kept)
+    # a number on its own line begins a section, or in some scans a page; only page numbers reach hundreds
+    if any(_HUNDREDS.fullmatch(paragraph) for paragraph in parts):
+        parts = [paragraph for paragraph in parts if not paragraph.isdecimal()]
+    segments: list[str] = []
+    headings: list[int] = []
+    for index, paragraph in enumerate(parts):
+        if min(index, len(parts) - 1 - index) < EDGE and _NOTICE.match(paragraph):
+            continue
+        if _is_heading(paragraph, after_heading=bool(headings) and headings[-1] == len(segments) - 1):
+            headings.append(len(segments))
+            paragraph = _MARKED.sub("", paragraph, count=1)
+        segments.append(paragraph)
+    return tuple(segments), tuple(headings)
+
+
+def _without_frame(lines: list[str]) -> list[str]:
+    """The lines between the beginning and the end of each frame; all lines if a file has no frame."""
+    kept: list[str] = []
+    inside, ended, title = True, False, False
+    for line in lines:
+        if title:  # of a beginning that continues on the next line
+            title = bool(line.strip()) and not line.rstrip().endswith("***")
+        elif _FRAME_BEGINS.match(line):
+            inside, title = True, not line.rstrip().endswith("*")
+            if not ended:
+                kept.clear()
+        elif _FRAME_ENDS.match(line):
+            inside, ended = False, True
+        elif inside:
+            kept.append(line)
+    return kept
+
+
+def _set_apart(lines: list[str]) -> Iterator[str]:
+    """Put blank lines around certain headings: in some books the text follows them without one."""
+    for line in lines:
+        bare = line.strip()
+        numbered = _NUMBERED.fullmatch(bare) if len(bare) <= LONGEST_HEADING else None
+        if _MARKED.match(bare) or (numbered and (not numbered["title"] or _is_title(numbered["title"]))):
+            yield from ("", line, "")
+        else:
+            yield line
+
+
+def _is_heading(paragraph: str, after_heading: bool) -> bool:
+    if len(paragraph) > LONGEST_HEADING:
+        return False
+    if numbered := _NUMBERED.fullmatch(paragraph):
+        title = numbered["title"]
+        return paragraph[0].isupper() and (not title or bool(numbered["mark"]) or not title[0].islower())
+    if _MARKED.match(paragraph) or _NUMERAL.fullmatch(paragraph) or _NAMED.fullmatch(paragraph):
+        return True
+    return not _SPOKEN.match(paragraph) and (paragraph.isupper() or (after_heading and _is_title(paragraph)))
+
+
+def _is_title(text: str) -> bool:
+    """Whether a text and each of its longer words begin with a capital, and it does not end like a sentence."""
+    longer = [word for word in text.split() if len(word) > 4]
+    return text[0].isupper() and not text.endswith((".", ",", ";", ":")) and all(word[0].isupper() for word in longer)
+
+
+# One document per book, `bookcorpus/NAME`, from .txt files, folders of them, and tars, which are not unpacked.
+# Its segments are paragraphs and headings, in order. Project Gutenberg's frame, the licence notices at either end and
+# the remains of an e-book's markup are cut. Bad: a book that is not UTF-8 or longer than `plain_text.LONGEST`, or a
+# member of a tar that is a link, a device or the like. Dropped: a book without text, or a member not named .txt.
+BOOKCORPUS = Source(
+    what="books: .txt files, folders and tars of them",
+    find=_find_books,
+    pieces=_books,
+    read=_read_book,
+)
+
+# The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, `LINES` lines each.
+# They do not mark where one of the 11,038 books ends, so a document is a fixed run of lines. One in 13 contains the end
+# of a book, as a book has 6,700 lines on average. Longer runs would mix books more often, and shorter ones would split
+# more texts: 500 lines make 13 stretches of 512 tokens. A line is a sentence and a segment; a line that is not UTF-8 or
+# too long is Bad. Documents are numbered by line numbers, so bad lines shift none.
+BOOKCORPUS_SENTENCES = Source(
+    what="the sentence files of the first BookCorpus",
+    find=_find_sentences,
+    pieces=_runs,
+    read=_read_run,
+    paragraphs=False,
+)

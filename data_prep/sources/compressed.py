@@ -1,0 +1,193 @@
+"""Read dumps as streams: plain, gzip, bzip2, xz or zstd, in one stream or many.
+
+Memory is bounded whatever the file contains: inflating a step takes at most 64 MiB, plus the format's window (zstd: up
+to 2 GiB if the file asks for it, as Pushshift's do; xz: 1 GiB; the others: under 10 MB).
+"""
+
+import bz2
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+from data_prep.common.files import os_errors_as_input_errors
+
+STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
+PIECE = 1 << 20  # bytes of output inflated at a time, in the formats that can limit it
+ZSTD_WINDOW = 1 << 31
+XZ_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a decompression bomb: `over` bytes in a row from fewer than `over / ratio` bytes of the file."""
+
+    ratio: int = 200  # English reaches 4 to 12
+    over: int = 1 << 28
+
+
+LIMITS = Limits()
+
+
+@dataclass
+class Tally:
+    """The number of bytes that this process has read from input files, before inflating."""
+
+    bytes: int = 0
+
+
+tally = Tally()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A compression format: how its files begin and are named, and what inflates one stream of it."""
+
+    name: str
+    magic: re.Pattern[bytes]
+    suffixes: tuple[str, ...]
+    inflater: Callable[[], Any]  # has `decompress`, `eof` and `unused_data`
+
+
+def _zstd() -> Any:
+    require("dumps", "zstandard", what="reading .zst files")
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+
+
+FORMATS = (
+    Format("gzip", re.compile(rb"\x1f\x8b\x08"), (".gz", ".tgz"), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16)),
+    # after the level: the first block, or the end of an empty stream
+    Format("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), (".bz2", ".tbz2"), bz2.BZ2Decompressor),
+    Format("xz", re.compile(rb"\xfd7zXZ\x00"), (".xz", ".txz"), lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)),
+    # a frame of data, or a skippable frame, with which parallel compressors begin
+    Format("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), (".zst", ".tzst"), _zstd),
+)
+
+
+class EmptyFileError(InputError):
+    """An empty file."""
+
+
+@contextmanager
+def open_input(path: Path, limits: Limits = LIMITS) -> Iterator[BinaryIO]:
+    """Yield a file's content as one readable stream, inflated; its first bytes determine its format.
+
+    Raises:
+        EmptyFileError: the file or its content is empty.
+        InputError: the file is not a plain file, cannot be read, or is not in the format that its suffix names. While
+            it is read: it is damaged, cut short, or a bomb; the message gives the byte of the file.
+    """
+    with os_errors_as_input_errors(path, "read"):
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a plain file; name the files themselves")
+        file = open(path, "rb")  # noqa: SIM115 - an OSError in the caller's block must not become an InputError
+    with file, io.BufferedReader(_Joined(_pieces(path, file, limits)), PIECE) as stream:
+        if not stream.peek(1):
+            raise EmptyFileError(f"{path}: is empty; get it again, or leave it out")
+        yield stream
+
+
+def lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each line without its line end, with its number from 1; None for a line of more than `longest` bytes.
+
+    No more than `longest` bytes of a line are in memory; the lines after a longer one are read as usual.
+    """
+    number = 0
+    while line := stream.readline(longest + 2):
+        number += 1
+        whole = line.endswith(b"\n") or len(line) < longest + 2
+        content = line.removesuffix(b"\n").removesuffix(b"\r")
+        yield number, content if whole and len(content) <= longest else None
+        while not whole:
+            line = stream.readline(longest + 2)
+            whole = line.endswith(b"\n") or not line
+
+
+class _Joined(io.RawIOBase):
+    """A file made of pieces of bytes."""
+
+    def __init__(self, pieces: Iterator[bytes]):
+        self.pieces = pieces
+        self.left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.left:
+            piece = next(self.pieces, None)
+            if piece is None:
+                return 0
+            self.left = memoryview(piece)
+        size = min(len(buffer), len(self.left))
+        buffer[:size] = self.left[:size]
+        self.left = self.left[size:]
+        return size
+
+
+def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
+    data = _read(path, file, STEP)
+    actual = next((known for known in FORMATS if known.magic.match(data)), None)
+    named = next((known for known in FORMATS if path.suffix.lower() in known.suffixes), None)
+    if data and named and actual is not named:
+        problem = f"contains {actual.name}" if actual else f"does not begin as {named.name} does (byte 0)"
+        raise InputError(f"{path}: is named {path.suffix} but {problem}; get it again, or rename it")
+    if actual:
+        yield from _inflated(path, file, data, actual, limits)
+        return
+    while data:
+        yield data
+        data = _read(path, file, PIECE)
+
+
+def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Limits) -> Iterator[bytes]:
+    """Inflate the streams of a file one after the other, beginning with `data`, which has just been read."""
+    inflated, since = 0, 0  # bytes inflated since the last check for a bomb, and its position in the file
+    while data:
+        inflater = kind.inflater()
+        while not inflater.eof:
+            if not data:
+                raise InputError(f"{path}: its {kind.name} data is cut off at byte {file.tell():,}; get it again")
+            at = file.tell() - len(data)
+            for piece in _inflate(inflater, data, path, kind.name, at):
+                yield piece
+                inflated += len(piece)
+                if inflated > limits.over:
+                    if inflated > limits.ratio * (at + len(data) - since):
+                        raise InputError(
+                            f"{path}: a bomb: the {kind.name} data before byte {at + len(data):,} grows more than "
+                            f"{limits.ratio} times, which no text does; do not use it"
+                        )
+                    inflated, since = 0, at
+            data = inflater.unused_data or _read(path, file, STEP)
+        while data and not (data := data.lstrip(b"\0")):  # zeros pad a tape
+            data = _read(path, file, STEP)
+
+
+def _inflate(inflater: Any, data: bytes, path: Path, kind: str, at: int) -> Iterator[bytes]:
+    try:
+        if not hasattr(inflater, "needs_input"):  # gzip and zstd cannot limit their output well
+            yield inflater.decompress(data)
+            return
+        yield inflater.decompress(data, PIECE)
+        while not (inflater.eof or inflater.needs_input):
+            yield inflater.decompress(b"", PIECE)
+    except Exception as error:  # each library has its own exceptions
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path}: its {kind} data is damaged near byte {at:,} ({reason}); get it again") from error
+
+
+def _read(path: Path, file: BinaryIO, size: int) -> bytes:
+    with os_errors_as_input_errors(path, "read"):
+        data = file.read(size)
+    tally.bytes += len(data)
+    return data

@@ -1,0 +1,1 @@
+"""English from the docstrings of installed Python packages."""

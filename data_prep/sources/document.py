@@ -1,0 +1,38 @@
+"""What a source yields: documents, damaged records, and records that it leaves out."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text as a sequence of segments: sentences, or the utterances of a dialogue.
+
+    Attributes:
+        id: unique within the source's input.
+        segments: each one line of text, in order.
+        headings: the numbers of the segments that are headings.
+        context: how many leading segments are only context, repeated from another document of the group.
+        group: the id of the thread or book that it is a part of, shared by all parts; "": of none but itself.
+    """
+
+    id: str
+    segments: tuple[str, ...]
+    headings: tuple[int, ...] = ()
+    context: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A record that cannot be read: its place (`line 12`, `page 17 at byte 3,400`) and what is wrong."""
+
+    file: str
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A sound record that the source leaves out, by reason (`redirect`, `deleted`, `bot`): counted, not named."""
+
+    reason: str

@@ -1,0 +1,158 @@
+"""Text of any origin: plain files, one document each, and JSON lines, one document per line.
+
+A document takes about 20 bytes of memory for each of its bytes, and at most 60 in hostile text (1 GiB for `LONGEST`).
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from data_prep.common.files import os_errors_as_input_errors
+from data_prep.sources.compressed import EmptyFileError, lines, open_input
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.text.normalize import one_line
+from data_prep.text.paragraphs import paragraphs
+
+LONGEST = 1 << 24  # bytes of a document
+LONGEST_ID = 200  # characters
+EMPTY = Dropped("empty")
+
+_NAME = re.compile(r".*\.txt", re.IGNORECASE | re.DOTALL)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Line(NamedTuple):
+    """A line of a file with its number from 1; None if it is too long."""
+
+    number: int
+    content: bytes | None
+
+
+def text_files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """The given files, and the .txt files under given folders, compressed or not, with their names there.
+
+    Raises:
+        InputError: a folder has no such file.
+    """
+    return walk(paths, _NAME, "no .txt file in this folder; name the folder with the texts")
+
+
+def whole_file(file: File, _: Choices) -> Iterator[Piece]:
+    """Yield a file as one piece, its path: a worker opens and inflates it.
+
+    Raises:
+        InputError: the file does not exist.
+    """
+    with os_errors_as_input_errors(file.path, "read"):
+        size = file.path.stat().st_size
+    yield Piece("the file", size, file.path)
+
+
+def whole_text(path: Path) -> str | Bad | Dropped:
+    """Return a file's text, inflated and without a byte-order mark; Bad if it is not text, Dropped if it is empty.
+
+    Raises:
+        InputError: the file cannot be read or inflated.
+    """
+    try:
+        with open_input(path) as stream:
+            return decoded(stream.read(LONGEST + 1), str(path), "the file")
+    except EmptyFileError:
+        return EMPTY
+
+
+def decoded(content: bytes, file: str, where: str) -> str | Bad:
+    """Decode UTF-8 of at most `LONGEST` bytes, without a byte-order mark; Bad if it is longer or not UTF-8."""
+    if len(content) > LONGEST:
+        return Bad(file, where, f"more than {LONGEST:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return Bad(file, where, f"not UTF-8 at byte {error.start:,}")
+
+
+def line_pieces(stream: BinaryIO, longest: int) -> Iterator[Piece]:
+    """Yield each line that is not blank as a piece, a `Line`."""
+    for number, line in lines(stream, longest):
+        if line is None or line.removeprefix(codecs.BOM_UTF8).strip():
+            yield Piece(f"line {number:,}", len(line or b""), Line(number, line))
+
+
+def _find_text(paths: Sequence[Path]) -> Iterator[File]:
+    return named("text", text_files(paths))
+
+
+def _read_text(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad | Dropped]:
+    content = whole_text(piece.content)
+    if not isinstance(content, str):
+        yield content
+    elif segments := paragraphs(content):
+        yield Document(file.name, tuple(segments))
+    else:
+        yield EMPTY
+
+
+def _find_lines(paths: Sequence[Path]) -> Iterator[File]:
+    return named("jsonl", ((path, path.name) for path in paths))
+
+
+def _lines(file: File, _: Choices) -> Iterator[Piece]:
+    with open_input(file.path) as stream:
+        yield from line_pieces(stream, LONGEST)
+
+
+def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    try:
+        name, content = _fields(piece.content, choices["text"], choices["id"])
+    except ValueError as error:
+        yield Bad(str(file.path), piece.where, str(error))
+        return
+    segments = paragraphs(content)
+    yield Document(f"{file.name}/{name}", tuple(segments)) if segments else EMPTY
+
+
+def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
+    """The name and the text of a record; raise ValueError with the reason if the line is not such a record."""
+    if line.content is None:
+        raise ValueError(f"more than {LONGEST:,} bytes")
+    try:
+        record = json.loads(line.content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start:,} of the line") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    content, name = record.get(text), record.get(id_) if id_ else line.number
+    if not isinstance(content, str):
+        raise ValueError(f"field {text!r} is missing or not a string")
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ValueError(f"field {id_!r} is missing or neither a string nor a whole number")
+    if _LONE_SURROGATE.search(f"{content}{name}"):
+        raise ValueError("half of a surrogate pair, which is not a character")
+    name = one_line(str(name))
+    if not 0 < len(name) <= LONGEST_ID:
+        raise ValueError(f"field {id_!r} is blank or has more than {LONGEST_ID} characters")
+    return name, content
+
+
+# One document per file, `text/NAME`, from files and from the .txt files of folders.
+# Bad: a file that is not UTF-8 or longer than `LONGEST`. Dropped: a file without text.
+TEXT = Source(what="text files, one document each", find=_find_text, pieces=whole_file, read=_read_text)
+
+# One document per line, `jsonl/FILE/ID`; blank lines are skipped. Whether a file's own ids are unique is not checked.
+# Bad: a line that is not such a record or longer than `LONGEST`. Dropped: a line whose text is blank.
+JSONL = Source(
+    what="JSON lines, one document each",
+    find=_find_lines,
+    pieces=_lines,
+    read=_read_line,
+    options=(
+        Option("text", "text", "field with the text of a document", "NAME"),
+        Option("id", None, "field with its id, instead of the line number", "NAME"),
+    ),
+)

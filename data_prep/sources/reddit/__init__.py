@@ -1,0 +1,1 @@
+"""Reddit's dumps -> dialogues."""

@@ -1,0 +1,128 @@
+"""One thread, a tree of utterances, cut into documents so that every pair of utterance and reply is stored once.
+
+A document is a piece of a path through the tree. The first reply to an utterance (by time, then id) continues its
+document; every other reply begins a new document, and so does a reply to a document that is full. A new document
+begins with the utterances before it on its path, the nearest CONTEXT or fewer: at least the one replied to, and at
+most CONTEXT_CHARACTERS unless that one alone has more. They are its first `context` segments. The thread is the group
+of all its documents. So
+
+- each utterance is a segment beyond the context of exactly one document, whose id names the first of them;
+- segment i of a document is a reply to segment i - 1, and each pair of the thread is such a pair exactly once with
+  i >= context and i >= 1; the segments before i are the context of that reply;
+- an utterance without a parent (the submission, mostly) has `context` 0 and nothing before it;
+- no document has more than CONTEXT + UTTERANCES segments, and what is stored is at most (1 + CONTEXT) times the
+  utterances, however deep the thread.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from data_prep.sources.document import Document, Dropped
+
+CONTEXT = 4  # utterances
+CONTEXT_CHARACTERS = 1500  # 360 tokens or so, as much as a Poly-encoder reads of a context
+UTTERANCES = 64  # of a document beyond its context
+
+
+class Utterance(NamedTuple):
+    """A comment or a submission; ids and parents are Reddit's full names (`t1_` a comment, `t3_` a submission)."""
+
+    thread: str  # the submission's
+    created: int
+    id: str
+    parent: str  # "" for a submission
+    retrieved: int  # the newest version of an utterance is the one with the latest `retrieved`, then highest `score`
+    score: int
+    text: str  # one line; "" where the utterance is dropped
+    dropped: str  # the reason; "" where it is kept
+
+
+def cut(thread: list[Utterance]) -> Iterator[Document | Dropped]:
+    """Yield the documents of a thread and its dropped utterances; the order of the utterances does not matter.
+
+    Replies to a dropped or missing utterance have no parent: they begin documents. An utterance without parent and
+    replies is dropped as `alone`; of utterances with the same id and content all but one as `duplicate`; of those with
+    the same id all but the newest as `older version`. A circle of replies is cut before its first utterance.
+    """
+    kept: dict[str, Utterance] = {}
+    for utterance in _newest(thread):
+        if isinstance(utterance, Dropped):
+            yield utterance
+        elif utterance.dropped:
+            yield Dropped(utterance.dropped)
+        else:
+            kept[utterance.id] = utterance
+    parents = {u.id: u.parent for u in kept.values() if u.parent in kept}
+    for name in _circles(kept, parents):
+        del parents[name]
+    replies: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        replies.setdefault(parent, []).append(name)
+    for name in kept:
+        if name in replies and name not in parents:
+            yield from _documents(name, kept, parents, replies)
+        elif name not in parents:
+            yield Dropped("alone")
+
+
+def _newest(thread: list[Utterance]) -> Iterator[Utterance | Dropped]:
+    """Yield the newest version of each utterance, by time, then id; and the others, dropped."""
+    newest: dict[str, Utterance] = {}
+    for utterance, same in groupby(sorted(thread, key=lambda u: (u.retrieved, u.score, u))):
+        yield from [Dropped("duplicate")] * (len(list(same)) - 1)
+        if utterance.id in newest:
+            yield Dropped("older version")
+        newest[utterance.id] = utterance
+    yield from sorted(newest.values(), key=lambda u: (u.created, u.id))
+
+
+def _circles(kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
+    """Return the first utterance, by time, then id, of each circle of replies."""
+    firsts = []
+    walks: dict[str, str] = {}  # utterance -> the start of the walk towards a root that first passed it
+    for start in kept:
+        name = start
+        while name in parents and name not in walks:
+            walks[name] = start
+            name = parents[name]
+        if walks.get(name) == start:
+            circle = [name]
+            while parents[circle[-1]] != name:
+                circle.append(parents[circle[-1]])
+            firsts.append(min(circle, key=lambda name: (kept[name].created, name)))
+    return firsts
+
+
+def _documents(
+    root: str, kept: dict[str, Utterance], parents: dict[str, str], replies: dict[str, list[str]]
+) -> Iterator[Document]:
+    """Yield the documents of the tree under `root`, which has replies."""
+    openings = [root]
+    while openings:
+        opening = name = openings.pop()
+        segments = _context(opening, kept, parents)
+        context = len(segments)
+        segments.append(kept[opening].text)
+        while name in replies:
+            follower, *others = replies[name]
+            openings += others[::-1]
+            if len(segments) == context + UTTERANCES:
+                openings.append(follower)
+                break
+            segments.append(kept[follower].text)
+            name = follower
+        thread = kept[opening].thread
+        path = thread if opening == thread else f"{thread}/{opening}"
+        yield Document(f"reddit/{path}", tuple(segments), context=context, group=f"reddit/{thread}")
+
+
+def _context(name: str, kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
+    """Return the utterances before one, oldest first, as many as the bounds allow."""
+    texts: list[str] = []
+    while name in parents and len(texts) < CONTEXT:
+        name = parents[name]
+        if texts and sum(map(len, texts)) + len(kept[name].text) > CONTEXT_CHARACTERS:
+            break
+        texts.append(kept[name].text)
+    return texts[::-1]

@@ -1,0 +1,15 @@
+"""The sources of `python -m data_prep`, by the names of its commands."""
+
+from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
+from data_prep.sources.plain_text import JSONL, TEXT
+from data_prep.sources.reddit.utterances import REDDIT
+from data_prep.sources.wikipedia.articles import WIKIPEDIA
+
+SOURCES = {
+    "wikipedia": WIKIPEDIA,
+    "bookcorpus": BOOKCORPUS,
+    "bookcorpus-sentences": BOOKCORPUS_SENTENCES,
+    "reddit": REDDIT,
+    "text": TEXT,
+    "jsonl": JSONL,
+}

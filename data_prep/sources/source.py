@@ -1,0 +1,134 @@
+"""A source of text: how one process cuts files into pieces, and how a worker reads the documents of a piece."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors
+from data_prep.sources.compressed import FORMATS
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.text.normalize import one_line
+
+Choices = Mapping[str, Any]  # the values of the source's own options, by name
+
+
+class File(NamedTuple):
+    """An input, and its name, unique in a run, which begins the ids of its documents."""
+
+    path: Path
+    name: str
+
+
+class Piece(NamedTuple):
+    """A record cut from a file but not parsed: cheap to make, since one process does it for all workers."""
+
+    where: str  # `line 12`
+    size: int  # approximate bytes of text
+    content: Any  # what `read` takes; picklable
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a source on the command line, `--name`."""
+
+    name: str
+    default: Any
+    help: str
+    metavar: str = ""  # "": a switch
+    parse: Callable[[str], Any] = str  # returns a value that JSON can hold; raises InputError
+
+
+@dataclass(frozen=True)
+class Join:
+    """How documents are joined from records anywhere in the files.
+
+    `read` then yields fragments: JSON-able lists or tuples whose first item, a text, names what they are a part of.
+
+    Attributes:
+        belongs: that text of a piece, or any text unique to the piece where it is damaged.
+        documents: the documents of all fragments with the same first item, whatever the order of the fragments.
+    """
+
+    belongs: Callable[[Piece], str]
+    documents: Callable[[list[Any]], Iterable[Document | Dropped]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of text. A function that opens a file raises InputError where the whole file is damaged.
+
+    Attributes:
+        what: what it reads, for the command's help.
+        find: the files of paths, in an order that depends only on their names.
+        pieces: the records of a file in order, sound or damaged.
+        read: the documents (or fragments, see Join) of a record, mostly one; Bad where it is damaged, Dropped where it
+            is left out.
+        paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
+        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it.
+        options: the source's own; `pieces` and `read` get their values.
+        join: for a source whose documents are not records of one file.
+    """
+
+    what: str
+    find: Callable[[Sequence[Path]], Iterable[File]]
+    pieces: Callable[[File, Choices], Iterator[Piece]]
+    read: Callable[[File, Piece, Choices], Iterable[Any]]
+    paragraphs: bool = True
+    dialogues: bool = False
+    options: tuple[Option, ...] = ()
+    join: Join | None = None
+
+    def documents(self, paths: Sequence[Path], **chosen: Any) -> Iterator[Document | Bad | Dropped]:
+        """Yield everything in the paths, in this process."""
+        choices = {option.name: option.default for option in self.options} | chosen
+        together: dict[str, list[Any]] = {}
+        for file in self.find(paths):
+            for piece in self.pieces(file, choices):
+                for item in self.read(file, piece, choices):
+                    if self.join is None or isinstance(item, Bad | Dropped):
+                        yield item
+                    else:
+                        together.setdefault(item[0], []).append(item)
+        for name in sorted(together):
+            assert self.join is not None
+            yield from self.join.documents(together[name])
+
+
+def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterator[tuple[Path, str]]:
+    """Yield files among the paths, and in folders those with a wanted name, compressed or not; each with its name.
+
+    Raises:
+        InputError: a folder cannot be listed, or has no such file; `missing` is the message.
+    """
+    for path in paths:
+        with os_errors_as_input_errors(path, "list"):
+            if path.is_dir():
+                within = sorted(file for file in path.rglob("*") if wanted.fullmatch(_uncompressed(file)))
+                files = [(file, file.relative_to(path).as_posix()) for file in within if not file.is_dir()]
+            else:
+                files = [(path, path.name)]
+        if not files:
+            raise InputError(f"{path}: {missing}")
+        yield from files
+
+
+def _uncompressed(path: Path) -> str:
+    return path.stem if any(path.suffix.lower() in known.suffixes for known in FORMATS) else path.name
+
+
+def named(kind: str, files: Iterable[tuple[Path, str]]) -> Iterator[File]:
+    """Yield files with the names that begin the ids of their documents: `KIND/NAME`."""
+    names: Counter[str] = Counter()
+    for path, name in files:
+        yield File(path, numbered(f"{kind}/{name}", names))
+
+
+def numbered(name: str, names: Counter[str]) -> str:
+    """Return the name on one line, with #2, #3, ... where `names` counts it already."""
+    name = one_line(name)
+    names[name] += 1
+    return numbered(f"{name}#{names[name]}", names) if names[name] > 1 else name

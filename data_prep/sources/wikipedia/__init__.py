@@ -1,0 +1,1 @@
+"""Wikipedia's XML dumps, or WikiExtractor's output -> articles."""

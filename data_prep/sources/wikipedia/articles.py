@@ -1,0 +1,185 @@
+"""Wikipedia as published: XML dumps, WikiExtractor's output, and the Parquet files of `wikimedia/wikipedia`."""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+from data_prep.sources.compressed import open_input
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.plain_text import EMPTY, Line, line_pieces
+from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.sources.wikipedia.wikitext import HIDING, segments
+from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
+from data_prep.text.normalize import legible, unescape
+
+LARGEST_LINE = LARGEST_PAGE  # bytes of a line of JSON
+LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; row groups of wikimedia/wikipedia have about 10 MB
+BEGINNING = 1 << 12  # bytes of a file that determine its format
+
+# a whole dump, or a part of a large one: pages-articles1.xml-p1p41242.bz2
+_NAME = re.compile(r"wiki_\d+|.*\.parquet|.*pages-articles.*\.xml(-p\d+p\d+)?", re.DOTALL)
+_REDIRECT = re.compile(r"\s*#\s*redirect\b", re.IGNORECASE)
+# The templates of the English Wikipedia, without those that occur in articles: hatnotes, {{disambiguation needed}}.
+_DISAMBIGUATION = re.compile(
+    r"\{\{\s*(?:template:\s*)?(?:[^{}|<>\n]{0,60}[ _])?"
+    r"(?:disambiguation|disambig|disamb|dab|hndis|geodis|numberdis|roaddis|schooldis|letterdis|mathdab)"
+    r"(?:[ _-]?cleanup)?\s*[|}]|__DISAMBIG__",
+    re.IGNORECASE,
+)
+_ID = re.compile(r"[0-9]{1,18}")
+_ANY_WORD = re.compile(r"\w")
+
+
+class _Article(NamedTuple):
+    page: Page
+    hiding: frozenset[str]  # the wiki's namespaces whose links are not shown unless they begin with a colon
+
+
+class _Row(NamedTuple):
+    id: Any
+    text: Any
+
+
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    missing = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder with such files, or files"
+    return named("wikipedia", walk(paths, _NAME, missing))
+
+
+def _pieces(file: File, _: Choices) -> Iterator[Piece]:
+    """Read a file in the format that its first bytes determine."""
+    with open_input(file.path) as stream:
+        start = stream.read(BEGINNING).removeprefix(codecs.BOM_UTF8).lstrip()
+    if start.startswith(b"PAR1"):
+        return _rows(file.path)
+    if start.startswith(b"{"):
+        return _lines(file.path)
+    if start.startswith(b"<") and not start.startswith(b"<doc "):  # WikiExtractor writes <doc without --json
+        return _pages(file.path)
+    raise InputError(
+        f"{file.path}: neither a MediaWiki XML export nor WikiExtractor's JSON lines (--json) nor Parquet; "
+        "get one of these, or leave it out"
+    )
+
+
+def _pages(path: Path) -> Iterator[Piece]:
+    with open_input(path) as stream:
+        export = Export(stream, str(path))
+        hiding: frozenset[str] = frozenset()
+        for page in export.pages():
+            hiding = hiding or HIDING | export.hiding  # the same object for all pages, so that a batch pickles it once
+            if isinstance(page, Bad):
+                yield Piece(page.where, 0, page)
+            else:
+                yield Piece(f"page {page.id}", len(page.text), _Article(page, hiding))
+
+
+def _lines(path: Path) -> Iterator[Piece]:
+    with open_input(path) as stream:
+        yield from line_pieces(stream, LARGEST_LINE)
+
+
+def _rows(path: Path) -> Iterator[Piece]:
+    """Yield the rows of a Parquet file, with one row group in memory."""
+    require("dumps", "pyarrow", what=f"{path}: reading Parquet")
+    import pyarrow
+    from pyarrow import parquet
+
+    row = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).total_byte_size
+                if size > LARGEST_ROW_GROUP:
+                    raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
+                table = file.read_row_group(group, columns=["id", "text"])
+                for scalars in zip(table["id"], table["text"], strict=True):
+                    row += 1
+                    number, text = (scalar.as_py() for scalar in scalars)
+                    yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text))
+    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: not the Parquet of wikimedia/wikipedia after row {row:,}: {what}") from None
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    match piece.content:
+        case _Article(page, hiding):
+            yield _article(page, hiding, choices["keep_disambiguation"])
+        case Line(_, line):
+            yield _extracted(line, str(file.path), piece.where)
+        case _Row(number, text):
+            yield _plain(number, text, str(file.path), piece.where)
+        case bad:
+            yield bad
+
+
+def _article(page: Page, hiding: frozenset[str], keep_disambiguation: bool) -> Document | Dropped:
+    if reason := _left_out(page, keep_disambiguation):
+        return Dropped(reason)
+    texts, headings = segments(page.text, hiding)
+    return Document(f"wikipedia/{page.id}", tuple(texts), tuple(headings)) if texts else EMPTY
+
+
+def _left_out(page: Page, keep_disambiguation: bool) -> str:
+    """The reason why a page is not an article; "" if it is one."""
+    if page.namespace != 0:
+        return "other namespace"
+    if page.redirect or _REDIRECT.match(page.text):
+        return "redirect"
+    if page.model not in ("", "wikitext"):
+        return "not wiki markup"
+    if page.suppressed:
+        return "suppressed"
+    if not keep_disambiguation and (page.title.endswith("(disambiguation)") or _DISAMBIGUATION.search(page.text)):
+        return "disambiguation"
+    return ""
+
+
+def _extracted(line: bytes | None, name: str, where: str) -> Document | Bad | Dropped:
+    if line is None:
+        return Bad(name, where, f"a line of more than {LARGEST_LINE:,} bytes")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return Bad(name, where, "not JSON")
+    if not isinstance(value, dict):
+        return Bad(name, where, "not a JSON object")
+    text = value.get("text")
+    if isinstance(text, str):
+        text = unescape(text)
+    return _plain(value.get("id"), text, name, where)
+
+
+def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dropped:
+    """The document of a text without markup, one paragraph per line."""
+    if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
+        return Bad(name, where, "`id` is not the number of a page")
+    if not isinstance(text, str):
+        return Bad(name, where, "no `text`")
+    lines = (" ".join(line.split()) for line in legible(text).split("\n"))
+    paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
+    return Document(f"wikipedia/{number}", paragraphs) if paragraphs else EMPTY
+
+
+# One document per article, `wikipedia/ID`.
+#
+# XML exports. Dropped: pages of other namespaces, redirects, disambiguation pages (unless kept by option), pages whose
+# content is not wiki markup, suppressed pages, and pages without text once the markup is removed. Bad: a page with
+# more than xml_export.LARGEST_PAGE characters, or without an id or namespace. Reading a page takes at most about 60
+# bytes per character; nothing in it is expanded or looked up.
+#
+# JSON lines and Parquet. Dropped: records without text, which WikiExtractor writes for redirects. Bad: a record of
+# another form, with an id that is not a number or without text, or a line of more than LARGEST_LINE bytes. These files
+# do not distinguish headings from short paragraphs.
+WIKIPEDIA = Source(
+    what="Wikipedia: XML dumps, WikiExtractor's JSON, Parquet files",
+    find=_find,
+    pieces=_pieces,
+    read=_read,
+    options=(Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),),
+)

@@ -1,0 +1,230 @@
+"""Wiki markup to plain text: paragraphs, list items and headings, without templates, tables, files and references.
+
+The text is scanned a fixed number of times, without backtracking, so time and memory (at most about 60 bytes per
+character) are linear in its length, even if its nesting is deep or broken. Text after a bracket that is never closed is
+kept.
+"""
+
+import re
+from collections.abc import Collection
+
+from data_prep.sources.wikipedia.templates import inline_text, is_inline
+from data_prep.text.language import word_set
+from data_prep.text.normalize import legible_line, unescape
+
+HIDING = word_set("category file image media")  # namespaces whose links show nothing, on every wiki
+DEEPEST = 40  # deeper nesting is dropped, as in MediaWiki: each level copies the text once more
+
+# Tags whose content is not text, and <nowiki>, in which markup is literal.
+_HELD = re.compile(
+    r"<!--|<(ce|chem|charinsert|gallery|graph|hiero|imagemap|includeonly|indicator|inputbox|mapframe|maplink|math|"
+    r"nowiki|pre|ref|references|score|script|source|style|syntaxhighlight|templatedata|timeline)(?![\w-])([^<>]*)>",
+    re.IGNORECASE,
+)
+_LITERAL = {ord(c): f"&#{ord(c)};" for c in "[]{}|'<>=*_\n"}
+
+_BRACKET = re.compile(
+    r"\{\{|\}\}|\[\[|\]\](?!\](?!\]))|\n[ \t:*#]*\{\||\n[ \t]*\|\}(?!\}(?!\}))|<table\b[^<>]*>|</table\s*>",
+    re.IGNORECASE,
+)
+_OPENING = {"{{": "template", "[[": "link", "{|": "table", "<t": "table"}
+_CLOSING = {"}}": "template", "]]": "link", "|}": "table", "</": "table"}
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?|simple")
+_FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp])", re.IGNORECASE)
+
+_EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]\[<>\"]*(?:[^\S\n]([^\]\[\n]*))?\]", re.I)
+_SWITCH = re.compile(r"__[^\W\d_]{3,}__")  # __NOTOC__
+_POWER = re.compile(r"(?<=[\w)'])<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)  # 10<sup>6</sup> is not 106
+_BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
+_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-z][a-z0-9]*(?:[\s/][^<>]*)?>", re.IGNORECASE)
+
+_QUOTES = re.compile(r"'{2,}")
+_ELISION = re.compile(r"(?<=\b\w)'''(?!')")  # l'''Osservatore''
+_HOLE = re.compile(r" [,;:)]|\([ ,;)]|[,;] [,;]")
+_AROUND_HOLES = re.compile(r"[ ,;:()]{2,}")
+_BEFORE_STOP = re.compile(r" (?=\.(?: |$))")
+_ANY_WORD = re.compile(r"\w")
+
+
+def segments(markup: str, hiding: Collection[str] = HIDING) -> tuple[list[str], list[int]]:
+    """The paragraphs, list items and headings of a page, one line each, and the numbers of the headings.
+
+    Headings of sections without text are dropped. `hiding` are the namespaces, in lower case, whose links show nothing.
+    """
+    text = _without_brackets("\n" + _without_held(markup), hiding)
+    text = _EXTERNAL.sub(lambda match: match[1] or "", text)
+    text = _SWITCH.sub("", text)
+    if "<" in text:
+        text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", text))))
+    page = _Page()
+    for line in text.split("\n"):
+        page.add(line.strip())
+    page.end_paragraph()
+    return page.segments, page.headings
+
+
+def _without_held(text: str) -> str:
+    """Remove comments, and tags whose content is not text, with their content."""
+    parts = []
+    at = 0
+    unclosed = set()  # tags that are not closed in the rest of the text
+    while match := _HELD.search(text, at):
+        parts.append(text[at : match.start()])
+        at = match.end()
+        name = (match[1] or "").lower()
+        if not name:
+            end = text.find("-->", at)
+            at = end + 3 if end >= 0 else len(text)
+            if text[at : at + 1] == "\n" and (not match.start() or text[match.start() - 1] == "\n"):
+                at += 1  # a comment on its own line is removed with that line
+        elif not match[2].endswith("/") and name not in unclosed:
+            close = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, at)
+            if close is None:
+                unclosed.add(name)
+                continue
+            if name == "nowiki":
+                parts.append(text[at : close.start()].translate(_LITERAL))
+            at = close.end()
+    return "".join(parts) + text[at:]
+
+
+def _without_brackets(text: str, hiding: Collection[str]) -> str:
+    """Remove templates and tables, and replace links by what they show."""
+    parts: list[str] = []
+    opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
+    templates = 0  # open ones
+    at = 0
+    for match in _BRACKET.finditer(text):
+        parts.append(text[at : match.start()])
+        at = match.end()
+        bracket = match[0].strip("\n\t :*#")[:2].lower()
+        if bracket in _OPENING:
+            kind = _OPENING[bracket]
+            if bracket == "{|":
+                parts.append("\n")
+            opened.append((kind, len(parts)))
+            if bracket == "{|":
+                parts.append("|")  # if the table is never closed, this marks the line as a table's
+            templates += kind == "template"
+            continue
+        kind = _CLOSING[bracket]
+        if kind == "template" and templates:
+            templates -= 1
+            while opened[-1][0] != kind:
+                opened.pop()
+        while kind == "table" and opened and opened[-1][0] == "link":
+            opened.pop()
+        if opened and opened[-1][0] == kind:
+            start = opened.pop()[1]
+            parts[start:] = [_shown(kind, parts[start:], hiding) if len(opened) < DEEPEST else ""]
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def _shown(kind: str, content: list[str], hiding: Collection[str]) -> str:
+    if kind == "link":
+        return _label("".join(content), hiding)
+    if kind == "template" and is_inline(content[0]):
+        return inline_text("".join(content))
+    return ""
+
+
+def _label(link: str, hiding: Collection[str]) -> str:
+    """The text that a link shows: its label or target; "" for a file, a category or another language."""
+    target, pipe, label = link.partition("|")
+    target = target.strip()
+    namespace, colon, _ = target.partition(":")
+    if "\n" in target:
+        return link
+    if colon and namespace:
+        if namespace.strip().lower() in hiding or (not pipe and _LANGUAGE.fullmatch(namespace)):
+            return ""
+        if _FILE.fullmatch(target, target.rfind(".")):
+            return ""
+    return label.strip() or target.removeprefix(":")
+
+
+class _Page:
+    """Joins lines to segments."""
+
+    def __init__(self) -> None:
+        self.segments: list[str] = []
+        self.headings: list[int] = []
+        self._lines: list[str] = []  # of the paragraph being read
+        self._waiting: list[tuple[int, str]] = []  # headings without text so far, with their levels
+
+    def add(self, line: str) -> None:
+        """Add the next line of the page, without blanks around it."""
+        first = line[:1]
+        if not line or first == "|" or (first == "!" and "|" in line) or line.startswith("----"):
+            # bars are the remains of a broken table
+            self.end_paragraph()
+        elif first == "=" and line[-1] == "=" and line.strip("= "):
+            self.end_paragraph()
+            self._head(line)
+        elif first in "*#:;":
+            self.end_paragraph()
+            self._lines.append(_unquoted(line.lstrip("*#:; ")))
+            self.end_paragraph()
+        else:
+            self._lines.append(_unquoted(line))
+
+    def _head(self, line: str) -> None:
+        level = len(line) - len(line.lstrip("="))
+        while self._waiting and self._waiting[-1][0] >= level:
+            self._waiting.pop()
+        if heading := _finished(_unquoted(line.strip("="))):
+            self._waiting.append((level, heading))
+
+    def end_paragraph(self) -> None:
+        """End the paragraph; if it has words, add it after the headings that wait for text."""
+        if not self._lines:
+            return
+        paragraph = _finished(" ".join(self._lines))
+        self._lines = []
+        if paragraph:
+            self.headings.extend(range(len(self.segments), len(self.segments) + len(self._waiting)))
+            self.segments.extend(heading for _, heading in self._waiting)
+            self._waiting = []
+            self.segments.append(paragraph)
+
+
+def _unquoted(line: str) -> str:
+    """Remove the quotes of bold and italic, paired as in MediaWiki, and keep apostrophes."""
+    if "''" not in line:
+        return line
+    sizes = [len(quotes) for quotes in _QUOTES.findall(line)]
+    bold = sum(size > 2 for size in sizes)
+    italic = sum(size == 2 or size > 4 for size in sizes)
+    if bold % 2 and italic % 2:
+        line = _ELISION.sub("'", line, count=1)
+    return _QUOTES.sub(lambda match: "'" if len(match[0]) == 4 else match[0][5:], line)
+
+
+def _finished(text: str) -> str:
+    """Replace entities, make blanks single and close the holes of removed templates; "" for a text without words."""
+    text = legible_line(unescape(text))
+    if _HOLE.search(text):
+        text = _AROUND_HOLES.sub(lambda match: _closed_up(match[0]), text)
+    text = _BEFORE_STOP.sub("", text).strip(" ,;")
+    return text if _ANY_WORD.search(text) else ""
+
+
+def _closed_up(run: str) -> str:
+    """Close a hole: `( ; ` becomes ` (`, ` , ` becomes `, `, and ` ()` is removed."""
+    kept: list[str] = []
+    for character in run:
+        if character in ",;:)" and kept and kept[-1] == " ":
+            kept.pop()
+        last = kept[-1] if kept else ""
+        if character == ")":
+            while kept and kept[-1] in " ,;:":
+                kept.pop()
+            if kept[-2:] == [" ", "("]:
+                del kept[-2:]
+                continue
+        elif (character in ",;" and last in ("(", ",", ";")) or (character == " " and last in ("(", " ")):
+            continue
+        kept.append(character)
+    return "".join(kept)

@@ -1,0 +1,175 @@
+"""MediaWiki XML exports, read page by page: of any size, and damaged or hostile ones."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+from xml.parsers import expat
+
+from data_prep.common.errors import InputError
+from data_prep.sources.document import Bad
+
+LARGEST_PAGE = 1 << 24  # characters of a page; MediaWiki saves at most 2 MiB of text
+CHUNK = 1 << 18  # bytes read at a time
+LARGEST_TAG = 1 << 24  # bytes; expat keeps a whole tag in memory
+MOST_NAMES = 1000  # of elements and attributes, which expat keeps in memory; an export has about 60
+DEEPEST = 64  # levels of nested elements; an export has 5
+HIDING = frozenset({"-2", "6", "14"})  # media, file, category: their links are not shown unless they begin with a colon
+
+_PAGE = ("mediawiki", "page")
+_REVISION = (*_PAGE, "revision")
+_TEXT = (*_REVISION, "text")
+_REDIRECT = (*_PAGE, "redirect")
+_NAMESPACE = ("mediawiki", "siteinfo", "namespaces", "namespace")
+_FIELDS = {
+    (*_PAGE, "title"): "title",
+    (*_PAGE, "ns"): "namespace",
+    (*_PAGE, "id"): "id",
+    (*_REVISION, "model"): "model",
+    _TEXT: "text",
+    _NAMESPACE: "name",
+}
+_ID = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a wiki with the last of its revisions in the export; `model` is "wikitext", another model, or ""."""
+
+    id: str
+    namespace: int
+    title: str
+    redirect: bool
+    model: str
+    suppressed: bool
+    text: str
+
+
+class Export:
+    """An export, read once; from the first page on, `hiding` has the wiki's own names of HIDING, in lower case."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self.hiding: set[str] = set()
+        self._stream = stream
+        self._name = name
+        self._finished: list[Page | Bad] = []  # pages of the chunk that is being parsed
+        self._begun = 0  # pages
+        self._valid = 0
+        self._path: tuple[str, ...] = ()
+        self._start_page(0)
+        # All exports are UTF-8: an encoding that a file declares is ignored.
+        self._parser = parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+        parser.buffer_text = True
+        parser.buffer_size = CHUNK
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._doctype
+
+    def pages(self) -> Iterator[Page | Bad]:
+        """Yield the pages in order; Bad for a page without a field or with more than LARGEST_PAGE characters.
+
+        A chunk and a page are in memory. Nothing in the file is expanded or looked up.
+
+        Raises:
+            InputError: the XML is cut off, damaged or not an export; the pages before that have been yielded.
+        """
+        read = 0
+        ended = False
+        while not ended:
+            chunk = self._stream.read(CHUNK)
+            ended = not chunk
+            read += len(chunk)
+            failure = None
+            try:
+                self._parser.Parse(chunk, ended)
+                self._check_bounds(read)
+            except InputError as error:
+                failure = error
+            except expat.ExpatError as error:
+                what = f"cut off at byte {read:,}" if ended else f"damaged at byte {self._parser.ErrorByteIndex:,}"
+                failure = self._failure(f"{what} ({expat.errors.messages[error.code]})" if read else "empty")
+            pages, self._finished = self._finished, []
+            yield from pages
+            if failure:
+                raise failure
+
+    def _failure(self, what: str) -> InputError:
+        return InputError(f"{self._name}: {what}, after {self._valid:,} valid pages; get the file again")
+
+    def _check_bounds(self, read: int) -> None:
+        at = self._parser.CurrentByteIndex
+        if read - at > LARGEST_TAG:
+            raise self._failure(f"a tag of more than {LARGEST_TAG:,} bytes at byte {at:,}")
+        if len(self._parser.intern) > MOST_NAMES:
+            raise self._failure(f"more than {MOST_NAMES:,} different tags before byte {at:,}")
+
+    def _doctype(self, *_: object) -> None:
+        raise self._failure("not a MediaWiki export (it has a document type declaration)")
+
+    def _start_page(self, byte: int) -> None:
+        self._byte = byte
+        self._size = 0  # characters of its fields
+        self._fields: dict[str, list[str]] = {}
+        self._field: list[str] | None = None  # that the parser is in
+        self._redirect = False
+        self._suppressed = False
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._path = path = (*self._path, name.rpartition(" ")[2])  # the namespace URI differs between versions
+        if path[0] != "mediawiki" or len(path) > DEEPEST:
+            raise self._failure(f"not a MediaWiki export (<{'><'.join(path[:5])[:100]}>)")
+        if path == _PAGE:
+            self._begun += 1
+            self._start_page(self._parser.CurrentByteIndex)
+        elif path == _REVISION:  # an export of the whole history has several: the last is used
+            self._size -= sum(len(part) for name in ("model", "text") for part in self._fields.pop(name, ()))
+        elif path == _REDIRECT:
+            self._redirect = True
+        elif path == _TEXT:
+            self._suppressed = "deleted" in attributes
+        elif path == _NAMESPACE and attributes.get("key") not in HIDING:
+            return
+        field = _FIELDS.get(path)
+        self._field = self._fields.setdefault(field, []) if field else None
+
+    def _characters(self, data: str) -> None:
+        if self._field is None:
+            return
+        self._size += len(data)
+        if self._size <= LARGEST_PAGE:
+            self._field.append(data)
+        else:
+            self._fields.clear()
+            self._field = None
+
+    def _end(self, _: str) -> None:
+        if self._path == _PAGE:
+            self._finished.append(self._page())
+        elif self._path == _NAMESPACE:
+            self.hiding.add("".join(self._fields.pop("name", ())).lower())
+        self._path = self._path[:-1]
+        self._field = None
+
+    def _page(self) -> Page | Bad:
+        fields = {name: "".join(parts) for name, parts in self._fields.items()}
+        number, namespace = fields.get("id", "").strip(), fields.get("namespace", "").strip()
+        if self._size > LARGEST_PAGE:
+            reason = f"a page of more than {LARGEST_PAGE:,} characters"
+        elif not _ID.fullmatch(number):
+            reason = "a page without an id"
+        elif not _NUMBER.fullmatch(namespace):
+            reason = "a page without a namespace"
+        else:
+            self._valid += 1
+            return Page(
+                number,
+                int(namespace),
+                fields.get("title", "").strip(),
+                self._redirect,
+                fields.get("model", "").strip(),
+                self._suppressed,
+                fields.get("text", ""),
+            )
+        return Bad(self._name, f"page {self._begun:,} at byte {self._byte:,}", reason)

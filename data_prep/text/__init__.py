@@ -1,0 +1,1 @@
+"""Plain text: normal form, language, paragraphs, sentences."""

@@ -1,0 +1,61 @@
+"""The normal form of text: Unicode NFC without control and invisible characters."""
+
+import html
+import re
+import unicodedata
+
+_CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+_C1 = re.compile(r"[\x80-\x9f]")  # no text has these controls: they are bytes of Windows-1252 that were read as Latin-1
+_WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}
+MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time for longer runs
+_MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
+_LONG_REFERENCE = re.compile(r"&#[0-9]{8,};?")  # not a character; html.unescape raises ValueError from 4,300 digits on
+
+
+def unescape(text: str) -> str:
+    """Replace `&amp;`, `&#38;` and all other HTML references by their characters; any text is accepted."""
+    return html.unescape(_LONG_REFERENCE.sub(" ", text))
+
+
+def normalise(text: str) -> str:
+    """Return the normal form: Unicode NFC, line breaks kept, at most MOST_MARKS marks on a letter.
+
+    Control and invisible characters become blanks; those of U+0080 to U+009F that Windows-1252 has as characters become
+    these characters.
+    """
+    return _C1.sub(" ", legible(text))
+
+
+def legible(text: str) -> str:
+    """As `normalise`, but keep the five bytes that Windows-1252 lacks: the repair of mojibake needs them."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
+    text = text.encode("utf-8", "ignore").decode()  # drops lone surrogates, which UTF-8 cannot encode
+    if _C1.search(text):
+        text = text.translate(_WINDOWS)
+    text = _MARKS.sub(_fewer_marks, _CONTROL.sub(" ", text))
+    return _MARKS.sub(_fewer_marks, unicodedata.normalize("NFC", text))  # NFC splits some marks in two
+
+
+def one_line(text: str) -> str:
+    """Return the normal form of a text with single blanks in place of all white space."""
+    return " ".join(normalise(text).split())
+
+
+def legible_line(text: str) -> str:
+    """Return the `legible` form of a text with single blanks in place of all white space."""
+    return " ".join(legible(text).split())
+
+
+def _fewer_marks(run: re.Match[str]) -> str:
+    marks = 0
+    kept = []
+    for character in run[0]:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
+
+
+def fold(text: str) -> str:
+    """Return a text without case and spacing: equal for texts that differ only in these."""
+    return " ".join(text.casefold().split())

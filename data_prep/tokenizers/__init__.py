@@ -1,0 +1,1 @@
+"""Load, train and apply a tokenizer.json."""

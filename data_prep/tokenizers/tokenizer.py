@@ -1,0 +1,229 @@
+"""A tokenizer in one Hugging Face `tokenizer.json`: any kind is loaded, two kinds are trained.
+
+wordpiece   lower-cased, as BERT's
+bpe         byte-level, as RoBERTa's and GPT-2's: keeps case and white space, has no unknown characters
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from data_prep.tokenizers import wordpiece
+from data_prep.tokenizers.vocabulary import Vocabulary
+
+SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_TOKENS = {
+    "cls": "<s>",
+    "pad": "<pad>",
+    "sep": "</s>",
+    "unk": "<unk>",
+    "mask": "<mask>",
+}  # ids 0 to 4
+LONGEST_TOKEN = 1000  # characters
+MAX_ALPHABET = 256  # of wordpiece: rarer characters become [UNK]
+BATCH = 512  # items that `encode_batches` encodes at once
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Tokenizer(Vocabulary):
+    """A loaded tokenizer.json; its fingerprint is the SHA-256 (hex) of the file's bytes."""
+
+    path: Path
+    fingerprint: str
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # SPECIAL_TOKENS or ROBERTA_TOKENS
+    _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of token ids."""
+        return id_type(self.vocab_size)
+
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every token, including the special tokens."""
+        return self._backend.get_vocab(with_added_tokens=True)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each text without special tokens: arrays of `dtype`, empty for an empty text."""
+        self._backend.encode_special_tokens = True  # "[MASK]" in a text is text; pickle loses this setting
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, self.dtype) for encoding in encodings]
+
+    def encode_batches(self, items: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, list[np.ndarray]]]:
+        """Yield each item with the ids of its texts, in order, as `encode` returns them; BATCH items are in memory."""
+        items = iter(items)
+        while batch := list(islice(items, BATCH)):
+            encoded = iter(self.encode([text for _, texts in batch for text in texts]))
+            for item, texts in batch:
+                yield item, list(islice(encoded, len(texts)))
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+
+def id_type(vocab_size: int) -> np.dtype:
+    """The smaller of uint16 and uint32 that can represent every id of a vocabulary."""
+    return np.dtype(np.uint16 if vocab_size <= 65536 else np.uint32)
+
+
+def load(path: Path) -> Tokenizer:
+    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model).
+
+    Raises:
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, has the special tokens of neither BERT nor
+            RoBERTa, ids far beyond the number of tokens, or a token longer than LONGEST_TOKEN.
+    """
+    path = Path(path)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    content = read_bytes(path, LARGEST_JSON)
+    try:
+        backend = tokenizers.Tokenizer.from_str(content.decode())
+    except BaseException as error:  # tokenizers raises plain Exception, and a panic of its Rust code is a BaseException
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise InputError(f"{path}: not a usable tokenizer.json ({error!s:.200}); train or copy it again") from error
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    special = _special_tokens(path, vocabulary)
+    vocab_size = max(vocabulary.values()) + 1
+    if vocab_size > 2 * len(vocabulary):
+        raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
+    if max(map(len, vocabulary)) > LONGEST_TOKEN:
+        raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
+    backend.no_padding()
+    backend.no_truncation()
+    backend.add_special_tokens(list(special.values()))  # else one that the file marks as ordinary is matched in texts
+    if isinstance(backend.model, models.BPE):
+        backend.model.dropout = None  # with dropout, a text has other ids each time
+    ids = {name: vocabulary[token] for name, token in special.items()}
+    fingerprint = hashlib.sha256(content).hexdigest()
+    try:
+        return Tokenizer(
+            vocab_size, **ids, path=path, fingerprint=fingerprint, special_tokens=special, _backend=backend
+        )
+    except ValueError as error:
+        raise InputError(f"{path}: {error}; train or copy it again") from None
+
+
+def _special_tokens(path: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """BERT's special tokens or RoBERTa's, whichever are all in the vocabulary; raise InputError if neither are."""
+    missing = []
+    for family in (SPECIAL_TOKENS, ROBERTA_TOKENS):
+        lacks = [token for token in family.values() if token not in vocabulary]
+        if not lacks:
+            return family
+        missing.append(" ".join(lacks))
+    bert, roberta = (" ".join(family.values()) for family in (SPECIAL_TOKENS, ROBERTA_TOKENS))
+    raise InputError(
+        f"{path}: the vocabulary lacks {min(missing, key=len)}; "
+        f"use a tokenizer.json with {bert} (BERT's) or {roberta} (RoBERTa's)"
+    )
+
+
+def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpiece") -> Tokenizer:
+    """Train a vocabulary of at most `vocab_size` tokens, including the special tokens, and write it to `path`.
+
+    The same texts give the same bytes.
+
+    Raises:
+        InputError: there is no text, `kind` is not in KINDS, the vocabulary is too small for the alphabet, or `path`
+            cannot be written.
+    """
+    path = Path(path)
+    if kind not in KINDS:
+        raise InputError(f"{path}: cannot train a tokenizer of kind {kind!r}; choose one of {', '.join(KINDS)}")
+    backend = KINDS[kind](texts, vocab_size, path)
+    with whole_file(path) as file:
+        file.write(backend.to_str(pretty=True).encode())
+    return load(path)
+
+
+def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
+    """Train with the library, which is deterministic on bytes: it breaks ties by their ids, which are sorted."""
+    special = [AddedToken(token, special=True, lstrip=name == "mask") for name, token in ROBERTA_TOKENS.items()]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _check_size(path, vocab_size, len(special) + len(alphabet))
+    texts = (text for text in texts if text.strip())
+    first = next(texts, None)
+    if first is None:
+        raise InputError(f"{path}: no text to train a tokenizer on")
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        max_token_length=LONGEST_TOKEN,
+        show_progress=False,
+    )
+    backend.train_from_iterator(chain([first], texts), trainer)
+    return backend
+
+
+def _train_wordpiece(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
+    """Train with wordpiece.py: the library's trainer is not deterministic."""
+    special = list(SPECIAL_TOKENS.values())
+    words = _count_words(texts)
+    alphabet = _alphabet(words)
+    if not alphabet:
+        raise InputError(f"{path}: no text to train a tokenizer on")
+    _check_size(path, vocab_size, len(special) + 2 * len(alphabet))  # any character may begin or continue a word
+    pieces = special + wordpiece.learn(words, alphabet, vocab_size - len(special))
+    backend = _pipeline({piece: index for index, piece in enumerate(pieces)})
+    backend.add_special_tokens(special)
+    return backend
+
+
+KINDS = {"wordpiece": _train_wordpiece, "bpe": _train_bpe}
+
+
+def _check_size(path: Path, vocab_size: int, smallest: int) -> None:
+    if vocab_size < smallest:
+        raise InputError(f"{path}: a vocabulary of {vocab_size} is too small, this text needs {smallest}")
+
+
+def _count_words(texts: Iterable[str]) -> Counter[str]:
+    """The number of occurrences of each word in the normalised texts; punctuation marks are words."""
+    pipeline = _pipeline({"[UNK]": 0})
+    spaced: Counter[str] = Counter()
+    for text in texts:
+        spaced.update(pipeline.normalizer.normalize_str(text).split())
+    words: Counter[str] = Counter()
+    for chunk, count in spaced.items():
+        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(chunk):
+            words[word] += count
+    return words
+
+
+def _alphabet(words: Counter[str]) -> list[str]:
+    """The commonest characters of the words, in code point order."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    commonest = sorted(counts, key=lambda character: (-counts[character], character))
+    return sorted(commonest[:MAX_ALPHABET])
+
+
+def _pipeline(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    backend.decoder = decoders.WordPiece()
+    return backend

@@ -1,0 +1,72 @@
+"""Learn a WordPiece vocabulary by merging the most frequent pair of pieces, always in the same order.
+
+The trainer of the `tokenizers` library gives another vocabulary in each run (the random order of its hash maps decides
+how pieces with the same spelling but different merges are counted), and a shard must be reproducible byte for byte.
+Byte pair encoding: Sennrich, Haddow, Birch (2016), algorithm 1, with incremental counts for speed.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+Pair = tuple[str, str]
+
+
+def learn(word_counts: Mapping[str, int], alphabet: list[str], size: int) -> list[str]:
+    """Return at most `size` pieces in the order learned; `##x` continues a word.
+
+    The first pieces are the alphabet, and its continuations that occur. Words with a character outside the alphabet are
+    ignored. Ties are broken by spelling; a pair that occurs once is not merged.
+    """
+    known = set(alphabet)
+    spelled = {word: count for word, count in word_counts.items() if known.issuperset(word)}
+    words = [[word[0], *("##" + character for character in word[1:])] for word in sorted(spelled)]
+    counts = [spelled[word] for word in sorted(spelled)]
+    continuing = {piece for word in words for piece in word[1:]}
+    vocabulary = dict.fromkeys([*alphabet, *sorted(continuing)])
+
+    pair_counts: Counter[Pair] = Counter()
+    places: defaultdict[Pair, set[int]] = defaultdict(set)  # words that contain or contained a pair
+    for index, word in enumerate(words):
+        for pair in zip(word, word[1:], strict=False):
+            pair_counts[pair] += counts[index]
+            places[pair].add(index)
+    queue = [(-count, pair) for pair, count in pair_counts.items()]
+    heapq.heapify(queue)
+
+    while queue and len(vocabulary) < size:
+        count, pair = heapq.heappop(queue)
+        if -count != pair_counts[pair]:  # out of date: an entry with the right count is in the queue
+            continue
+        if -count < 2:
+            break
+        merged = pair[0] + pair[1].removeprefix("##")
+        vocabulary[merged] = None
+        changed: set[Pair] = set()
+        for index in places.pop(pair):
+            word = words[index]
+            for old in zip(word, word[1:], strict=False):
+                pair_counts[old] -= counts[index]
+                changed.add(old)
+            words[index] = word = _merge(word, pair, merged)
+            for new in zip(word, word[1:], strict=False):
+                pair_counts[new] += counts[index]
+                places[new].add(index)
+                changed.add(new)
+        for other in changed:
+            if pair_counts[other] > 0:
+                heapq.heappush(queue, (-pair_counts[other], other))
+    return list(vocabulary)
+
+
+def _merge(word: list[str], pair: Pair, merged: str) -> list[str]:
+    result: list[str] = []
+    position = 0
+    while position < len(word):
+        if tuple(word[position : position + 2]) == pair:
+            result.append(merged)
+            position += 2
+        else:
+            result.append(word[position])
+            position += 1
+    return result

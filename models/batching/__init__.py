@@ -1,0 +1,1 @@
+"""Documents -> arrays, in numpy: packing, masking, sentences, targets."""

@@ -1,0 +1,102 @@
+"""Pack sentences into blocks of at most `max_tokens`, order examples, frame texts, and pad rows to a rectangle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from models.interface import Vocabulary
+
+Packing = Literal["complete", "complete_doc"]
+Item = TypeVar("Item")
+
+
+def pack(
+    texts: Iterable[Sequence[np.ndarray]], max_tokens: int, packing: Packing, vocabulary: Vocabulary
+) -> list[np.ndarray]:
+    """Pack whole sentences, in order, into blocks `[CLS] s1 [SEP] s2 [SEP] ...`.
+
+    With `complete` a block continues into the next document, with `complete_doc` each document starts a new block
+    (fairseq's names, which the SEED authors' code uses). Empty sentences are dropped. A sentence too long for any
+    block is cut into pieces of max_tokens - 2; the authors' code makes an oversize block of it. The last block, and
+    with `complete_doc` the last of each document, is kept however short it is: a document of one token is a block.
+
+    Args:
+        texts: the sentences of each document, token ids without special tokens.
+        max_tokens: the longest block, special tokens included; at least 3.
+        packing: `complete` or `complete_doc`.
+        vocabulary: gives [CLS] and [SEP].
+
+    Returns:
+        One int64 array of ids per block.
+    """
+    if packing == "complete":
+        texts = [[sentence for sentences in texts for sentence in sentences]]
+    return [block for sentences in texts for block in _blocks(sentences, max_tokens, vocabulary)]
+
+
+def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
+    """Fill blocks greedily; the loop is over blocks, because one over sentences would take most of the time."""
+    longest = max_tokens - 2
+    lengths = [len(sentence) for sentence in sentences if len(sentence)]
+    if not lengths:
+        return
+    if max(lengths) > longest:
+        lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
+    ends = np.cumsum(lengths)
+    ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, vocabulary.sep)
+    ends += np.arange(1, len(ends) + 1)  # of the sentences with their [SEP]
+    cls = np.array([vocabulary.cls])
+    start = 0
+    while start < len(ids):
+        end = int(ends[ends.searchsorted(start + max_tokens - 1, side="right") - 1])
+        yield np.concatenate([cls, ids[start:end]])
+        start = end
+
+
+def spread(examples: Sequence[Item]) -> list[Item]:
+    """Reorder a window's examples, always in the same way, so that those of one document are far apart.
+
+    Side by side they would share a micro-batch: it, and its gradient, would be about a single book.
+    """
+    return [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
+
+
+def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
+    """Return `[CLS] tokens [SEP]`, int64, cut to at most `max_tokens` with [CLS] and [SEP]."""
+    kept = tokens if max_tokens is None else tokens[: max_tokens - 2]
+    framed = np.empty(len(kept) + 2, dtype=np.int64)
+    framed[0], framed[1:-1], framed[-1] = vocabulary.cls, kept, vocabulary.sep
+    return framed
+
+
+def text_tokens(rows: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
+    """Count the ids in the rows that are text: neither [CLS] nor [SEP]."""
+    return sum(int(((ids != vocabulary.cls) & (ids != vocabulary.sep)).sum()) for ids in rows)
+
+
+def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
+    """Right-pad rows of ids to the longest, rounded up to a multiple of 8 but not above `max_tokens`.
+
+    Matrix units are fastest with multiples of 8, and few widths mean few kernel shapes; padding always to `max_tokens`
+    would waste computation where all rows are short.
+
+    Returns:
+        ids int64 [B, T] and attention_mask bool [B, T], true at a token.
+    """
+    longest = max(len(row) for row in rows)
+    width = min(-(-longest // 8) * 8, max_tokens)
+    ids = np.full((len(rows), width), fill, dtype=np.int64)
+    for row, padded in zip(rows, ids, strict=True):
+        padded[: len(row)] = row
+    lengths = np.array([len(row) for row in rows])
+    return ids, np.arange(width) < lengths[:, None]
+
+
+def pad_flat(parts: Sequence[np.ndarray], size: int, fill: int) -> np.ndarray:
+    """Concatenate the parts as int64 and fill up to [size]."""
+    flat = np.full(size, fill, dtype=np.int64)
+    np.concatenate(parts, out=flat[: sum(map(len, parts))])
+    return flat

@@ -1,0 +1,39 @@
+"""A document's sentences, for the methods that learn from a sentence and its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.interface import Document
+
+ENOUGH = 16  # documents without a sentence boundary: fewer may be chance
+
+
+def sentences(document: Document, longest: int) -> tuple[list[np.ndarray], int]:
+    """Return a document's sentences without headings and empty ones; those over `longest` tokens are cut into pieces.
+
+    Returns:
+        the sentences, and how many leading ones are only context (`models.interface.Document`).
+    """
+    parts = [
+        (number < document.context, segment[start : start + longest])
+        for number, segment in enumerate(document.segments)
+        if number not in document.headings
+        for start in range(0, len(segment), longest)
+    ]
+    return [text for _, text in parts], sum(is_context for is_context, _ in parts)
+
+
+def check_boundaries(documents: Sequence[Document]) -> None:
+    """Refuse data whose documents are not divided into sentences.
+
+    Raises:
+        ValueError: there are at least `ENOUGH` documents, and none has two segments.
+    """
+    if len(documents) >= ENOUGH and all(sum(len(s) > 0 for s in document.segments) < 2 for document in documents):
+        raise ValueError(
+            f"needs sentence boundaries, but none of {len(documents)} documents in a row has two sentences: "
+            "prepare the data with a segment for each sentence"
+        )

@@ -1,0 +1,158 @@
+"""The contract between a method and the trainer: a batcher turns documents into micro-batches, a model returns losses.
+
+A method has three classes, in one file: its configuration (`models.config`), its batcher (`Batcher`) and its model
+(`models.trunk.TrunkModel`). The batcher makes the arrays of one forward pass, a `MicroBatch`. The model's
+`forward(**arrays as tensors)` returns a dict with the keys of `MicroBatch.counts`: for each loss term a scalar SUM over
+its targets, in fp32, never a mean. The trainer divides it by the number of targets of all ranks and micro-batches.
+
+The ends of the arrays' names have a meaning:
+
+- `…_ids`: token ids. `trainer.trace` decodes them, and the figure `trainer.analyse wiring` replaces them one by one.
+- `…_mask`: bool, true in the slots that are not padding; they give the share of padding that a run reports.
+- `…_targets`: what is to be predicted, `IGNORED` where nothing is. The figure shows one row for each: a token where
+  there is a `…_positions` of the same name, else false or true.
+- `…_positions`: int64, where in the flattened slots those predictions are made.
+- `allowed`: bool [Q, D], for a softmax over the micro-batch's documents: those that query q is compared with. The
+  figure shows one row for each query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+if TYPE_CHECKING:  # only annotations need torch: batchers use numpy
+    from torch import Tensor
+
+IGNORED = -100
+"""The target at a position without a prediction, as in `torch.nn.functional.cross_entropy`."""
+
+
+class Document(Protocol):
+    """A text as token ids, which a batcher reads and never changes."""
+
+    @property
+    def segments(self) -> Sequence[np.ndarray]:
+        """Sentences, paragraphs or utterances: token ids of any integer type, no special tokens; may be empty."""
+
+    @property
+    def headings(self) -> Collection[int]:
+        """The numbers of the segments that are headings."""
+
+    @property
+    def context(self) -> int:
+        """How many leading segments are only context: another document of the thread has these utterances as new."""
+
+    @property
+    def group(self) -> str:
+        """The book, thread or page that this document is a part of, or "" if it is whole."""
+
+
+class Vocabulary(Protocol):
+    """What a batcher needs to know of a tokenizer: the number of token ids, and the ids of the special tokens."""
+
+    @property
+    def vocab_size(self) -> int:
+        """All ids are below it."""
+
+    @property
+    def pad(self) -> int:
+        """[PAD]."""
+
+    @property
+    def cls(self) -> int:
+        """[CLS]."""
+
+    @property
+    def sep(self) -> int:
+        """[SEP]."""
+
+    @property
+    def mask(self) -> int:
+        """[MASK]."""
+
+    @property
+    def special(self) -> tuple[int, ...]:
+        """All special ids, [UNK] among them: never masked and never drawn as a random replacement."""
+
+
+class Corpus(Protocol):
+    """Documents by number, as token ids without special tokens."""
+
+    def tokens(self, i: int) -> np.ndarray:
+        """Return the ids of document i."""
+        ...
+
+
+class MicroBatch(NamedTuple):
+    """The arrays of one forward pass, the number of targets of each loss term, and how much text the model reads."""
+
+    arrays: dict[str, np.ndarray]
+    counts: dict[str, int]
+    tokens: int  # of text, in all inputs of the model; special tokens and padding are not text
+
+    @property
+    def slots(self) -> int:
+        """The number of slots for tokens, padding included: the size of the arrays named `…_mask`."""
+        return sum(array.size for name, array in self.arrays.items() if name.endswith("_mask"))
+
+    @property
+    def filled(self) -> int:
+        """The number of slots that are not padding."""
+        return sum(int(array.sum()) for name, array in self.arrays.items() if name.endswith("_mask"))
+
+
+class Batcher(Protocol):
+    """Documents -> examples -> micro-batch, in numpy.
+
+    A batcher runs in loader workers: processes forked from a rank, whose memory pages, torch's among them, they share.
+    """
+
+    def examples(self, documents: Sequence[Any]) -> list[Any]:
+        """Cut a shuffled window of documents into examples; a pure function of the documents.
+
+        Raises:
+            ValueError: the documents do not suit the method.
+        """
+        ...
+
+    def origins(self, documents: Sequence[Any]) -> list[list[int]]:
+        """Return for each of `examples(documents)` the numbers of the documents that it was cut from."""
+        ...
+
+    def micro_batch(self, examples: Sequence[Any], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Make the arrays of one forward pass; a pure function of the examples and their rngs, one for each.
+
+        Finish with each rng before taking the next: they may be the same generator, re-keyed.
+        """
+        ...
+
+
+@runtime_checkable
+class Bottleneck(Protocol):
+    """A model with loss terms that know a sequence by one vector only, and that can measure the vector's worth.
+
+    With `swap=True`, `forward` sums the same losses over the same targets, but its `bottleneck_terms` read the vector
+    of another sequence (`swap_vectors`) instead of their own; the other terms stay the same. The rise of such a term,
+    in nats per target, is what the vector tells about its sequence: 0 where nothing reads it.
+
+    `swap` is an argument of `forward`, not a second method: under ZeRO-3 the parameters exist inside `forward` only,
+    and are gathered fastest where its modules always run in the same order.
+    """
+
+    bottleneck_terms: tuple[str, ...]
+
+    def forward(self, *args: Any, swap: bool = False, **arrays: Any) -> dict[str, Tensor]:
+        """The arrays of a micro-batch as tensors -> the summed losses, with each sequence's own vector or another's."""
+        ...
+
+
+def swap_vectors(vectors: Tensor) -> Tensor:
+    """Give each sequence of a micro-batch the vector of another of its sequences: [B, ...] -> [B, ...].
+
+    The other is half the micro-batch away, because neighbours are often cut from one document. A single sequence keeps
+    its own vector.
+    """
+    return vectors.roll(len(vectors) // 2, dims=0)

@@ -1,0 +1,1 @@
+"""The torch modules and losses that methods are built of."""

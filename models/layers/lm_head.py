@@ -1,0 +1,28 @@
+"""BERT's language-model head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from models.layers.losses import linear_cross_entropy
+from models.layers.shape import Shape, initialise
+
+
+class LmHead(nn.Module):
+    """Dense layer, activation, LayerNorm, projection by the tied token embedding, and an output bias."""
+
+    def __init__(self, shape: Shape) -> None:
+        """Take widths and activation from the trunk's shape."""
+        super().__init__()
+        self.dense = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.activation = ACT2FN[shape.hidden_act]
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
+        initialise(self, shape.initializer_range)
+
+    def forward(self, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed cross-entropy of hidden [N, H] against targets [N], with the tied embedding [V, H]."""
+        hidden = self.norm(self.activation(self.dense(hidden)))
+        return linear_cross_entropy(hidden, embedding, self.bias, targets)

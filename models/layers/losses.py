@@ -1,0 +1,115 @@
+"""Losses, each a scalar SUM in fp32: over target tokens (pre-training) or over queries (matching)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.interface import IGNORED
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int | None = None
+) -> Tensor:
+    """Sum -log softmax(hidden @ weight.T + bias)[target], with at most `chunk` rows of logits in memory.
+
+    The forward pass computes the gradient, chunk by chunk, as softmax minus one-hot, and sums it in fp32; the backward
+    pass multiplies it by the incoming gradient and casts. So a loss scale (2**16 is too large for fp16) and the
+    division by the number of targets are applied in fp32 only.
+
+    Args:
+        hidden: [N, H], any float dtype.
+        weight: [V, H], the dtype of hidden.
+        bias: [V] or None, the dtype of hidden.
+        targets: int64 [N]; rows whose target is -100 (`IGNORED`) add no loss and get no gradient.
+        chunk: rows of logits in memory at a time; by default about 8 MB of fp32 on a CPU, where small chunks suit
+            caches and allocator, and 128 MB elsewhere.
+
+    Returns:
+        a scalar, fp32 (fp64 for fp64 inputs).
+    """
+    if chunk is None:
+        chunk = max(256, 2**21 // len(weight)) if hidden.device.type == "cpu" else max(1024, 2**25 // len(weight))
+    return _LinearCrossEntropy.apply(hidden, weight, bias, targets, chunk, torch.is_grad_enabled())
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        chunk: int,
+        differentiate: bool,
+    ) -> Tensor:
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        inputs = (hidden, weight, bias)
+        d_hidden, d_weight, d_bias = (
+            torch.zeros_like(x, dtype=dtype) if differentiate and needed and x is not None else None
+            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+        )
+        loss = hidden.new_zeros((), dtype=dtype)
+        for start in range(0, len(hidden), chunk):
+            rows = slice(start, start + chunk)
+            kept = targets[rows, None] != IGNORED  # [c, 1]
+            index = targets[rows, None].clamp(min=0)  # [c, 1]
+            log_p = torch.log_softmax(F.linear(hidden[rows], weight, bias), dim=1, dtype=dtype)  # [c, V]
+            loss -= log_p.gather(1, index).masked_fill(~kept, 0.0).sum()
+            if d_hidden is None and d_weight is None and d_bias is None:
+                continue
+            d_logits = log_p.exp_().scatter_add_(1, index, log_p.new_full((), -1.0).expand_as(index))
+            if d_bias is not None:
+                d_bias += kept.to(dtype)[:, 0] @ d_logits
+            d_logits = d_logits.to(hidden.dtype)
+            if d_hidden is not None:
+                d_hidden[rows] = (d_logits @ weight).masked_fill_(~kept, 0.0)
+            if d_weight is not None:
+                d_weight += d_logits.T @ hidden[rows].masked_fill(~kept, 0.0)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.dtypes = [None if x is None else x.dtype for x in inputs]
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        return (*(None if d is None else (d * grad).to(dtype) for d, dtype in saved), None, None, None)
+
+
+def triplet_hinge(positive: Tensor, negatives: Tensor, margin: float = 1.0) -> Tensor:
+    """Sum relu(margin - (s(q, d+) - s(q, d-))) over queries: the SEED paper, section 3.3.
+
+    A query's triples are averaged, so the weight of a query does not depend on its number of negatives.
+
+    Args:
+        positive: scores [Q].
+        negatives: scores [Q, n], n >= 1.
+        margin: the paper's 1.
+
+    Returns:
+        the sum over queries, fp32.
+    """
+    dtype = torch.promote_types(positive.dtype, torch.float32)
+    gap = positive.to(dtype)[:, None] - negatives.to(dtype)
+    return F.relu(margin - gap).mean(dim=1).sum()
+
+
+def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tensor:
+    """Sum over queries -log softmax, over the query's allowed documents, at its positive.
+
+    Args:
+        scores: [Q, D].
+        positives: int64 [Q], each query's column.
+        allowed: bool [Q, D], true at the positive.
+
+    Returns:
+        the sum over queries, fp32.
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return F.cross_entropy(scores.to(dtype).masked_fill(~allowed, -torch.inf), positives, reduction="sum")

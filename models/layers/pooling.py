@@ -1,0 +1,39 @@
+"""Choose among hidden states: one vector per sequence, or the states at given positions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Pooling = Literal["cls", "mean", "last"]
+
+
+def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
+    """Pool hidden states to one vector per sequence.
+
+    Args:
+        hidden: [B, T, H].
+        attention_mask: bool [B, T].
+        mode: `cls` takes position 0, `last` the last position with a token, the only one of a causal encoder that
+            has seen the whole text; `mean` averages the positions with a token, in fp32.
+
+    Returns:
+        [B, H], at least fp32.
+    """
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    if mode == "cls":
+        return hidden[:, 0].to(dtype)
+    if mode == "last":
+        positions = torch.arange(hidden.shape[1], device=hidden.device)
+        last = (positions * attention_mask).amax(dim=1)  # [B]
+        return hidden[torch.arange(len(hidden), device=hidden.device), last].to(dtype)
+    weights = attention_mask.to(dtype)
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)
+
+
+def select(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Return the states of hidden [B, T, H] at positions int64 [N] in the flattened [B * T]: [N, H]."""
+    return hidden.flatten(0, 1).index_select(0, positions)

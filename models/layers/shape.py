@@ -1,0 +1,66 @@
+"""The shape of a trunk, which heads and decoders copy, and BERT's initialisation for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes, activation, dropouts and initialisation of a trunk, by BERT's names."""
+
+    vocab_size: int
+    hidden_size: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_act: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+    layer_norm_eps: float
+    initializer_range: float
+
+
+OTHER_NAMES = {  # DistilBERT's, ModernBERT's
+    "intermediate_size": ("hidden_dim",),
+    "hidden_act": ("activation", "hidden_activation"),
+    "hidden_dropout_prob": ("dropout", "mlp_dropout"),
+    "attention_probs_dropout_prob": ("attention_dropout",),
+    "layer_norm_eps": ("norm_eps",),
+}
+
+
+def shape_of(trunk: PreTrainedModel) -> Shape:
+    """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses.
+
+    Raises:
+        ValueError: the configuration lacks a part of it, or the embedding is not as wide as the hidden states.
+    """
+    config = trunk.config
+    values: dict[str, Any] = {}
+    for field in fields(Shape):
+        names = (field.name, *OTHER_NAMES.get(field.name, ()))
+        values[field.name] = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+    if values["layer_norm_eps"] is None:  # DistilBERT has it in its code only
+        values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
+    if missing := [name for name, value in values.items() if value is None]:
+        raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
+    width = trunk.get_input_embeddings().embedding_dim
+    if width != values["hidden_size"]:
+        raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")
+    return Shape(**values)
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, std: float) -> None:
+    """BERT's initialisation: matrices N(0, std), biases 0, LayerNorms the identity."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            part.weight.normal_(0.0, std)
+            part.bias.zero_()
+        elif isinstance(part, nn.Embedding):
+            part.weight.normal_(0.0, std)

@@ -1,0 +1,1 @@
+"""The matching models for fine-tuning: one file each."""

@@ -1,0 +1,1 @@
+"""The pre-training methods: one file each."""

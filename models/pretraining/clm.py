@@ -1,0 +1,113 @@
+"""Causal language modelling (Radford et al., 2018): the trunk itself predicts every token from those before it.
+
+The Cross-Thought paper's baseline "Language Model" (section 4.3). A text's embedding is the state of its last token,
+the only one that has seen the whole text: fine-tune with `pooling: last`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.next_tokens import next_tokens
+from models.batching.packing import pad, text_tokens
+from models.config import BlockConfig
+from models.encode import encode, is_causal
+from models.interface import Batcher, MicroBatch, Vocabulary
+from models.layers.losses import linear_cross_entropy
+from models.layers.pooling import pool, select
+from models.pretraining.mlm import MlmBatcher
+from models.trunk import TrunkModel, token_embedding
+
+
+class ClmConfig(BlockConfig):
+    """Causal language modelling of MLM's blocks, unmasked; needs `trunk.is_decoder: true`."""
+
+    name: Literal["clm"]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"clm": 1.0}
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return ClmBatcher(vocabulary, self.max_tokens, self.blocks)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return Clm(trunk)
+
+
+class ClmBatcher(MlmBatcher):
+    """Documents -> MLM's blocks -> micro-batch, without masks or random choices.
+
+    Arrays: `input_ids` int64 [B, T], `attention_mask` bool [B, T]; `clm_positions` int64 [N] into the flattened
+    [B * T] and `clm_targets` int64 [N]: see `models.batching.next_tokens`. [SEP] is a target like any other token,
+    [CLS] is never a target.
+    """
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Pad the blocks; the rngs are not used."""
+        input_ids, attention_mask = pad(examples, self.max_tokens, self.vocabulary.pad)
+        positions, targets, count = next_tokens(examples, input_ids.shape[1])
+        arrays = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "clm_positions": positions,
+            "clm_targets": targets,
+        }
+        return MicroBatch(arrays, {"clm": count}, text_tokens(examples, self.vocabulary))
+
+
+class Clm(TrunkModel):
+    """A causal trunk whose token embedding is also the output projection, with no other parameters."""
+
+    def __init__(self, trunk: PreTrainedModel) -> None:
+        """Take a trunk as `models.trunk.build_trunk` builds it, from a configuration with `is_decoder: true`.
+
+        The configuration keeps this key, so fine-tuning, evaluation and stock Hugging Face are causal too.
+
+        Raises:
+            ValueError: a position of the trunk sees later ones, or the embedding is not as wide as the states.
+        """
+        super().__init__()
+        kind = f"model_type {trunk.config.model_type!r}"
+        width, hidden = trunk.get_input_embeddings().embedding_dim, trunk.config.hidden_size
+        if width != hidden:
+            raise ValueError(f"{kind}: the embedding is the output too: its width {width} must be hidden_size {hidden}")
+        if not _is_blind_to_later_tokens(trunk):
+            if is_causal(trunk) or not hasattr(trunk.config, "is_decoder"):
+                raise ValueError(f"{kind} has no causal attention: take bert or roberta, with trunk.is_decoder: true")
+            raise ValueError(f"{kind} sees later tokens: set trunk.is_decoder: true")
+        self.trunk = trunk
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the state of each text's last token, [B, H]."""
+        return pool(encode(self.trunk, input_ids, attention_mask), attention_mask, "last")
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, clm_positions: Tensor, clm_targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The arrays of `ClmBatcher` as tensors -> {"clm": the sum over all tokens except the first of each block}."""
+        hidden = encode(self.trunk, input_ids, attention_mask)
+        embedding = token_embedding(self.trunk)
+        return {"clm": linear_cross_entropy(select(hidden, clm_positions), embedding, None, clm_targets)}
+
+
+@torch.no_grad()
+def _is_blind_to_later_tokens(trunk: PreTrainedModel) -> bool:
+    """Test it by running the trunk: some encoders have the configuration key `is_decoder` and ignore it."""
+    training = trunk.training
+    trunk.eval()
+    first, second = [i for i in range(3) if i != trunk.config.pad_token_id][:2]
+    mask = torch.ones(1, 2, dtype=torch.bool, device=trunk.device)
+    pairs = (torch.tensor([[first, later]], device=trunk.device) for later in (first, second))
+    states = [encode(trunk, ids, mask)[0, 0] for ids in pairs]
+    trunk.train(training)
+    return torch.allclose(states[0], states[1], rtol=0, atol=1e-5)

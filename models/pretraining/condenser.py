@@ -1,0 +1,115 @@
+"""Condenser (Gao and Callan, 2021, section 3): a head that reads the text's late state through [CLS] only.
+
+    x -- mask --> early layers --> h_early --+--> late layers --> h_late at masked positions --> L_MLM of the backbone
+                                             |                      |
+                                             +-- tokens --> head <--+ h_late's [CLS]
+                                                             +--> masked positions --> L_MLM of the head
+
+What the late layers add reaches the head through [CLS] only. The loss is the sum of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.config import BlockConfig
+from models.encode import encode_with_layer
+from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from models.layers.lm_head import LmHead
+from models.layers.pooling import select
+from models.layers.shape import initialise, shape_of
+from models.layers.transformer import TransformerLayer
+from models.pretraining.mlm import MlmBatcher
+from models.trunk import TrunkModel, require_bidirectional, token_embedding
+
+
+class CondenserConfig(BlockConfig):
+    """Condenser: masked words, predicted by the encoder and by a head on its early tokens and late [CLS]."""
+
+    name: Literal["condenser"]
+    early_layers: PositiveInt | None = None  # null: half of the trunk's
+    head_layers: PositiveInt = 2
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0, "head": 1.0}
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return CondenserBatcher(vocabulary, self.max_tokens, self.blocks)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return Condenser(trunk, self.early_layers, self.head_layers)
+
+
+class CondenserBatcher(MlmBatcher):
+    """MLM's micro-batch, whose targets serve two losses."""
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Make MLM's micro-batch and count its targets for both losses."""
+        arrays, counts, tokens = super().micro_batch(examples, rngs)
+        return MicroBatch(arrays, {"mlm": counts["mlm"], "head": counts["mlm"]}, tokens)
+
+
+class Condenser(TrunkModel):
+    """The encoder (`trunk.`), the Condenser head (`head.`) and BERT's head (`lm_head.`), which serves both losses."""
+
+    bottleneck_terms = ("head",)
+
+    def __init__(self, trunk: PreTrainedModel, early_layers: int | None, head_layers: int) -> None:
+        """Split the trunk into early and late layers; the paper splits 12 into 6 and 6, with a head of 2.
+
+        Args:
+            trunk: as `models.trunk.build_trunk` builds it.
+            early_layers: how many of the trunk's layers come before the tokens that the head reads; None for half.
+            head_layers: at least 1.
+
+        Raises:
+            ValueError: `early_layers` is not below the trunk's layers, or the trunk is causal or refused by `shape_of`.
+        """
+        super().__init__()
+        shape = shape_of(trunk)
+        require_bidirectional(trunk)
+        layers = trunk.config.num_hidden_layers
+        early = layers // 2 if early_layers is None else early_layers
+        if not 1 <= early < layers:
+            raise ValueError(f"early_layers must be at least 1 and below the trunk's {layers} layers, not {early}")
+        self.early_layers = early
+        self.trunk = trunk
+        self.lm_head = LmHead(shape)
+        self.head = nn.ModuleList(TransformerLayer(shape) for _ in range(head_layers))
+        initialise(self.head, shape.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        mlm_positions: Tensor,
+        mlm_targets: Tensor,
+        swap: bool = False,
+    ) -> dict[str, Tensor]:
+        """The arrays of `CondenserBatcher` as tensors -> {"mlm": ..., "head": ...}, sums over masked tokens.
+
+        With `swap` the head reads the late [CLS] of another sequence (`models.interface.Bottleneck`).
+        """
+        early, late = encode_with_layer(self.trunk, input_ids, attention_mask, self.early_layers)  # each [B, T, H]
+        embedding = token_embedding(self.trunk)  # [V, H]
+        cls = swap_vectors(late[:, :1]) if swap else late[:, :1]  # [B, 1, H]
+        x = torch.cat([cls, early[:, 1:]], dim=1)
+        # [CLS] is always visible: in a row of padding only, a softmax over nothing would be NaN
+        visible = torch.cat([torch.ones_like(attention_mask[:, :1]), attention_mask[:, 1:]], dim=1)  # [B, T]
+        for layer in self.head:
+            x = layer(x, x, visible[:, None])
+        return {
+            "mlm": self.lm_head(select(late, mlm_positions), embedding, mlm_targets),
+            "head": self.lm_head(select(x, mlm_positions), embedding, mlm_targets),
+        }

@@ -1,0 +1,340 @@
+"""Cross-Thought (Wang et al., 2020, section 3): masked words of short sequences, recovered from other sequences.
+
+    x_m -- mask --> encoder, every sequence alone --> special tokens E_m, words H_m       eq. 1, 2
+    E_0[n] .. E_M-1[n] --> cross-sequence Transformer --> C_0[n] .. C_M-1[n]              eq. 3, 4, slot by slot
+    [C_m, H_m] --> one more Transformer layer --> the masked words                        eq. 8, 9
+
+A sequence is too short to predict its own masked words, and all information from the others passes through the states
+of their special tokens: these states, concatenated, are the embedding of a sequence.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from models.batching.masking import Masking
+from models.batching.packing import pad_flat, text_tokens
+from models.config import PretrainingConfig
+from models.encode import encode, insert_special_tokens
+from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.pooling import select
+from models.layers.shape import initialise, shape_of
+from models.layers.transformer import TransformerLayer
+from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+
+
+class CrossThoughtConfig(PretrainingConfig):
+    """Cross-Thought: masked words of short sequences, recovered through the other sequences' special tokens."""
+
+    size_keys = ("sequences", "sequence_tokens")
+
+    name: Literal["cross_thought"]
+    sequences: PositiveInt = 500  # in an example
+    sequence_tokens: PositiveInt = 64  # in a sequence, without its special tokens
+    special_tokens: PositiveInt = 5  # [CLS] and those that the method adds
+    activation_checkpointing: bool = False  # true: a sixth of the memory for a third more time
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0}
+
+    @property
+    def added_tokens(self) -> int:
+        """All special tokens except the first, which is [CLS]."""
+        return self.special_tokens - 1
+
+    @property
+    def positions(self) -> int:
+        """A sequence with its special tokens."""
+        return self.special_tokens + self.sequence_tokens
+
+    @property
+    def length_key(self) -> str:
+        """The key of a sequence's length."""
+        return "sequence_tokens"
+
+    @property
+    def example_tokens(self) -> int:
+        """All sequences of an example."""
+        return self.sequences * self.positions
+
+    @property
+    def recomputes_activations(self) -> bool:
+        """The value of `activation_checkpointing`."""
+        return self.activation_checkpointing
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return CrossThoughtBatcher(vocabulary, self.sequences, self.sequence_tokens, self.special_tokens)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return CrossThought(trunk, self.special_tokens, self.activation_checkpointing)
+
+
+class CrossThoughtBatcher:
+    """Documents -> examples of M consecutive short sequences -> masked micro-batch.
+
+    Arrays: `input_ids` int64 [B, M, T], each sequence its N special tokens and then its words, masked;
+    `attention_mask` bool [B, M, T]; `offsets` int64 [B], any numbers, by which each example's words are moved along the
+    positions (modulo the free positions, whose number the model knows); and the targets as a flat list,
+    `mlm_positions` int64 [K] into the flattened [B * M * T] and `mlm_targets` int64 [K], filled up with 0 and -100.
+
+    T is N + `sequence_tokens`. M is `sequences`, or fewer if every example is short: what the longest needs, rounded up
+    to a multiple of 8. K depends on B and M only.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, sequences: int, sequence_tokens: int, special_tokens: int) -> None:
+        """Lay out examples in sequences.
+
+        Args:
+            vocabulary: gives [CLS], the first special token; the ids of the others follow the vocabulary's.
+            sequences: M, at least 1.
+            sequence_tokens: words in a sequence, without its special tokens; at least 1.
+            special_tokens: N, at least 1.
+        """
+        self.vocabulary = vocabulary
+        self.sequences = sequences
+        self.sequence_tokens = sequence_tokens
+        self.special_tokens = special_tokens
+        self.masking = Masking(vocabulary)
+        self._rows = vocabulary.vocab_size + special_tokens - 1  # of the token embedding
+        self._width = special_tokens + sequence_tokens  # T
+        self._size = sequences * sequence_tokens  # words of an example
+
+    def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
+        """Cut up to M * `sequence_tokens` consecutive tokens for each, int64 and unmasked; the last may be shorter.
+
+        Documents are concatenated, with a [SEP] after each, as in RoBERTa, whose data preparation the paper uses. A
+        document without tokens is left out.
+        """
+        stream = self._stream(documents)
+        return [stream[start : start + self._size] for start in range(0, len(stream), self._size)]
+
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """Return for each example the numbers of its documents."""
+        lengths = [len(self._stream([document])) for document in documents]
+        numbers = np.repeat(np.arange(len(documents)), lengths)
+        return [np.unique(numbers[start : start + self._size]).tolist() for start in range(0, len(numbers), self._size)]
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Mask each example and draw its offset, both with its own rng, and lay it out in sequences."""
+        masked, positions, targets, offsets = [], [], [], []
+        for ids, rng in zip(examples, rngs, strict=True):
+            words, chosen = self.masking(ids, rng)
+            masked.append(words)
+            positions.append(self._slots(chosen))
+            targets.append(ids[chosen])
+            offsets.append(rng.integers(2**31))
+        input_ids, attention_mask = self._lay_out(masked)
+        batch, sequences, width = input_ids.shape
+        size = batch * self.masking.most(sequences * self.sequence_tokens)
+        starts = range(0, input_ids.size, sequences * width)
+        arrays = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "offsets": np.array(offsets),
+            "mlm_positions": pad_flat([start + slots for start, slots in zip(starts, positions, strict=True)], size, 0),
+            "mlm_targets": pad_flat(targets, size, IGNORED),
+        }
+        return MicroBatch(arrays, {"mlm": sum(map(len, targets))}, text_tokens(examples, self.vocabulary))
+
+    def _stream(self, documents: Sequence[Document]) -> np.ndarray:
+        """Concatenate the documents that have tokens, with a [SEP] after each."""
+        sep = np.array([self.vocabulary.sep])
+        texts = [document.segments for document in documents]
+        parts = [part for segments in texts if any(map(len, segments)) for part in (*segments, sep)]
+        return np.concatenate([sep[:0], *parts], dtype=np.int64)
+
+    def _lay_out(self, examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return `input_ids` and `attention_mask` of examples: special tokens, words, and padding."""
+        specials = [self.vocabulary.cls, *range(self.vocabulary.vocab_size, self._rows)]
+        used = [-(-len(ids) // self.sequence_tokens) for ids in examples]
+        sequences = min(-(-max(used) // 8) * 8, self.sequences)
+        input_ids = np.full((len(examples), sequences, self._width), self.vocabulary.pad, dtype=np.int64)
+        attention_mask = np.zeros(input_ids.shape, dtype=bool)
+        for ids, row, mask, n in zip(examples, input_ids, attention_mask, used, strict=True):
+            slots = self._slots(np.arange(len(ids)))
+            row[:n, : self.special_tokens] = specials
+            row.reshape(-1)[slots] = ids
+            mask[:n, : self.special_tokens] = True
+            mask.reshape(-1)[slots] = True
+        return input_ids, attention_mask
+
+    def _slots(self, words: np.ndarray) -> np.ndarray:
+        """Return the slots of an example's words, counted from 0, in its flattened [M * T]."""
+        sequence, word = np.divmod(words, self.sequence_tokens)
+        return sequence * self._width + self.special_tokens + word
+
+
+class CrossThought(TrunkModel):
+    """The encoder (`trunk.`), the cross-sequence Transformer (`cross.`), the layer over both (`final.`) and `lm_head.`.
+
+    The trunk's token embedding is also the output projection. Its last N - 1 rows belong to the added special tokens.
+    """
+
+    trains_every_position = True
+
+    def __init__(self, trunk: PreTrainedModel, special_tokens: int, activation_checkpointing: bool = False) -> None:
+        """Put two post-LayerNorm layers of the trunk's shape on top; each is one layer, as in the released code.
+
+        Args:
+            trunk: as `models.trunk.build_trunk` builds it, its embedding N - 1 rows longer than the vocabulary.
+            special_tokens: N, at least 1.
+            activation_checkpointing: keep only the input of every Transformer layer and recompute its inner states in
+                the backward pass, with the same dropout: a third more time, a sixth of the memory.
+
+        Raises:
+            ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
+        """
+        super().__init__()
+        shape = shape_of(trunk)
+        require_bidirectional(trunk)
+        check_positions_can_be_chosen(trunk)
+        self.special_tokens = special_tokens
+        self.trunk = trunk
+        self.cross = TransformerLayer(shape)
+        self.final = TransformerLayer(shape)
+        self.lm_head = LmHead(shape)
+        for layer in (self.cross, self.final):
+            initialise(layer, shape.initializer_range)
+        if activation_checkpointing:
+            layers = [part for part in trunk.modules() if isinstance(part, GradientCheckpointingLayer)]
+            for part in (*layers, self.cross, self.final):
+                checkpoint_activations(part)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor, mlm_positions: Tensor, mlm_targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The arrays of `CrossThoughtBatcher` as tensors -> {"mlm": the sum over masked words (eq. 9)}."""
+        hidden = self.encode(input_ids, attention_mask, offsets)  # [B, M, T, H]
+        crossed = self.across(hidden, attention_mask)  # [B, M, N, H]
+        merged = torch.cat([crossed, hidden[:, :, self.special_tokens :]], dim=2).flatten(0, 1)  # [B * M, T, H]
+        output = self.final(merged, merged, unmask_empty_rows(attention_mask).flatten(0, 1)[:, None])
+        return {"mlm": self.lm_head(select(output, mlm_positions), token_embedding(self.trunk), mlm_targets)}
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
+        """Run every sequence through the trunk, separately (eq. 1).
+
+        Args:
+            input_ids: int64 [B, M, T], each sequence begins with its special tokens.
+            attention_mask: bool [B, M, T].
+            offsets: int64 [B], 0 or more.
+
+        Returns:
+            [B, M, T, H]; meaningless at padding.
+        """
+        visible = unmask_empty_rows(attention_mask).flatten(0, 1)  # [B * M, T]
+        positions = self.positions(offsets, input_ids.shape[2])[:, None].expand_as(input_ids)
+        hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions.flatten(0, 1))
+        return hidden.unflatten(0, input_ids.shape[:2])
+
+    def positions(self, offsets: Tensor, width: int) -> Tensor:
+        """Return the trunk's position ids for sequences of `width`, int64 [B, T].
+
+        The special tokens are always at 0 .. N - 1, the words at N + r, N + r + 1, ..., where r is the offset modulo
+        the number of starts that fit (section 4.2): so every position is trained, and longer texts can be read later.
+        With r = 0 they are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
+
+        Raises:
+            ValueError: the trunk has fewer positions than `width`.
+        """
+        most = max_positions(self.trunk)
+        if width > most:
+            raise ValueError(f"sequences of {width} tokens are longer than the trunk's {most} positions")
+        slots = torch.arange(width, device=offsets.device)
+        moved = (slots >= self.special_tokens) * (offsets[:, None] % (most - width + 1))
+        return slots + moved + (self.trunk.config.max_position_embeddings - most)
+
+    def across(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Run the cross-sequence Transformer over each special-token slot separately (eq. 3, 4), with the same weights.
+
+        Args:
+            hidden: [B, M, T, H] of `encode`.
+            attention_mask: bool [B, M, T].
+
+        Returns:
+            C, [B, M, N, H]; zero for a sequence of padding only, to which no sequence attends.
+        """
+        slots = self._by_slot(hidden)  # [B, N, M, H]
+        real = attention_mask.any(dim=2)  # [B, M]
+        visible = unmask_empty_rows(real)[:, None].expand(slots.shape[:3]).flatten(0, 1)[:, None]  # [B * N, 1, M]
+        flat = slots.flatten(0, 1)
+        crossed = self.cross(flat, flat, visible).view_as(slots).transpose(1, 2)  # [B, M, N, H]
+        return crossed.masked_fill(~real[:, :, None, None], 0.0)
+
+    def attention(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
+        """Return the attention between sequences: the α of equation 7, of every head and special token (Table 4).
+
+        Args:
+            input_ids, attention_mask, offsets: as for `encode`; words may be masked or not.
+
+        Returns:
+            [B, heads, N, M, M], at least fp32. Row m is the attention of sequence m to all, itself included; rows and
+            columns of sequences of padding only are 0.
+        """
+        slots = self._by_slot(self.encode(input_ids, attention_mask, offsets))  # [B, N, M, H]
+        heads = (self.cross.attention.heads, -1)
+        query = self.cross.attention.query(slots).unflatten(-1, heads)  # [B, N, M, heads, d]
+        key = self.cross.attention.key_value(slots).unflatten(-1, (2, *heads))[..., 0, :, :]
+        scores = torch.einsum("bnqhd,bnkhd->bhnqk", query, key) * query.shape[-1] ** -0.5
+        real = attention_mask.any(dim=2)
+        alpha = scores.masked_fill(~unmask_empty_rows(real)[:, None, None, None], -torch.inf).softmax(
+            -1, dtype=torch.promote_types(scores.dtype, torch.float32)
+        )
+        return alpha.masked_fill(~real[:, None, None, :, None], 0.0)
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the paper's sentence embedding: the concatenated states of all special tokens, [B, N * H].
+
+        Args:
+            input_ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; what then exceeds the trunk's
+                positions is cut off.
+            attention_mask: bool [B, T].
+        """
+        ids, mask = insert_special_tokens(self.trunk, input_ids, attention_mask, self.special_tokens - 1)
+        most = max_positions(self.trunk)
+        states = self.encode(ids[:, None, :most], mask[:, None, :most], torch.zeros_like(input_ids[:, 0]))
+        return self._by_slot(states).flatten(1)
+
+    def _by_slot(self, hidden: Tensor) -> Tensor:
+        """Select the states of the special tokens: [B, M, T, H] -> [B, N, M, H]."""
+        return hidden[:, :, : self.special_tokens].transpose(1, 2)
+
+
+def unmask_empty_rows(visible: Tensor) -> Tensor:
+    """Make all of S visible where none of it is, bool [..., S]: attention over nothing would be NaN."""
+    return visible | ~visible.any(dim=-1, keepdim=True)
+
+
+def checkpoint_activations(layer: nn.Module) -> None:
+    """Keep only the layer's input in the forward pass, and recompute the rest in the backward pass."""
+    forward: Any = partial(checkpoint, layer.forward, use_reentrant=False)
+    layer.forward = forward
+
+
+def check_positions_can_be_chosen(trunk: PreTrainedModel) -> None:
+    """Refuse a trunk without learned positions or `position_ids`: the positions of words are drawn at random.
+
+    Raises:
+        ValueError: naming the trunk's `model_type`.
+    """
+    table = getattr(getattr(trunk, "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding) or "position_ids" not in inspect.signature(trunk.forward).parameters:
+        raise ValueError(
+            f"Cross-Thought chooses the words' positions, which model_type {trunk.config.model_type!r} does not allow: "
+            "take a trunk with learned positions, such as bert or roberta"
+        )

@@ -1,0 +1,205 @@
+"""The inverse cloze task (Lee et al., 2019, section 4): a sentence must find the passage that it was taken from.
+
+    a sentence ---> encoder --> [CLS] --+
+                       |                +--> dot products --> softmax over the passages of the micro-batch
+    its passage --> encoder --> [CLS] --+
+
+A baseline of the Cross-Thought paper (section 4.3), built as described there: one encoder for both, and the dot product
+of the [CLS] states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.packing import frame, pad, spread, text_tokens
+from models.batching.sentences import check_boundaries, sentences
+from models.config import PretrainingConfig
+from models.encode import encode
+from models.interface import Batcher, Document, MicroBatch, Vocabulary
+from models.layers.losses import in_batch_softmax
+from models.layers.pooling import pool
+from models.trunk import TrunkModel, require_bidirectional
+
+
+class IctConfig(PretrainingConfig):
+    """The inverse cloze task: a sentence finds the passage that it was taken from."""
+
+    name: Literal["ict"]
+    max_tokens: int = Field(288, ge=8)
+    max_query_tokens: int = Field(64, ge=8)
+    remove: float = Field(0.9, ge=0, le=1)  # the share of passages that are shown without their sentence
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"ict": 1.0}
+
+    @property
+    def positions(self) -> int:
+        """The longest passage or query."""
+        return max(self.max_tokens, self.max_query_tokens)
+
+    @property
+    def length_key(self) -> str:
+        """The key of the longer one."""
+        return "max_tokens" if self.max_tokens >= self.max_query_tokens else "max_query_tokens"
+
+    @property
+    def example_tokens(self) -> int:
+        """A query and its passage."""
+        return self.max_tokens + self.max_query_tokens
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return IctBatcher(vocabulary, self.max_tokens, self.max_query_tokens, self.remove)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return Ict(trunk)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Two or more consecutive sentences (token ids) of one document, and a hash of that document's tokens."""
+
+    sentences: list[np.ndarray]
+    document: bytes
+
+
+class IctBatcher:
+    """Documents -> passages -> queries [Q, Lq] and passages [Q, Lp]; passage i is query i's own.
+
+    Arrays: `query_ids`, `passage_ids` int64; `query_mask`, `passage_mask` bool; `allowed` bool [Q, Q], false where a
+    passage other than the query's own is from the same document or contains the query's sentence too.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_tokens: int, max_query_tokens: int, remove: float) -> None:
+        """Cut passages and draw a query from each.
+
+        Args:
+            vocabulary: gives [CLS], [SEP] and [PAD].
+            max_tokens: the longest passage, [CLS] and [SEP] included.
+            max_query_tokens: the longest query, likewise; a longer sentence loses its end.
+            remove: the share of passages that are shown without their sentence, 0 to 1.
+        """
+        self.vocabulary = vocabulary
+        self.max_tokens = max_tokens
+        self.max_query_tokens = max_query_tokens
+        self.remove = remove
+
+    def examples(self, documents: Sequence[Document]) -> list[Passage]:
+        """Cut all documents into passages of two or more sentences, headings left out.
+
+        Raises:
+            ValueError: the documents are not divided into sentences.
+        """
+        check_boundaries(documents)
+        return [passage for _, passage in self._numbered(documents)]
+
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """Return the number of each passage's document."""
+        return [[number] for number, _ in self._numbered(documents)]
+
+    def micro_batch(self, examples: Sequence[Passage], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Draw each passage's query, and whether to remove it, with the passage's own rng."""
+        drawn = [self._draw(passage.sentences, rng) for passage, rng in zip(examples, rngs, strict=True)]
+        sentences, passages = zip(*drawn, strict=True)
+        queries = [frame(sentence, self.vocabulary, self.max_query_tokens) for sentence in sentences]
+        query_ids, query_mask = pad(queries, self.max_query_tokens, self.vocabulary.pad)
+        passage_ids, passage_mask = pad(passages, self.max_tokens, self.vocabulary.pad)
+        arrays = {
+            "query_ids": query_ids,
+            "query_mask": query_mask,
+            "passage_ids": passage_ids,
+            "passage_mask": passage_mask,
+            "allowed": _allowed(examples, sentences),
+        }
+        return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
+
+    def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Passage]]:
+        """Cut all passages, with the numbers of their documents, those of one document far apart."""
+        longest = self.max_tokens - 2
+        passages: list[tuple[int, Passage]] = []
+        for number, document in enumerate(documents):
+            parts = _passages(*sentences(document, longest), longest)
+            if parts:
+                name = hashlib.blake2b(_bytes(document.segments), digest_size=16).digest()
+                passages += [(number, Passage(part, name)) for part in parts]
+        return spread(passages)
+
+    def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw a sentence, and frame the passage as it is shown."""
+        chosen = int(rng.integers(len(texts)))
+        removed = rng.random() < self.remove
+        shown = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
+        return texts[chosen], frame(np.concatenate(shown), self.vocabulary)
+
+
+def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:
+    """Cut consecutive sentences into passages, each as long as `longest` tokens allow.
+
+    A passage of one sentence is left out, and one whose sentences are all among the `context` leading ones, because
+    another document has it.
+    """
+    runs: list[list[np.ndarray]] = []
+    room = 0
+    for text in texts:
+        if len(text) > room:
+            runs.append([])
+            room = longest
+        runs[-1].append(text)
+        room -= len(text)
+    ends = np.cumsum([len(run) for run in runs])
+    return [run for run, end in zip(runs, ends, strict=True) if len(run) > 1 and end > context]
+
+
+def _bytes(texts: Sequence[np.ndarray]) -> bytes:
+    return np.concatenate(texts, dtype=np.int64).tobytes()
+
+
+def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.ndarray:
+    """Return bool [Q, Q], true where passage j is query i's own or a negative for it.
+
+    A negative is from another document, and does not contain the query's sentence: replies to the same utterance all
+    repeat it.
+    """
+    numbers: dict[bytes, int] = {}
+    documents = np.array([numbers.setdefault(passage.document, len(numbers)) for passage in examples])
+    holders: dict[bytes, list[int]] = {}
+    for number, passage in enumerate(examples):
+        for sentence in passage.sentences:
+            holders.setdefault(_bytes([sentence]), []).append(number)
+    allowed = documents[:, None] != documents
+    for number, query in enumerate(queries):
+        allowed[number, holders[_bytes([query])]] = False
+    np.fill_diagonal(allowed, True)
+    return allowed
+
+
+class Ict(TrunkModel):
+    """One encoder (`trunk.`) for sentences and passages, with no other parameters."""
+
+    def __init__(self, trunk: PreTrainedModel) -> None:
+        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if it is causal."""
+        super().__init__()
+        require_bidirectional(trunk)
+        self.trunk = trunk
+
+    def forward(
+        self, query_ids: Tensor, query_mask: Tensor, passage_ids: Tensor, passage_mask: Tensor, allowed: Tensor
+    ) -> dict[str, Tensor]:
+        """The arrays of `IctBatcher` as tensors -> {"ict": the sum over queries}."""
+        queries = pool(encode(self.trunk, query_ids, query_mask), query_mask, "cls")  # [Q, H]
+        passages = pool(encode(self.trunk, passage_ids, passage_mask), passage_mask, "cls")  # [Q, H]
+        own = torch.arange(len(queries), device=queries.device)
+        return {"ict": in_batch_softmax(queries @ passages.T, own, allowed)}

@@ -1,0 +1,100 @@
+"""Masked language modelling (Devlin et al., 2018) without next-sentence prediction: the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.masking import Masking
+from models.batching.packing import Packing, pack, pad, pad_flat, spread, text_tokens
+from models.config import BlockConfig
+from models.encode import encode
+from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.pooling import select
+from models.layers.shape import shape_of
+from models.trunk import TrunkModel, token_embedding
+
+
+class MlmConfig(BlockConfig):
+    """Masked language modelling alone: the baseline of the SEED paper ("RoBERTa (Ours)")."""
+
+    name: Literal["mlm"]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0}
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return MlmBatcher(vocabulary, self.max_tokens, self.blocks)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return Mlm(trunk)
+
+
+class MlmBatcher:
+    """Documents -> blocks -> masked micro-batch.
+
+    Arrays: `input_ids` int64 [B, T] (masked), `attention_mask` bool [B, T], and the targets as a flat list:
+    `mlm_positions` int64 [M] into the flattened [B * T] and `mlm_targets` int64 [M], filled up with 0 and -100.
+    M depends on B and T only: shapes are fixed, and the model never waits for a count of masked positions.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete") -> None:
+        """Make blocks of at most `max_tokens` tokens, [CLS] and [SEP] included; see `models.batching.packing.pack`."""
+        self.vocabulary = vocabulary
+        self.max_tokens = max_tokens
+        self.packing = packing
+        self.masking = Masking(vocabulary)
+
+    def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
+        """Return unmasked blocks of ids, int64, those of one document far apart."""
+        return self._blocks([document.segments for document in documents])
+
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """Return for each block the numbers of its documents, by packing these numbers in place of the ids."""
+        size = self.vocabulary.vocab_size  # numbers start above the ids, since blocks hold special ids too
+        numbered = [[np.full(len(s), size + i) for s in document.segments] for i, document in enumerate(documents)]
+        return [[int(n) - size for n in np.unique(block) if n >= size] for block in self._blocks(numbered)]
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Mask each block with its own rng and pad."""
+        masked, positions = zip(*map(self.masking, examples, rngs), strict=True)
+        input_ids, attention_mask = pad(masked, self.max_tokens, self.vocabulary.pad)
+        batch, width = input_ids.shape
+        size = batch * self.masking.most(width - 2)
+        arrays = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "mlm_positions": pad_flat([row * width + p for row, p in enumerate(positions)], size, 0),
+            "mlm_targets": pad_flat([ids[p] for ids, p in zip(examples, positions, strict=True)], size, IGNORED),
+        }
+        return MicroBatch(arrays, {"mlm": sum(map(len, positions))}, text_tokens(examples, self.vocabulary))
+
+    def _blocks(self, texts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        return spread(pack(texts, self.max_tokens, self.packing, self.vocabulary))
+
+
+class Mlm(TrunkModel):
+    """The encoder (`trunk.`) and BERT's head for masked tokens (`lm_head.`)."""
+
+    def __init__(self, trunk: PreTrainedModel) -> None:
+        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if `shape_of` refuses it."""
+        super().__init__()
+        self.trunk = trunk
+        self.lm_head = LmHead(shape_of(trunk))
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, mlm_positions: Tensor, mlm_targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The arrays of `MlmBatcher` as tensors -> {"mlm": the sum over masked tokens}."""
+        hidden = encode(self.trunk, input_ids, attention_mask)
+        embedding = token_embedding(self.trunk)
+        return {"mlm": self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets)}

@@ -1,0 +1,373 @@
+"""Poly-encoder pre-training (Humeau et al., 2020: "Poly-encoders", section 4.1): masked words, and what comes next.
+
+    [CLS] INPUT [SEP] LABEL [SEP] --> encoder --> h --+--> h at masked positions --> mlm           in one batch,
+                                                      +--> h_0 --> is LABEL the true one? --> next  in the other
+
+A batch holds pairs of similar lengths, all for the same loss. Such a batch is one *example* here: a recipe has
+`batch.micro: 1`, and an optimizer step takes `batch.size` of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveInt, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.masking import Masking
+from models.batching.packing import pad_flat
+from models.batching.sentences import check_boundaries
+from models.config import InputConfig
+from models.encode import encode
+from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.pooling import select
+from models.layers.shape import initialise, shape_of
+from models.trunk import TrunkModel, check_token_types, require_bidirectional, token_embedding
+
+Loss = Literal["mlm", "next"]
+PairKind = Literal["sentences", "spans", "utterances"]
+SPECIAL = 3  # tokens of a pair: [CLS] and two [SEP]
+PADDING = 0.03  # its largest share in a group
+
+
+class PolyConfig(InputConfig):
+    """Poly-encoder pre-training on pairs of texts: masked words in one batch, in the next which pairs are true."""
+
+    size_keys = ("tokens", "max_tokens")
+
+    name: Literal["poly"]
+    pairs: PairKind = "sentences"
+    tokens: PositiveInt = 32000  # in a group of pairs, at most, with padding: an example, so batch.micro is 1
+
+    @model_validator(mode="after")
+    def _group_holds_a_pair(self) -> PolyConfig:
+        if self.tokens < self.max_tokens:
+            raise ValueError(f"method.tokens: a group must be at least method.max_tokens={self.max_tokens} tokens")
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0, "next": 1.0}
+
+    @property
+    def example_tokens(self) -> int:
+        """The most tokens of a group of pairs."""
+        return self.tokens
+
+    @property
+    def needs_dialogues(self) -> bool:
+        """True for pairs of utterances."""
+        return self.pairs == "utterances"
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return PolyBatcher(vocabulary, self.max_tokens, self.pairs, self.tokens)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return PolyPretraining(trunk)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The true pairs of a window: pair i is INPUT `ids[start[i] : middle[i]]` and LABEL `ids[middle[i] : end[i]]`."""
+
+    ids: np.ndarray  # uint32 [N]
+    start: np.ndarray  # int64 [P], and so are the others
+    middle: np.ndarray
+    end: np.ndarray
+    document: np.ndarray  # its number in the window
+    group: np.ndarray  # of documents: equal for the parts of one book, thread or page
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The pairs' lengths, special tokens included, int64 [P]."""
+        return self.end - self.start + SPECIAL
+
+    @cached_property
+    def by_label_length(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs' numbers, the shortest LABELs first, and the lengths of these LABELs: int64 [P] each."""
+        lengths = self.end - self.middle
+        order = np.argsort(lengths, kind="stable")
+        return order, lengths[order]
+
+    @cached_property
+    def label(self) -> np.ndarray:
+        """A number for each LABEL, equal for LABELs of the same tokens: int64 [P]."""
+        numbers: dict[bytes, int] = {}
+        spans = zip(self.middle.tolist(), self.end.tolist(), strict=True)
+        return np.array([numbers.setdefault(self.ids[m:e].tobytes(), len(numbers)) for m, e in spans])
+
+    def hash(self, pair: int) -> int:
+        """Return `_hash` of the pair's tokens."""
+        return _hash(self.ids[self.start[pair] : self.end[pair]])
+
+
+class Group(NamedTuple):
+    """An example: pairs of similar lengths, all for the same loss."""
+
+    loss: Loss
+    pairs: Pairs  # all pairs of the window
+    rows: np.ndarray  # int64 [R], the numbers of the group's pairs, the longest first
+    width: int
+
+
+class PolyBatcher:
+    """Documents -> groups of pairs -> micro-batch.
+
+    Arrays: `input_ids` int64 [B, T], `attention_mask` bool [B, T] and `token_types` int64 [B, T]: 1 for LABEL and its
+    [SEP]. For the rows of `mlm`, the masked tokens as a flat list: `mlm_positions` int64 [M] into the flattened
+    [B * T] and `mlm_targets` int64 [M], filled up with -100. `next_targets` int64 [B]: 1 where LABEL is the true one,
+    0 where it is false, -100 in the rows of `mlm`. T and M depend only on the groups' widths and numbers of rows.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_tokens: int, pairs: PairKind, tokens: int) -> None:
+        """Choose what a pair is, and how large a group.
+
+        Args:
+            vocabulary: gives the special tokens.
+            max_tokens: in a pair, special tokens included; at least 8. `cut_pairs` shortens longer pairs.
+            pairs: `sentences`: a sentence and the next one. `spans`: as many consecutive whole sentences as
+                `max_tokens` allows, divided somewhere. `utterances`: an utterance, and as many before it as fit.
+            tokens: the most in a group, padding included.
+        """
+        self.vocabulary = vocabulary
+        self.max_tokens = max_tokens
+        self.pairs: PairKind = pairs
+        self.tokens = tokens
+        self.masking = Masking(vocabulary)
+
+    def examples(self, documents: Sequence[Document]) -> list[Group]:
+        """Sort the window's pairs by length and cut them into groups; a pair is in one group, so it serves one loss.
+
+        The order of the groups is pseudo-random but depends only on the texts. The two losses alternate; which of them
+        comes first is pseudo-random too.
+
+        Raises:
+            ValueError: the documents are not divided into sentences.
+        """
+        check_boundaries(documents)
+        pairs = cut_pairs(documents, self.pairs, self.max_tokens - SPECIAL)
+        by_length = np.argsort(-pairs.lengths, kind="stable")
+        groups = [(by_length[rows], width) for rows, width in self._cuts(pairs.lengths[by_length])]
+        groups.sort(key=lambda group: pairs.hash(group[0][0]))
+        # a false LABEL needs another text
+        losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.group)) > 1 else ("mlm",)
+        first = pairs.hash(groups[0][0][-1]) if groups else 0
+        return [Group(losses[(first + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)]
+
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """Return for each group the numbers of its pairs' documents; false LABELs, drawn later, come from any."""
+        return [np.unique(group.pairs.document[group.rows]).tolist() for group in self.examples(documents)]
+
+    def micro_batch(self, examples: Sequence[Group], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Mask each group, or draw its false LABELs, with its own rng; pad all to the widest."""
+        width = max(group.width for group in examples)
+        parts: list[dict[str, np.ndarray]] = []
+        rows = 0
+        for group, rng in zip(examples, rngs, strict=True):
+            parts.append(self._mask(group, width, rng) if group.loss == "mlm" else self._draw(group, width, rng))
+            parts[-1]["mlm_positions"] += rows * width
+            rows += len(group.rows)
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        specials = (self.vocabulary.cls, self.vocabulary.sep)
+        tokens = int((arrays["attention_mask"] & ~np.isin(arrays["input_ids"], specials)).sum())
+        counts = {loss: int((arrays[f"{loss}_targets"] != IGNORED).sum()) for loss in ("mlm", "next")}
+        return MicroBatch(arrays, counts, tokens)
+
+    def _cuts(self, lengths: np.ndarray) -> Iterator[tuple[slice, int]]:
+        """Yield where to cut pairs, the longest first, and each width: as few groups as `tokens` and PADDING allow."""
+        first = 0
+        while first < len(lengths):
+            width = self._width(int(lengths[first]))
+            fitting = lengths[first : first + self.tokens // width]
+            # lengths fall, so the share of padding grows
+            dense = np.cumsum(fitting) >= (1 - PADDING) * width * np.arange(1, len(fitting) + 1)
+            yield slice(first, first + dense.sum()), width
+            first += int(dense.sum())
+
+    def _width(self, longest: int) -> int:
+        """Round up by less than 1/32, within PADDING: few widths mean few kernel shapes."""
+        step = 1 << max(0, longest.bit_length() - 6)
+        return min(-(-longest // step) * step, self.max_tokens)
+
+    def _mask(self, group: Group, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Make the arrays of a group for `mlm`: true pairs, 15 % of all their tokens masked."""
+        arrays = self._rows(group, group.rows, width)
+        ids, is_token = arrays["input_ids"], arrays["attention_mask"]
+        text = ids[is_token]
+        ids[is_token], masked = self.masking(text, rng)
+        size = self.masking.most(len(ids) * (group.width - SPECIAL))
+        return arrays | {
+            "mlm_positions": pad_flat([np.flatnonzero(is_token)[masked]], size, 0),
+            "mlm_targets": pad_flat([text[masked]], size, IGNORED),
+            "next_targets": np.full(len(ids), IGNORED),
+        }
+
+    def _draw(self, group: Group, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Make the arrays of a group for `next`: unmasked, with on average every second LABEL false."""
+        labels = group.rows.copy()
+        for row in np.flatnonzero(rng.random(len(labels)) < 0.5):
+            labels[row] = _other_pair(group, int(group.rows[row]), rng)
+        return self._rows(group, labels, width) | {
+            "mlm_positions": np.zeros(1, dtype=np.int64),  # no target; kernels should not get an empty array
+            "mlm_targets": np.full(1, IGNORED),
+            "next_targets": (labels == group.rows).astype(np.int64),
+        }
+
+    def _rows(self, group: Group, labels: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """Make padded rows `[CLS] INPUT [SEP] LABEL [SEP]`: the group's INPUTs, the LABELs of pairs `labels`."""
+        pairs, v = group.pairs, self.vocabulary
+        start, middle = pairs.start[group.rows, None], pairs.middle[group.rows, None]
+        label, end = pairs.middle[labels, None], pairs.end[labels, None]
+        inner = middle - start + 1  # the slot of the [SEP] between, [R, 1]
+        last = inner + end - label + 1
+        slot = np.arange(width)
+        source = np.where(slot < inner, start - 1, label - inner - 1) + slot  # [R, T], into the window's ids
+        ids = pairs.ids[source.clip(0, len(pairs.ids) - 1)].astype(np.int64)
+        ids[:, 0] = v.cls
+        ids[(slot == inner) | (slot == last)] = v.sep
+        ids[slot > last] = v.pad
+        types = ((slot > inner) & (slot <= last)).astype(np.int64)
+        return {"input_ids": ids, "attention_mask": slot <= last, "token_types": types}
+
+
+def _hash(ids: np.ndarray) -> int:
+    """Return a pseudo-random number that depends only on the tokens."""
+    return zlib.crc32(ids.tobytes())
+
+
+def _other_pair(group: Group, pair: int, rng: np.random.Generator) -> int:
+    """Draw the pair whose LABEL is the false one of `pair`: from another group of documents, and of other tokens.
+
+    Its LABEL has the same length, else the nearest that exists and still fits the group: so the group stays as dense,
+    and lengths do not reveal the true pairs. Return `pair` itself where the window has no such LABEL.
+    """
+    pairs = group.pairs
+    order, lengths = pairs.by_label_length
+    length = int(pairs.end[pair] - pairs.middle[pair])
+    longest = length + group.width - int(pairs.lengths[pair])
+    for distance in range(max(length, longest - length + 1)):
+        low, high = np.searchsorted(lengths, [length - distance, min(length + distance, longest) + 1])
+        near = order[low:high]
+        others = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
+        if len(others):
+            return int(others[rng.integers(len(others))])
+    return pair
+
+
+def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs:
+    """Cut a window into pairs of at most `room` tokens each; `PolyBatcher` describes what a pair is.
+
+    Headings and empty segments are left out, as Devlin et al. (2018) leave out headers. What is only context is never
+    a LABEL. Where INPUT and LABEL have more than `room` tokens, LABEL keeps its first ones, at least half of `room` if
+    it has that many, and INPUT its last ones: whole segments, unless the last segment alone is too long.
+    """
+    segments, of, new, groups_of = [np.empty(0)], [], [], []
+    groups: dict[str | int, int] = {}  # a document without a group is its own
+    for number, document in enumerate(documents):
+        groups_of.append(groups.setdefault(document.group or number, len(groups)))
+        kept = [i for i, segment in enumerate(document.segments) if len(segment) and i not in document.headings]
+        segments += [document.segments[i] for i in kept]
+        of += [number] * len(kept)
+        new += [i >= document.context for i in kept]
+    ids = np.concatenate(segments, dtype=np.uint32, casting="unsafe")
+    bounds = np.cumsum([len(segment) for segment in segments])  # segment s is ids[bounds[s] : bounds[s + 1]]
+    owner = np.array(of, dtype=np.int64)
+    first = np.searchsorted(owner, owner)  # the first segment of each segment's document
+    labels = np.flatnonzero(np.array(new, dtype=bool) & (np.arange(len(owner)) > first))
+    if kind == "spans":
+        inputs, labels, stops = _spans(ids, bounds, owner, labels, room)
+    else:
+        inputs, stops = (labels - 1 if kind == "sentences" else first[labels]), labels + 1
+    start, middle, end = bounds[inputs], bounds[labels], bounds[stops]
+    end = middle + np.minimum(end - middle, np.maximum(room // 2, room - (middle - start)))
+    start = np.maximum(start, middle - (room - (end - middle)))
+    whole = bounds[np.searchsorted(bounds, start)]
+    start = np.where(whole < middle, whole, start)
+    return Pairs(ids, start, middle, end, owner[labels], np.array(groups_of, dtype=np.int64)[owner[labels]])
+
+
+def _spans(
+    ids: np.ndarray, bounds: np.ndarray, owner: np.ndarray, labels: np.ndarray, room: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut spans, at least two consecutive segments that fill `room`: their first, LABEL's first, and the end.
+
+    The end of INPUT depends on the tokens. A single segment left at the end of its document is in no pair.
+    """
+    spans = []
+    _, firsts = np.unique(owner[labels], return_index=True)
+    for label in labels[firsts]:
+        begin, stop = label - 1, np.searchsorted(owner, owner[label], side="right")
+        while begin + 1 < stop:
+            fits = np.searchsorted(bounds[: stop + 1], bounds[begin] + room, side="right") - 1
+            end = max(int(fits), begin + 2)
+            split = _hash(ids[bounds[begin] : bounds[end]]) % (end - begin - 1)
+            spans.append((begin, begin + 1 + split, end))
+            begin = end
+    inputs, labels, stops = np.array(spans, dtype=np.int64).reshape(-1, 3).T
+    return inputs, labels, stops
+
+
+class NextHead(nn.Module):
+    """Predict from h_0 whether LABEL is the true one: a linear layer, as for the score of the paper's Cross-encoder."""
+
+    def __init__(self, hidden_size: int, std: float) -> None:
+        """Draw the initial weights with standard deviation `std`."""
+        super().__init__()
+        self.score = nn.Linear(hidden_size, 1)
+        initialise(self, std)
+
+    def forward(self, first: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed logistic loss of first [B, H] against targets int64 [B]; -100 adds none."""
+        dtype = torch.promote_types(first.dtype, torch.float32)
+        scores = self.score(first)[:, 0].to(dtype)
+        losses = F.binary_cross_entropy_with_logits(scores, targets.clamp(min=0).to(dtype), reduction="none")
+        return losses.masked_fill(targets == IGNORED, 0.0).sum()
+
+
+class PolyPretraining(TrunkModel):
+    """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and one for the next text (`next_head.`)."""
+
+    def __init__(self, trunk: PreTrainedModel) -> None:
+        """Take a trunk as `models.trunk.build_trunk` builds it.
+
+        Raises:
+            ValueError: it is causal, has fewer than two token types, or is refused by `shape_of`.
+        """
+        super().__init__()
+        require_bidirectional(trunk)
+        check_token_types(trunk)
+        self.trunk = trunk
+        self.lm_head = LmHead(shape := shape_of(trunk))
+        self.next_head = NextHead(shape.hidden_size, shape.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_types: Tensor,
+        mlm_positions: Tensor,
+        mlm_targets: Tensor,
+        next_targets: Tensor,
+    ) -> dict[str, Tensor]:
+        """The arrays of `PolyBatcher` as tensors -> {"mlm": sum over masked tokens, "next": sum over pairs}.
+
+        Both heads always run: under ZeRO-3 every rank must gather the same weights.
+        """
+        hidden = encode(self.trunk, input_ids, attention_mask, token_types)  # [B, T, H]
+        embedding = token_embedding(self.trunk)  # [V, H]
+        return {
+            "mlm": self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets),
+            "next": self.next_head(hidden[:, 0], next_targets),
+        }

@@ -1,0 +1,203 @@
+"""RetroMAE (Xiao et al., 2022, section 3): an encoder whose [CLS] must help a one-layer decoder that sees little.
+
+    x -- mask 30 % --> encoder --> h --+--> h at masked positions --> L_enc
+                                       +--> h_0 --> decoder, which for each token sees a different half of x --> L_dec
+
+The loss is their sum. docs/retromae.md lists where paper and released code differ or leave a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.masking import Masking
+from models.batching.next_tokens import next_tokens
+from models.batching.packing import Packing, pad
+from models.config import BlockConfig
+from models.encode import encode
+from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from models.layers.lm_head import LmHead
+from models.layers.pooling import select
+from models.layers.shape import Shape, initialise, shape_of
+from models.layers.transformer import TransformerLayer
+from models.pretraining.mlm import MlmBatcher
+from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+
+
+class RetroMaeConfig(BlockConfig):
+    """RetroMAE: masked words, and every word predicted by a one-layer decoder that sees half of the others."""
+
+    name: Literal["retromae"]
+    encoder_mask: float = Field(0.3, gt=0, lt=1)
+    decoder_mask: float = Field(0.5, ge=0, le=1)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"mlm": 1.0, "decoder": 1.0}
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return RetroMaeBatcher(vocabulary, self.max_tokens, self.blocks, self.encoder_mask, self.decoder_mask)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return RetroMae(trunk)
+
+
+class RetroMaeBatcher(MlmBatcher):
+    """MLM's micro-batch at a higher rate, and what the decoder reads, sees and predicts.
+
+    Further arrays: `original_ids` int64 [B, T], unmasked; `visible_bits` uint8 [B, T, T / 8 rounded up], where bit
+    j % 8 of byte j // 8 of row i is 1 if the decoder sees token j when it predicts token i; `decoder_positions`
+    int64 [N] into the flattened [B * T], every slot except [CLS], and `decoder_targets` int64 [N], the tokens there,
+    filled up as in `models.batching.next_tokens`. [SEP] is a token like any other.
+
+    For 512 tokens the bits are 32 KB, an eighth of a bool matrix, and cost a loader worker a third of a millisecond.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        max_tokens: int,
+        packing: Packing,
+        encoder_mask: float,
+        decoder_mask: float,
+    ) -> None:
+        """Prepare as `MlmBatcher` does, with two rates.
+
+        Args:
+            vocabulary: gives the special tokens.
+            max_tokens: the longest block.
+            packing: see `models.batching.packing.pack`.
+            encoder_mask: the share of the tokens that the encoder predicts; in the paper 0.15 to 0.3.
+            decoder_mask: the share hidden from each prediction, in steps of 1/256; in the paper 0.5 to 0.7.
+        """
+        super().__init__(vocabulary, max_tokens, packing)
+        self.masking = Masking(vocabulary, encoder_mask)
+        self.decoder_mask = decoder_mask
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """With each block's own rng, draw what its predictions see, then mask it; pad; count the targets."""
+        seen = []
+
+        def after_drawing() -> Iterator[np.random.Generator]:
+            for ids, rng in zip(examples, rngs, strict=True):
+                seen.append(np.packbits(visible_tokens(len(ids), self.decoder_mask, rng), axis=1, bitorder="little"))
+                yield rng
+
+        arrays, counts, tokens = super().micro_batch(examples, after_drawing())
+        original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)
+        batch, width = original_ids.shape
+        bits = np.zeros((batch, width, -(-width // 8)), dtype=np.uint8)
+        bits[:, :, 0] = 1  # a padded slot sees the first one: a softmax over nothing would be NaN
+        for padded, packed in zip(bits, seen, strict=True):
+            padded[: packed.shape[0], : packed.shape[1]] = packed
+        slots, targets, count = next_tokens(examples, width)
+        arrays |= {
+            "original_ids": original_ids,
+            "visible_bits": bits,
+            "decoder_positions": slots + 1,  # of the token itself, not of the slot before it
+            "decoder_targets": targets,
+        }
+        return MicroBatch(arrays, counts | {"decoder": count}, tokens)
+
+
+def visible_tokens(length: int, hidden: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw what each token is predicted from, bool [length, length]: a sample of the others, and always the first."""
+    visible = np.frombuffer(rng.bytes(length * length), np.uint8).reshape(length, length) >= round(hidden * 256)
+    np.fill_diagonal(visible, False)
+    visible[:, 0] = True
+    return visible
+
+
+class RetroMae(TrunkModel):
+    """The encoder (`trunk.`), BERT's head (`lm_head.`), which serves both losses, and the decoder (`decoder.`).
+
+    The encoder's token embedding is also that of the decoder and the output projection.
+    """
+
+    bottleneck_terms = ("decoder",)
+
+    def __init__(self, trunk: PreTrainedModel) -> None:
+        """Take a trunk as `build_trunk` builds it; raise ValueError if it is causal or `shape_of` refuses it."""
+        super().__init__()
+        shape = shape_of(trunk)
+        require_bidirectional(trunk)
+        self.trunk = trunk
+        self.lm_head = LmHead(shape)
+        self.decoder = EnhancedDecoder(shape, max_positions(trunk))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        mlm_positions: Tensor,
+        mlm_targets: Tensor,
+        original_ids: Tensor,
+        visible_bits: Tensor,
+        decoder_positions: Tensor,
+        decoder_targets: Tensor,
+        swap: bool = False,
+    ) -> dict[str, Tensor]:
+        """The arrays of `RetroMaeBatcher` as tensors -> {"mlm": sum over masked, "decoder": sum over all tokens}.
+
+        With `swap` the decoder reads the h_0 of another sequence (`models.interface.Bottleneck`).
+        """
+        hidden = encode(self.trunk, input_ids, attention_mask)  # [B, T, H]
+        embedding = token_embedding(self.trunk)  # [V, H]
+        h_0 = swap_vectors(hidden[:, 0]) if swap else hidden[:, 0]  # [B, H]
+        visible = unpack_bits(visible_bits, original_ids.shape[1])  # [B, T, T]
+        decoded = self.decoder(h_0, original_ids, visible, embedding)  # [B, T, H]
+        return {
+            "mlm": self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets),
+            "decoder": self.lm_head(select(decoded, decoder_positions), embedding, decoder_targets),
+        }
+
+
+class EnhancedDecoder(nn.Module):
+    """One Transformer layer over two streams (section 3.3).
+
+    H1 = [h_0 + p_0, h_0 + p_1, ...] gives the queries, H2 = [h_0, x_1 + p_1, ...] the keys and values; query i does not
+    see x_i. The x_i + p_i pass a LayerNorm and dropout, as in the encoder; the decoder has its own positions p.
+    """
+
+    def __init__(self, shape: Shape, max_tokens: int) -> None:
+        """Take heads, widths, dropouts and initialisation from the trunk's shape."""
+        super().__init__()
+        self.positions = nn.Embedding(max_tokens, shape.hidden_size)
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.dropout = nn.Dropout(shape.hidden_dropout_prob)
+        self.layer = TransformerLayer(shape)
+        initialise(self, shape.initializer_range)
+
+    def forward(self, cls: Tensor, ids: Tensor, visible: Tensor, embedding: Tensor) -> Tensor:
+        """Return states that predict the tokens at their own slots.
+
+        Args:
+            cls: h_0 of the masked input, [B, H].
+            ids: the unmasked input, int64 [B, T].
+            visible: bool [B, T, T], true at [i, j] where slot i attends to slot j.
+            embedding: the encoder's token embeddings, [V, H].
+
+        Returns:
+            [B, T, H].
+        """
+        cls = cls[:, None]  # [B, 1, H]
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device))  # [T, H]
+        tokens = self.dropout(self.norm(F.embedding(ids, embedding) + positions))  # [B, T, H]
+        return self.layer(cls + positions, torch.cat([cls, tokens[:, 1:]], dim=1), visible)
+
+
+def unpack_bits(bits: Tensor, size: int) -> Tensor:
+    """Unpack uint8 [..., size / 8 rounded up] to bool [..., size], the lowest bit of a byte first."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return ((bits[..., None] >> shifts) & 1).bool().flatten(-2)[..., :size]

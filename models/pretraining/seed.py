@@ -1,0 +1,184 @@
+"""SEED (Lu et al., 2021: "Less is More", sections 3.1-3.2): an encoder whose [CLS] must help a weak decoder.
+
+    x -- mask --> encoder --> h --+--> h at masked positions --> L_MLM
+                                  +--> h_0 --> weak decoder over x, unmasked --> L_dec (eq. 10)
+
+One forward pass of the encoder serves both losses. Their weights (eq. 11: 1 and 1) are the recipe's.
+
+Section 4.3 compares with two controls: a trained encoder that is frozen (`freeze_encoder`, "RoBERTa-CLS"), and a
+decoder that reads nothing from the encoder (`cls` false, "no-CLS").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.next_tokens import next_tokens
+from models.batching.packing import Packing, pad
+from models.config import BlockConfig, Section
+from models.encode import encode
+from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from models.layers.lm_head import LmHead
+from models.layers.losses import linear_cross_entropy
+from models.layers.pooling import select
+from models.layers.shape import shape_of
+from models.pretraining.mlm import MlmBatcher
+from models.pretraining.seed_decoder import Variant, WeakDecoder, Window
+from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+
+
+class LossWeights(Section):
+    """Weights of SEED's two token-mean losses; the paper sums them (equation 11), its code halves each."""
+
+    mlm: float = Field(1.0, ge=0)
+    decoder: float = Field(1.0, ge=0)
+
+
+class SeedConfig(BlockConfig):
+    """SEED pre-training: masked language modelling and reconstruction by a weak decoder."""
+
+    name: Literal["seed"]
+    decoder_layers: PositiveInt = 3
+    window: PositiveInt | Literal["all"] = 2
+    variant: Variant = "paper"
+    cls: bool = True  # false: the decoder reads nothing from the encoder
+    freeze_encoder: bool = False  # true: train the decoder only
+    loss_weights: LossWeights = LossWeights()
+
+    @property
+    def mlm(self) -> bool:
+        """Whether masked words are a loss: not at weight 0, and not with a frozen encoder."""
+        return self.loss_weights.mlm > 0 and not self.freeze_encoder
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term that is computed."""
+        return self.loss_weights.model_dump(exclude=set() if self.mlm else {"mlm"})
+
+    @property
+    def needs_trained_encoder(self) -> bool:
+        """True with a frozen encoder, whose [CLS] is useful only if it was trained before."""
+        return self.freeze_encoder
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return SeedBatcher(vocabulary, self.max_tokens, self.blocks, self.mlm)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return Seed(trunk, self.decoder_layers, self.window, self.variant, self.cls, self.freeze_encoder, self.mlm)
+
+
+class SeedBatcher(MlmBatcher):
+    """MLM's micro-batch, and what the decoder reads and predicts.
+
+    Further arrays: `original_ids` int64 [B, T], unmasked; `decoder_positions` int64 [N] into the flattened
+    [B * T], every slot t that has a next token; `decoder_targets` int64 [N], that token: see
+    `models.batching.next_tokens`. [SEP] is a target like any other token, [CLS] never is.
+
+    Without `mlm` the input is masked too, but the masked words are not targets.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete", mlm: bool = True
+    ) -> None:
+        """Prepare as `MlmBatcher` does; `mlm` is that of the model."""
+        super().__init__(vocabulary, max_tokens, packing)
+        self.mlm = mlm
+
+    def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Mask each block with its own rng and pad; count the targets of both losses."""
+        arrays, counts, tokens = super().micro_batch(examples, rngs)
+        if not self.mlm:
+            del arrays["mlm_positions"], arrays["mlm_targets"], counts["mlm"]
+        original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)
+        positions, targets, count = next_tokens(examples, original_ids.shape[1])
+        arrays |= {"original_ids": original_ids, "decoder_positions": positions, "decoder_targets": targets}
+        return MicroBatch(arrays, counts | {"decoder": count}, tokens)
+
+
+class Seed(TrunkModel):
+    """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and the weak decoder (`decoder.`).
+
+    The encoder's token embedding is also the decoder's input embedding and both output projections: one
+    parameter, the trunk's. A frozen encoder freezes it too, and the decoder learns with a fixed table.
+    """
+
+    bottleneck_terms = ("decoder",)
+
+    def __init__(
+        self,
+        trunk: PreTrainedModel,
+        decoder_layers: int,
+        window: Window,
+        variant: Variant = "paper",
+        cls: bool = True,
+        freeze_encoder: bool = False,
+        mlm: bool = True,
+    ) -> None:
+        """Build the heads; the paper's decoder has 3 layers with window 2 (`models.pretraining.seed_decoder`).
+
+        Args:
+            trunk: as `models.trunk.build_trunk` builds it.
+            decoder_layers: at least 1.
+            window: k >= 1, or "all" for the whole past.
+            variant: "paper", or "released" for the decoder of the authors' code.
+            cls: whether h_0 reaches the decoder.
+            freeze_encoder: train the decoder only; the trunk does not change, and runs without dropout.
+            mlm: whether masked words are a loss too; not with `freeze_encoder`, where it would train its own head only.
+
+        Raises:
+            ValueError: the trunk is causal or refused by `shape_of`.
+        """
+        super().__init__()
+        shape = shape_of(trunk)
+        require_bidirectional(trunk)
+        self.trunk = trunk
+        self.lm_head = LmHead(shape) if mlm else None
+        self.decoder = WeakDecoder(shape, max_positions(trunk), decoder_layers, window, variant, cls)
+        self.cls, self.freeze_encoder = cls, freeze_encoder
+        self.encodes = cls or mlm  # else only the trunk's token embedding is used
+        if freeze_encoder or not self.encodes:
+            trunk.requires_grad_(False).eval()
+            token_embedding(trunk).requires_grad_(not freeze_encoder)
+
+    def train(self, mode: bool = True) -> Seed:
+        """Switch to training or evaluation; a frozen encoder always runs without dropout."""
+        super().train(mode)
+        if self.freeze_encoder:
+            self.trunk.eval()
+        return self
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        original_ids: Tensor,
+        decoder_positions: Tensor,
+        decoder_targets: Tensor,
+        mlm_positions: Tensor | None = None,
+        mlm_targets: Tensor | None = None,
+        swap: bool = False,
+    ) -> dict[str, Tensor]:
+        """The arrays of `SeedBatcher` as tensors -> {"mlm": sum over masked, "decoder": sum over all tokens}.
+
+        With `swap` the decoder reads the h_0 of another sequence (`models.interface.Bottleneck`).
+        """
+        losses, h_0 = {}, None
+        hidden = encode(self.trunk, input_ids, attention_mask) if self.encodes else None  # [B, T, H]
+        embedding = token_embedding(self.trunk)  # [V, H]
+        if hidden is not None and self.lm_head is not None:
+            assert mlm_positions is not None
+            assert mlm_targets is not None
+            losses["mlm"] = self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets)
+        if hidden is not None and self.cls:
+            h_0 = swap_vectors(hidden[:, 0]) if swap else hidden[:, 0]  # [B, H]
+        decoded = self.decoder(h_0, original_ids, embedding)  # [B, T, H]
+        decoder = linear_cross_entropy(select(decoded, decoder_positions), embedding, None, decoder_targets)
+        return losses | {"decoder": decoder}

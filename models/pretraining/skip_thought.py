@@ -1,0 +1,179 @@
+"""Skip-Thought (Kiros et al., 2015) with Transformers: predict the neighbours of a sentence from its vector.
+
+    s_i --> encoder --> h_0 --+--> a decoder predicts s_{i-1} --> previous
+                              +--> a decoder predicts s_{i+1} --> next
+
+A baseline of the Cross-Thought paper (section 4.3), which describes it as an encoder and decoder "without considering
+attention across sequences", a "6-layer Transformer as the decoder". h_0 is the first slot of a decoder; a decoder does
+not see the states of the encoder's other tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.next_tokens import next_tokens
+from models.batching.packing import frame, pad, spread, text_tokens
+from models.batching.sentences import check_boundaries, sentences
+from models.config import InputConfig
+from models.encode import encode
+from models.interface import Batcher, Document, MicroBatch, Vocabulary, swap_vectors
+from models.layers.losses import linear_cross_entropy
+from models.layers.pooling import select
+from models.layers.shape import shape_of
+from models.pretraining.seed_decoder import WeakDecoder
+from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+
+
+class SkipThoughtConfig(InputConfig):
+    """Skip-Thought: from a sentence's vector, two decoders predict the sentences before and after it."""
+
+    name: Literal["skip_thought"]
+    max_tokens: int = Field(64, ge=8)
+    decoder_layers: PositiveInt = 6
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {"previous": 1.0, "next": 1.0}
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return SkipThoughtBatcher(vocabulary, self.max_tokens)
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return SkipThought(trunk, self.decoder_layers)
+
+
+class Neighbours(NamedTuple):
+    """A sentence and its neighbours (token ids); `None` before the first and after the last."""
+
+    previous: np.ndarray | None
+    sentence: np.ndarray
+    next: np.ndarray | None
+
+
+class SkipThoughtBatcher:
+    """Documents -> sentences with their neighbours -> micro-batch.
+
+    Arrays: `input_ids` int64 [B, T] and `attention_mask` bool [B, T], the sentences; and for both neighbours
+    `previous_ids` int64 [B, T'], which the decoder reads, `previous_positions` int64 [N] into the flattened [B * T']
+    and `previous_targets` int64 [N], as in `models.batching.next_tokens`; `next_...` likewise. A neighbour ends with
+    [SEP], a target like any other token. The row of a missing neighbour has no targets.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_tokens: int) -> None:
+        """Cut sentences of more than `max_tokens` tokens, [CLS] and [SEP] included, into several."""
+        self.vocabulary = vocabulary
+        self.max_tokens = max_tokens
+
+    def examples(self, documents: Sequence[Document]) -> list[Neighbours]:
+        """Return the sentences, without headings, of all documents that have more than one.
+
+        Raises:
+            ValueError: the documents are not divided into sentences.
+        """
+        check_boundaries(documents)
+        return [example for _, example in self._numbered(documents)]
+
+    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+        """Return the number of each sentence's document."""
+        return [[number] for number, _ in self._numbered(documents)]
+
+    def micro_batch(self, examples: Sequence[Neighbours], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Frame and pad the sentences and their neighbours; the rngs are not used."""
+        sentences = [frame(example.sentence, self.vocabulary) for example in examples]
+        input_ids, attention_mask = self._pad(sentences)
+        arrays = {"input_ids": input_ids, "attention_mask": attention_mask}
+        counts, tokens = {}, text_tokens(sentences, self.vocabulary)
+        for name in ("previous", "next"):
+            rows = [self._target(getattr(example, name)) for example in examples]
+            tokens += text_tokens(rows, self.vocabulary)
+            ids, _ = self._pad(rows)
+            positions, targets, counts[name] = next_tokens(rows, ids.shape[1])
+            arrays |= {f"{name}_ids": ids, f"{name}_positions": positions, f"{name}_targets": targets}
+        return MicroBatch(arrays, counts, tokens)
+
+    def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Neighbours]]:
+        """Make all examples, with the numbers of their documents, those of one document far apart."""
+        examples: list[tuple[int, Neighbours]] = []
+        for number, document in enumerate(documents):
+            texts, context = sentences(document, self.max_tokens - 2)
+            examples += [(number, example) for example in _neighbours(texts, context)]
+        return spread(examples)
+
+    def _target(self, neighbour: np.ndarray | None) -> np.ndarray:
+        """Return what a decoder reads and predicts; for a missing neighbour [CLS] alone, which predicts nothing."""
+        return np.array([self.vocabulary.cls]) if neighbour is None else frame(neighbour, self.vocabulary)
+
+    def _pad(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return pad(rows, self.max_tokens, self.vocabulary.pad)
+
+
+def _neighbours(texts: Sequence[np.ndarray], context: int) -> Iterator[Neighbours]:
+    """Yield every sentence that has a neighbour; two context sentences are neighbours in another document only."""
+    for i, text in enumerate(texts):
+        previous = texts[i - 1] if i > 0 and i >= context else None
+        following = texts[i + 1] if context <= i + 1 < len(texts) else None
+        if previous is not None or following is not None:
+            yield Neighbours(previous, text, following)
+
+
+class SkipThought(TrunkModel):
+    """The encoder (`trunk.`) and a decoder for each side (`previous_decoder.`, `next_decoder.`).
+
+    The decoders share only the trunk's token embedding, which is their input embedding and output projection.
+    """
+
+    bottleneck_terms = ("previous", "next")
+
+    def __init__(self, trunk: PreTrainedModel, decoder_layers: int) -> None:
+        """Give each decoder the trunk's shape: `seed_decoder.WeakDecoder`, which here sees the whole past.
+
+        Args:
+            trunk: as `models.trunk.build_trunk` builds it.
+            decoder_layers: of each decoder, at least 1; 6 in the Cross-Thought paper.
+
+        Raises:
+            ValueError: the trunk is causal or refused by `shape_of`.
+        """
+        super().__init__()
+        shape = shape_of(trunk)
+        require_bidirectional(trunk)
+        self.trunk = trunk
+        positions = max_positions(trunk)
+        self.previous_decoder = WeakDecoder(shape, positions, decoder_layers, window="all", variant="paper")
+        self.next_decoder = WeakDecoder(shape, positions, decoder_layers, window="all", variant="paper")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        previous_ids: Tensor,
+        previous_positions: Tensor,
+        previous_targets: Tensor,
+        next_ids: Tensor,
+        next_positions: Tensor,
+        next_targets: Tensor,
+        swap: bool = False,
+    ) -> dict[str, Tensor]:
+        """The arrays of `SkipThoughtBatcher` as tensors -> {"previous", "next": the sums over their tokens}.
+
+        With `swap` the decoders read the vector of another sentence (`models.interface.Bottleneck`).
+        """
+        sentence = encode(self.trunk, input_ids, attention_mask)[:, 0]  # h_0 [B, H]
+        sentence = swap_vectors(sentence) if swap else sentence
+        embedding = token_embedding(self.trunk)  # [V, H]
+        before = self.previous_decoder(sentence, previous_ids, embedding)  # [B, T', H]
+        after = self.next_decoder(sentence, next_ids, embedding)
+        return {
+            "previous": linear_cross_entropy(select(before, previous_positions), embedding, None, previous_targets),
+            "next": linear_cross_entropy(select(after, next_positions), embedding, None, next_targets),
+        }

@@ -1,0 +1,55 @@
+"""The methods that a recipe can name: to add a method, add one line for its configuration."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+from pydantic import Field
+
+from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.matching.siamese import SiameseConfig
+from models.pretraining.clm import ClmConfig
+from models.pretraining.condenser import CondenserConfig
+from models.pretraining.cross_thought import CrossThoughtConfig
+from models.pretraining.ict import IctConfig
+from models.pretraining.mlm import MlmConfig
+from models.pretraining.poly import PolyConfig
+from models.pretraining.retromae import RetroMaeConfig
+from models.pretraining.seed import SeedConfig
+from models.pretraining.skip_thought import SkipThoughtConfig
+
+_PRETRAINING: tuple[type[PretrainingConfig], ...] = (
+    SeedConfig,
+    MlmConfig,
+    ClmConfig,
+    IctConfig,
+    SkipThoughtConfig,
+    CrossThoughtConfig,
+    RetroMaeConfig,
+    CondenserConfig,
+    PolyConfig,
+)
+_MATCHING: tuple[type[MatchingConfig], ...] = (SiameseConfig,)
+
+
+def _by_name(configs: tuple[type[Any], ...]) -> dict[str, type[Any]]:
+    return {get_args(config.model_fields["name"].annotation)[0]: config for config in configs}
+
+
+def _one_of(configs: tuple[type[MethodConfig], ...]) -> Any:
+    """Return the type of a recipe's `method`: the configuration that its `name` selects."""
+    union: Any = reduce(or_, configs)
+    return Annotated[union, Field(discriminator="name")] if len(configs) > 1 else union
+
+
+PRETRAINING: dict[str, type[PretrainingConfig]] = _by_name(_PRETRAINING)
+MATCHING: dict[str, type[MatchingConfig]] = _by_name(_MATCHING)
+
+if TYPE_CHECKING:
+    PretrainingMethod = PretrainingConfig
+    MatchingMethod = MatchingConfig
+else:
+    PretrainingMethod = _one_of(_PRETRAINING)
+    MatchingMethod = _one_of(_MATCHING)

@@ -1,0 +1,141 @@
+"""The trunk of a model, any Hugging Face encoder: the models' base class, building a trunk, and its limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+from models.encode import encode, is_causal
+
+# keys whose values Hugging Face does not check, or checks only by a division
+COUNTS = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+)
+# what Hugging Face raises for a wrong type, activation, pad_token_id or number, and for a model that is not an encoder
+REFUSALS = (
+    StrictDataclassError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+)
+
+
+class TrunkModel(nn.Module):
+    """The base class of every method's model: an encoder, its `trunk`, and whatever the method puts on top of it."""
+
+    trunk: PreTrainedModel
+    trains_every_position = False  # true where pre-training moves short inputs over all of the trunk's positions
+
+    @property
+    def heads(self) -> dict[str, nn.Parameter]:
+        """The parameters outside the trunk, by name: the method trains them, and an exported encoder lacks them."""
+        return {name: p for name, p in self.named_parameters() if not name.startswith("trunk.")}
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the embeddings [B, H] of texts, ids `[CLS] text [SEP]` int64 and mask bool [B, T]: by default h_0."""
+        return encode(self.trunk, input_ids, attention_mask)[:, 0]
+
+
+def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
+    """Build a randomly initialised encoder without pooler, in fp32, with SDPA attention.
+
+    Args:
+        config: `model_type` (bert, roberta, ...) and any keys of that type's Hugging Face configuration. The
+            caller sets `vocab_size` and `pad_token_id` from the tokenizer.
+
+    Raises:
+        ValueError: an unknown key or type (naming the nearest valid one), or a value that Hugging Face refuses.
+    """
+    settings = dict(config)
+    model_type = settings.pop("model_type", None)
+    config_class = CONFIG_MAPPING[_known("model_type", model_type, CONFIG_MAPPING)]
+    model_class: Any = MODEL_MAPPING.get(config_class, None)
+    if not isinstance(model_class, type):  # Funnel has two
+        raise ValueError(f"model_type {model_type!r} has no plain encoder")
+    valid = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+    for key in settings:
+        _known(f"{model_type} configuration key", key, valid)
+    for key in sorted({*COUNTS, *(config_class.attribute_map.get(key, key) for key in COUNTS)} & settings.keys()):
+        if isinstance(settings[key], int) and settings[key] < 1:
+            raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
+    has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    options = {"add_pooling_layer": False} if has_pooler else {}
+    try:
+        resolved = AutoConfig.for_model(model_type, **settings)
+        trunk = AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
+    except REFUSALS as error:
+        raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
+    max_positions(trunk)  # refuses a trunk that has no such limit
+    return trunk
+
+
+def _known(what: str, name: Any, valid: Iterable[str]) -> str:
+    """Return `name` if it is valid; else raise ValueError, naming the nearest valid one."""
+    if name in (names := sorted(valid)):
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0)
+    raise ValueError(f"unknown {what} {name!r}; nearest valid: {near[0]!r}")
+
+
+def max_positions(trunk: PreTrainedModel) -> int:
+    """Return the length, in tokens, of the longest input that the trunk has positions for.
+
+    RoBERTa and similar models number positions from padding_idx + 1, so their table is longer than their longest input.
+
+    Raises:
+        ValueError: the configuration has no `max_position_embeddings`.
+    """
+    most = getattr(trunk.config, "max_position_embeddings", None)
+    if not isinstance(most, int):
+        raise ValueError(f"model_type {trunk.config.model_type!r} has no max_position_embeddings: take another encoder")
+    embeddings = getattr(trunk, "embeddings", None)
+    padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    return most - (0 if padding_idx is None else padding_idx + 1)
+
+
+def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
+    """Return the trunk's token embeddings [V, H]. Call it inside forward only, where ZeRO-3 gathers them."""
+    weight = trunk.get_input_embeddings().weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def require_bidirectional(trunk: PreTrainedModel) -> None:
+    """Refuse a causal trunk where the state of [CLS] is the text's embedding: there it is the same for every text.
+
+    Raises:
+        ValueError: the trunk is causal.
+    """
+    if is_causal(trunk):
+        raise ValueError("the trunk is causal (is_decoder), so [CLS] sees no text: pool the last position")
+
+
+def check_token_types(trunk: PreTrainedModel) -> None:
+    """Refuse a trunk that cannot tell the two texts of a pair apart.
+
+    Raises:
+        ValueError: it has fewer than two token types, as RoBERTa, DistilBERT and ModernBERT do.
+    """
+    table = getattr(getattr(trunk, "embeddings", None), "token_type_embeddings", None)
+    number = 0 if table is None else table.num_embeddings
+    if number < 2:
+        raise ValueError(
+            f"needs a trunk with 2 token types, as BERT has: model_type {trunk.config.model_type!r} has {number}"
+        )

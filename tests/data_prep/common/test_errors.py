@@ -1,0 +1,40 @@
+import subprocess
+import sys
+
+import pytest
+
+from data_prep.common.errors import InputError, exit_on_input_error
+
+
+def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
+        raise InputError("a file: bad\nin two lines")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "tool: a file: bad in two lines\n"
+
+
+def test_other_errors_and_success_pass_through() -> None:
+    with exit_on_input_error("tool"):
+        pass
+    with pytest.raises(ZeroDivisionError), exit_on_input_error("tool"):
+        _ = 1 / 0
+
+
+def test_ctrl_c_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
+        raise KeyboardInterrupt
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.startswith("tool: interrupted")
+
+
+def test_a_closed_pipe_ends_a_command_silently() -> None:
+    program = "import sys; sys.path.insert(0, '.')\n"
+    program += "from data_prep.common.errors import exit_on_input_error\n"
+    program += "with exit_on_input_error('x'):\n    print('line\\n' * 100_000)"
+    pipe = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert pipe.stdout is not None
+    assert pipe.stderr is not None
+    pipe.stdout.readline()
+    pipe.stdout.close()
+    assert pipe.stderr.read() == b""
+    assert pipe.wait() == 141

@@ -1,0 +1,77 @@
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from data_prep.common import files
+from data_prep.common.errors import InputError
+from data_prep.common.files import whole_folder
+
+
+def test_a_file_appears_only_at_the_end_of_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with files.whole_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a"]
+    assert files.sha256_of(path) == hashlib.sha256(b"new").hexdigest()
+
+
+def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError), files.whole_file(path) as file:
+        file.write("text")  # type: ignore[call-overload]
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with (
+        pytest.raises(InputError, match="a: cannot write: No space left on device"),
+        files.whole_file(tmp_path / "a") as file,
+    ):
+        file.write(b"x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="nothing: cannot read: No such file"):
+        files.read_bytes(tmp_path / "nothing")
+    with pytest.raises(InputError, match="nothing: cannot read"):
+        files.sha256_of(tmp_path / "nothing")
+    with pytest.raises(InputError, match="sub: cannot create this folder: Not a directory"):
+        files.make_directory(tmp_path / "file" / "sub")
+    with pytest.raises(InputError, match="a: cannot write"), files.whole_file(tmp_path / "no" / "a"):
+        pass
+
+
+@pytest.mark.parametrize("folder", [".", ".."])
+def test_a_folder_is_refused_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match="is a folder: name a file"), files.whole_file(Path(folder)):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+
+
+def test_a_folder_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
+    for content in ("one", "two"):
+        with whole_folder(tmp_path / "out") as folder:
+            (folder / "file").write_text(content)
+            assert (tmp_path / "out").exists() == (content == "two")
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        assert (tmp_path / "out" / "file").read_text() == content
+    with pytest.raises(InputError, match="cannot write: File exists"), whole_folder(tmp_path / "out") as folder:
+        folder.mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "file").read_text() == "two"

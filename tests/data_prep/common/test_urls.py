@@ -1,0 +1,171 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data_prep.common import urls
+from data_prep.common.errors import InputError
+from data_prep.common.urls import TransferError
+from tests.data_prep.server import FolderServer, cut_short, endless, serving, status
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    (tmp_path / "a").write_bytes(b"abc" * 1_000_000)
+    with serving(tmp_path) as running:
+        yield running
+
+
+def content_of(url: str, limit: int = 10**7) -> bytes:
+    content = bytearray()
+    urls.read(url, limit, content.extend)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("location", ["shards", "/data/shards", "../x", "a/b:c", "2024:01", ""])
+def test_a_plain_path_is_local(location: str) -> None:
+    assert not urls.is_remote(location)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["file:///data", "http://host/x", "https://host:8000/x", "s3://bucket/x", "http://[::1]:8000/x"],
+)
+def test_the_allowed_schemes_are_remote(location: str) -> None:
+    assert urls.is_remote(location)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "pipe:cat x",
+        "gs://bucket/x",
+        "ftp://host/x",
+        "HTTP://host/x",
+        "file:/data",
+        "simplecache::s3://bucket/x",
+        "zip://x.tar::http://host/a.zip",
+        "http://host/x::file:///etc",
+        "data:text/plain,x",
+    ],
+)
+def test_other_schemes_and_chains_are_refused(location: str) -> None:
+    with pytest.raises(InputError, match=r"use a path or file://, http://, https://, s3://"):
+        urls.is_remote(location)
+
+
+def test_a_query_is_refused_and_no_password_is_printed() -> None:
+    with pytest.raises(InputError, match=r"^https://host/x\?key=1: has a \? or #"):
+        urls.is_remote("https://user:secret@host/x?key=1")
+    with pytest.raises(InputError, match=r"^https://host/x: not found \(tried 1 time\)"):
+        urls.keep_trying("https://user:secret@host/x", raiser(TransferError("not found", final=True)), pytest.fail)
+
+
+def raiser(*errors: Exception) -> object:
+    """A function that raises each of the errors once, and then returns."""
+    left = list(errors)
+
+    def attempt() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return attempt
+
+
+def test_http_and_file_give_the_same_bytes_in_one_request(server: FolderServer) -> None:
+    expected = (server.folder / "a").read_bytes()
+    assert content_of(f"{server.url}/a") == expected
+    assert content_of(f"file://{server.folder}/a") == expected
+    assert server.requests == {"a": 1}
+    assert server.headers["a"]["Accept-Encoding"] == "identity"
+
+
+def test_s3_is_read_in_one_request_by_the_users_own_configuration(
+    server: FolderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url.removesuffix("/data"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "key")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    assert content_of("s3://bucket/folder/a") == (server.folder / "a").read_bytes()
+    assert server.requests == {"a": 1}
+    with pytest.raises(TransferError, match="not found") as caught:
+        content_of("s3://bucket/folder/none")
+    assert caught.value.final
+    with pytest.raises(TransferError, match="sends more than the 100 bytes expected"):
+        content_of("s3://bucket/folder/a", 100)
+
+
+def test_content_that_is_compressed_unasked_is_not_inflated(server: FolderServer) -> None:
+    server.misbehaviour["a"] = [lambda handler, content: handler.send(b"\x1f\x8b bomb", Content_Encoding="gzip")]
+    assert content_of(f"{server.url}/a") == b"\x1f\x8b bomb"
+
+
+def test_reading_stops_at_the_first_byte_beyond_the_limit(server: FolderServer) -> None:
+    server.misbehaviour["a"] = [endless]
+    received: list[bytes] = []
+    with pytest.raises(TransferError, match="sends more than the 5000000 bytes expected"):
+        urls.read(f"{server.url}/a", 5_000_000, received.append)
+    assert 0 < sum(map(len, received)) <= 5_000_000
+    assert max(map(len, received)) <= urls.BLOCK
+    with pytest.raises(TransferError, match="sends more than the 100 bytes expected"):
+        content_of("file:///dev/zero", 100)
+
+
+@pytest.mark.parametrize(
+    ("number", "final"), [(404, True), (403, True), (410, True), (408, False), (429, False), (500, False), (503, False)]
+)
+def test_only_temporary_failures_are_worth_another_try(server: FolderServer, number: int, final: bool) -> None:
+    server.misbehaviour["a"] = [status(number)]
+    with pytest.raises(TransferError, match="not found" if number == 404 else f"HTTP status {number}") as caught:
+        content_of(f"{server.url}/a")
+    assert caught.value.final is final
+
+
+def test_a_connection_that_breaks_or_is_refused_is_worth_another_try(server: FolderServer) -> None:
+    server.misbehaviour["a"] = [cut_short]
+    with pytest.raises(TransferError) as caught:
+        content_of(f"{server.url}/a")
+    assert not caught.value.final
+    server.server_close()
+    with pytest.raises(TransferError, match="Cannot connect to host 127.0.0.1") as caught:
+        content_of(f"{server.url.replace(str(server.server_port), '1')}/a")
+    assert not caught.value.final
+
+
+def test_a_missing_file_or_a_folder_is_final(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "none", "not found"), (tmp_path, "Is a directory")):
+        with pytest.raises(TransferError, match=reason) as caught:
+            content_of(f"file://{path}")
+        assert caught.value.final
+
+
+def test_a_missing_package_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    line = r"http:// needs a package that is not installed: aiohttp; run: pip install 'deepsiam\[remote\]'"
+    with pytest.raises(InputError, match=line):
+        content_of("http://127.0.0.1:1/a")
+
+
+def test_tries_go_on_with_growing_pauses_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    pauses: list[float] = []
+    assert urls.keep_trying("http://host/a", raiser(*map(TransferError, "abc")), pauses.append) == "done"
+    assert pauses == list(urls.PAUSES[:3])
+    assert sorted(urls.PAUSES) == list(urls.PAUSES)
+    lines = [f"http://host/a: {r}; try {n} of 6 in {p:g} s" for r, n, p in zip("abc", (2, 3, 4), pauses, strict=True)]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_the_last_failure_names_url_reason_and_number_of_tries() -> None:
+    pauses: list[float] = []
+    with pytest.raises(InputError, match=r"^http://host/a: gone \(tried 6 times\)"):
+        urls.keep_trying("http://host/a", raiser(*[TransferError("gone")] * 6), pauses.append)
+    assert pauses == list(urls.PAUSES)
+
+
+def test_a_final_failure_is_not_tried_again() -> None:
+    with pytest.raises(InputError, match=r"no \(tried 1 time\)"):
+        urls.keep_trying("http://host/a", raiser(TransferError("no", final=True)), pytest.fail)

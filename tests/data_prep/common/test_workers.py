@@ -1,0 +1,91 @@
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from data_prep.common import workers
+from data_prep.common.errors import InputError
+
+
+def _add(number: int) -> Callable[[int], int]:
+    return lambda task: task + number
+
+
+def _fail(_: int) -> Callable[[int], int]:
+    raise InputError("cannot begin")
+
+
+def _fail_at(number: int) -> Callable[[int], int]:
+    def work(task: int) -> int:
+        if task == number:
+            raise InputError(f"task {task} is bad")
+        return task
+
+    return work
+
+
+def _die_at(number: int) -> Callable[[int], int]:
+    def work(task: int) -> int:
+        if task == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    return work
+
+
+def _process(_: int) -> Callable[[int], int]:
+    return lambda task: os.getpid()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_task_is_done_once(number: int) -> None:
+    assert sorted(workers.run(range(50), _add, (7,), number)) == list(range(7, 57))
+    assert list(workers.run([], _add, (7,), number)) == []
+
+
+def test_one_worker_is_this_process_and_more_are_not() -> None:
+    assert set(workers.run(range(3), _process, (0,), 1)) == {os.getpid()}
+    others = set(workers.run(range(20), _process, (0,), 2))
+    assert os.getpid() not in others
+    assert len(others) <= 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_few_tasks_are_taken_ahead_of_the_results(number: int) -> None:
+    taken = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal taken
+        for task in range(100):
+            taken += 1
+            yield task
+
+    for done, _ in enumerate(workers.run(tasks(), _add, (0,), number), 1):
+        assert taken <= done + 2 * workers.AHEAD * number
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_first_exception_ends_the_others(number: int) -> None:
+    with pytest.raises(InputError, match="task 5 is bad"):
+        list(workers.run(range(100_000), _fail_at, (5,), number))
+    with pytest.raises(InputError, match="cannot begin"):
+        list(workers.run(range(3), _fail, (0,), number))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: int) -> None:
+    def tasks() -> Iterator[int]:
+        yield from range(20)
+        raise InputError("no more")
+
+    done: list[int] = []
+    with pytest.raises(InputError, match="no more"):
+        done.extend(workers.run(tasks(), _add, (0,), number))
+    # in any order: all other tasks may overtake one
+    assert len(done) == len(set(done)) >= 20 - workers.AHEAD * number
+
+
+def test_a_worker_that_is_killed_is_one_clear_line() -> None:
+    with pytest.raises(InputError, match="a worker was killed .*; run the same command with fewer --workers"):
+        list(workers.run(range(100), _die_at, (3,), 2))

@@ -1,0 +1,174 @@
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.files import replace_folder
+from data_prep.demo import dataset
+from data_prep.demo.dataset import Options, build
+from data_prep.shards import verify
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.reader import Shard
+from data_prep.sources.docstrings.installed import SourceFile, find
+
+OPTIONS = Options(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)
+
+
+@pytest.fixture(scope="module")
+def built(files: list[SourceFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished output; read only."""
+    out = tmp_path_factory.mktemp("built") / "out"
+    build(out, OPTIONS, files, 1)
+    return out
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_shards_contain_only_training_packages(built: Path) -> None:
+    manifest = Manifest.load(built / "shards")
+    assert verify.verify(built / "shards") == []
+    packages = manifest.source["packages"]
+    training = {name for name, record in packages.items() if record["split"] == "train"}
+    names = [
+        document.id for index in range(len(manifest.shards)) for document in Shard.open(manifest, index).documents()
+    ]
+    assert {name.split(":")[0] for name in names} == training
+    assert len(names) == manifest.source["counts"]["documents"] == manifest.total("documents")
+    assert manifest.source["counts"]["tokens"] == manifest.total("tokens")
+    assert manifest.source["counts"]["segments"] == manifest.total("segments")
+    assert len(manifest.shards) > 3
+
+
+def test_the_collection_ranks_held_out_packages(built: Path) -> None:
+    opened = Collection.open(built / "collection")
+    packages = Manifest.load(built / "shards").source["packages"]
+    assert opened.tokenizer.fingerprint == Manifest.load(built / "shards").tokenizer["fingerprint"]
+    for split in ("train", "dev", "test"):
+        judged = opened.qrels(split)
+        assert len(judged) == Manifest.load(built / "shards").source["counts"]["pairs"][split] > 0
+        for query, documents in judged.items():
+            assert packages[query.split(":")[0]]["split"] == split
+            assert {f"{document}#summary" for document in documents} == {query}
+    assert set(opened.pool("test")) == set(opened.corpus.ids)
+    assert not [i for i in opened.pool("dev") if packages[i.split(":")[0]]["split"] == "test"]
+
+
+def test_the_number_of_workers_changes_no_byte(built: Path, files: list[SourceFile], tmp_path: Path) -> None:
+    build(tmp_path / "out", OPTIONS, files, 3)
+    assert contents(tmp_path / "out") == contents(built)
+
+
+def test_a_finished_output_is_not_changed(built: Path, files: list[SourceFile]) -> None:
+    before = contents(built)
+    assert "complete already" in build(built, OPTIONS, files, 1)
+    assert contents(built) == before
+    with pytest.raises(InputError, match="built with other options .*; choose another --out or remove it"):
+        build(built, Options(vocab_size=500), files, 1)
+    assert contents(built) == before
+
+
+def test_damage_to_a_finished_output_is_reported(files: list[SourceFile], tmp_path: Path) -> None:
+    build(tmp_path / "out", OPTIONS, files, 1)
+    shard = next((tmp_path / "out" / "shards").glob("*.tar"))
+    shard.write_bytes(b"")
+    with pytest.raises(InputError, match=f"{shard.name}: 0 bytes.*remove .*out to build it again"):
+        build(tmp_path / "out", OPTIONS, files, 1)
+
+
+def test_an_unfinished_output_starts_over(built: Path, files: list[SourceFile], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / ".partial" / "shards").mkdir(parents=True)
+    (out / ".partial" / "shards" / "shard-000000.tar").write_text("half")
+    (out / "collection").mkdir()  # killed between the last two renames
+    build(out, OPTIONS, files, 1)
+    assert contents(out) == contents(built)
+
+
+def test_folders_of_others_are_not_removed(files: list[SourceFile], tmp_path: Path) -> None:
+    (tmp_path / "collection").mkdir()
+    (tmp_path / "collection" / "mine").write_text("mine")
+    with pytest.raises(InputError, match="collection: in the way"):
+        build(tmp_path, OPTIONS, files, 1)
+    assert contents(tmp_path) == {"collection/mine": b"mine"}
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("good_syncs", [0, 3, 9, 30])
+def test_a_full_disk_leaves_nothing(
+    files: list[SourceFile], tmp_path: Path, disk_full_after: Callable[[int], None], good_syncs: int, existing: bool
+) -> None:
+    out = tmp_path / "out"
+    if existing:
+        out.mkdir()
+        (out / "mine").write_text("mine")
+    disk_full_after(good_syncs)
+    with pytest.raises(InputError, match="cannot write: No space left on device"):
+        build(out, OPTIONS, files, 1)
+    assert out.exists() == existing
+    assert not existing or contents(out) == {"mine": b"mine"}
+    assert not existing or os.listdir(out) == ["mine"]
+
+
+def test_too_little_english_is_refused(files: list[SourceFile], tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("x = 1")
+    for too_few in ([], find(tmp_path), files[:1]):
+        with pytest.raises(InputError, match="contain too little English to train on and to hold out"):
+            build(tmp_path / "out", OPTIONS, too_few, 1)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_while_moving_into_place_leaves_nothing(
+    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_on_shards(new: Path, path: Path) -> None:
+        if path.name == "shards":
+            raise PermissionError(errno.EACCES, "not allowed")
+        replace_folder(new, path)
+
+    monkeypatch.setattr(dataset, "replace_folder", fail_on_shards)
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(InputError, match="cannot write: not allowed"):
+        build(tmp_path, OPTIONS, files, 1)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_killed_run_leaves_no_output_and_the_next_one_finishes(
+    built: Path, files: list[SourceFile], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from data_prep.demo import dataset\nfrom data_prep.sources.docstrings.installed import find\n"
+        "root, out = map(Path, sys.argv[1:])\n"
+        "dataset.write_collection = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "options = dataset.Options(400, 300, 2)\n"
+        "dataset.build(out, options, find(root), 1)\n"
+    )
+    root = files[0].path.parent
+    run = subprocess.run([sys.executable, "-c", code, str(root), str(out)], stderr=subprocess.DEVNULL)
+    assert run.returncode == -signal.SIGKILL
+    assert os.listdir(out) == [".partial"]
+    build(out, OPTIONS, files, 1)
+    assert contents(out) == contents(built)
+
+
+def test_a_path_that_cannot_be_written_is_refused(files: list[SourceFile], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot create this folder"):
+        build(tmp_path / "file" / "out", OPTIONS, files, 1)
+
+
+def test_the_summary_has_the_counts(built: Path) -> None:
+    manifest = Manifest.load(built / "shards")
+    text = dataset._summary(built, manifest)
+    assert f"{manifest.total('documents'):,} documents" in text
+    assert f"{manifest.total('tokens'):,} tokens" in text

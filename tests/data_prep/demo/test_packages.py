@@ -1,0 +1,56 @@
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from data_prep.demo import packages
+from data_prep.demo.packages import DISTRIBUTIONS
+from data_prep.sources.docstrings.installed import SourceFile
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+OF_CUDA = re.compile("nvidia-.*|cuda-.*|triton")  # what builds of torch with CUDA require in addition
+
+
+def required_by(lines: list[str]) -> set[str]:
+    """The installed distributions that requirements name, directly or through others."""
+    waiting = [Requirement(line) for line in lines]
+    seen: set[tuple[str, str]] = set()  # distributions and their extras
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras}:
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            for line in importlib.metadata.requires(name) or []:
+                needed = Requirement(line)
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    waiting.append(needed)
+    return {name for name, _ in seen}
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or sys.version_info[:2] != (3, 11) or sys.implementation.name != "cpython",
+    reason="the list is that of Linux and CPython 3.11",
+)
+def test_the_list_is_what_the_core_and_evaluate_require() -> None:
+    import tomllib
+
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    required = required_by([*project["dependencies"], *project["optional-dependencies"]["evaluate"]])
+    assert sorted(name for name in required if not OF_CUDA.fullmatch(name)) == list(DISTRIBUTIONS)
+
+
+def test_what_is_not_installed_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    source = SourceFile("zoo", "zoo.fox", Path("fox.py"))
+    monkeypatch.setattr(packages, "installed", lambda _: ([source], ["apes", "owls"]))
+    assert packages.files() == [source]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("apes, owls")
+    monkeypatch.setattr(packages, "installed", lambda names: ([source], [n for n in names if n not in DISTRIBUTIONS]))
+    packages.files()
+    assert capsys.readouterr().out == ""

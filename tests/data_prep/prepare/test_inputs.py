@@ -1,0 +1,87 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from data_prep.common.errors import InputError
+from data_prep.prepare import inputs
+from data_prep.sources.source import File
+from tests.data_prep.server import serving
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[File]:
+    files = []
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name * 5)
+        files.append(File(tmp_path / name, f"text/{name}"))
+    return files
+
+
+def test_a_local_file_is_read_in_place(tmp_path: Path) -> None:
+    assert inputs.local(["some/file", "/other"], tmp_path) == [Path("some/file"), Path("/other")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list[File]) -> None:
+    folder = tmp_path / "downloads"
+    with serving(tmp_path) as server:
+        urls = [f"{server.url}/a", f"{server.url}/b", f"{server.url}/../a"]
+        for _ in range(2):
+            paths = inputs.local([*urls, str(files[2].path)], folder)
+            assert [path.name for path in paths] == ["a", "b", "a", "c"]
+            assert [path.read_text() for path in paths] == ["aaaaa", "bbbbb", "aaaaa", "ccccc"]
+        assert server.requests == {"a": 2, "b": 1}
+    assert len(set(paths)) == 4
+    assert inputs.local_paths(urls, folder) == paths[:3]
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_a_file_url_is_a_copy(tmp_path: Path, files: list[File]) -> None:
+    assert inputs.local([f"file://{files[0].path}"], tmp_path / "in")[0].read_text() == "aaaaa"
+
+
+def test_a_bad_or_missing_url_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ftp://x/y: not an address"):
+        inputs.local(["ftp://x/y"], tmp_path)
+    with serving(tmp_path) as server, pytest.raises(InputError, match=r"/data/no: .*not found|status 404"):
+        inputs.local([f"{server.url}/no"], tmp_path / "in")
+    with pytest.raises(InputError, match=f"file://{tmp_path}/no: not found"):
+        inputs.local([f"file://{tmp_path}/no"], tmp_path / "in")
+    assert not [path for path in (tmp_path / "in").rglob("*") if path.is_file()]
+
+
+def test_the_record_has_every_file_and_a_hash_of_all(files: list[File], monkeypatch: pytest.MonkeyPatch) -> None:
+    record = inputs.record(files)
+    assert (record["number"], record["bytes"]) == (3, 15)
+    assert record["files"] == [
+        {"name": file.name, "bytes": 5, "sha256": hashlib.sha256(file.path.read_bytes()).hexdigest()} for file in files
+    ]
+    files[0].path.write_text("other")
+    assert inputs.record(files)["sha256"] != record["sha256"]
+    monkeypatch.setattr(inputs, "MOST_LISTED", 2)
+    many = inputs.record(files)
+    assert (many["number"], many["bytes"], many["files"]) == (3, 15, [])
+    assert len(many["sha256"]) == 64
+
+
+@pytest.mark.parametrize("most", [2, 3], ids=["too many to list", "listed"])
+def test_the_same_files_are_recognised(
+    tmp_path: Path, files: list[File], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(inputs, "MOST_LISTED", most)
+    source = {"inputs": inputs.record(files)}
+    downloads = tmp_path / "downloads"
+    assert inputs.same(source, files, downloads)
+    assert not inputs.same(source, files[:2], downloads)
+    assert not inputs.same(source, [*files, files[0]], downloads)
+    assert not inputs.same({}, files, downloads)
+    not_there = [*files[:2], File(downloads / "c", "text/c")]
+    assert inputs.same(source, not_there, downloads)
+    if most == 3:
+        assert not inputs.same(source, [*files[:2], File(downloads / "d", "text/d")], downloads)
+        assert not inputs.same(source, files[::-1], downloads)
+    files[1].path.write_text("longer than before")
+    assert not inputs.same(source, files, downloads)
+    with pytest.raises(InputError, match="gone: cannot read: No such file"):
+        inputs.same(source, [File(tmp_path / "gone", "text/a")], downloads)

@@ -1,0 +1,268 @@
+"""Merged parts of a data set are byte for byte what one machine makes; incomplete or foreign parts are refused."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.__main__ import main
+from data_prep.prepare import output
+from tests.data_prep import raw
+from tests.data_prep.raw import contents
+
+NEAR = ["--near-duplicates", 0.8]
+
+
+@pytest.fixture(autouse=True)
+def instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def tok(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return raw.vocabulary(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+def near_copy(text: str, word: str = "entirely") -> str:
+    """A near-duplicate."""
+    return text.replace(" ", f" {word} ", 1)
+
+
+def repeated(number: int) -> list[str]:
+    """Return texts with exact copies, copies in other case, and near-duplicates."""
+    texts = raw.texts(number, sentences=10)
+    return [
+        *texts,
+        *texts[:5],
+        *map(str.upper, texts[3:8]),
+        *map(near_copy, texts[5:20]),
+        *map(near_copy, texts[6:12]),
+        "Short one.",
+    ]
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+@pytest.mark.parametrize("wanted", [[], ["--keep-duplicates"], ["--held-out", 0.3, "--shards", 4]], ids=str)
+def test_parts_of_json_lines_merge_to_the_whole(
+    tok: Path, tmp_path: Path, near: list[object], wanted: list[object]
+) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    files = [raw.write_jsonl(tmp_path / f"{index}.jsonl", repeated(50)[index::3]) for index in range(3)]
+    raw.agree(tmp_path, "jsonl", *files, "--tokenizer", tok, "--chunk-tokens", 500, *near, *wanted)
+
+
+def test_parts_of_wikipedia_merge_to_the_whole(tok: Path, tmp_path: Path) -> None:
+    texts = [f"{text}\n\n== History ==\n{text[::-1]}" for text in repeated(30)]
+    files = [
+        raw.write_wikipedia(tmp_path / "a-pages-articles1.xml", texts[:20]),
+        raw.write_wikipedia(tmp_path / "a-pages-articles2.xml", texts[20:], first=21),
+    ]
+    raw.agree(tmp_path, "wikipedia", *files, "--tokenizer", tok, "--held-out", 0.2)
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+def test_parts_of_reddit_merge_to_the_whole(tok: Path, tmp_path: Path, near: list[object]) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    texts = raw.texts(160, sentences=2)
+    threads = [texts[4 * number : 4 * number + 4] for number in range(40)]
+    threads += [threads[0], [*map(near_copy, threads[1])]]  # a copy and a near-duplicate of other threads
+    folder = raw.write_reddit(tmp_path / "dumps", threads, files=3)
+    raw.agree(tmp_path, "reddit", folder, "--tokenizer", tok, "--held-out", 0.2, *near)
+
+
+@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
+def test_parts_prepared_against_another_data_set_merge_to_the_whole(
+    tok: Path, tmp_path: Path, near: list[object]
+) -> None:
+    if near:
+        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    texts = repeated(40)
+    other = raw.write_jsonl(tmp_path / "other.jsonl", [*texts[:9], near_copy(texts[10], "mostly")])
+    raw.run("jsonl", other, "--tokenizer", tok, *near, "--out", tmp_path / "other")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", texts)
+    raw.agree(tmp_path, "jsonl", file, "--tokenizer", tok, "--against", tmp_path / "other", *near)
+
+
+WORD = st.sampled_from(["river", "Stone", "tree", "HOUSE", "water"])
+TEXT = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(TEXT, min_size=1, max_size=40),
+    st.integers(2, 3),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([0, 0.4]),
+)
+def test_parts_of_any_documents_merge_to_the_whole(
+    tok: Path, texts: list[str], number: int, keep: bool, files: int, held_out: float
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [
+            raw.write_jsonl(Path(folder) / f"{one}.jsonl", texts[one::files]) for one in range(min(files, len(texts)))
+        ]
+        paths.append(raw.write_jsonl(Path(folder) / "c.jsonl", ["Some training text."]))  # never held out
+        wanted = ["--tokenizer", tok, "--shards", 3, *(["--keep-duplicates"] if keep else []), "--held-out", held_out]
+        raw.agree(Path(folder), "jsonl", *paths, *wanted, numbers=[number])
+
+
+def test_an_empty_part_merges_as_any_other(tok: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = raw.write_jsonl(tmp_path / "c.jsonl", raw.texts(1, sentences=2))  # not held out
+    wanted = ["--tokenizer", tok, "--held-out", 0.5]
+    folders = raw.parts(tmp_path, 4, "jsonl", file, *wanted)
+    assert "0 shards" in capsys.readouterr().out
+    raw.run("jsonl", file, *wanted, "--part", "2/4", "--out", folders[1])
+    assert "complete already" in capsys.readouterr().out
+    for command in ("verify", "stats"):
+        assert main([command, str(folders[1])]) == 0
+    raw.run("merge", *folders, "--out", tmp_path / "merged")
+    raw.run("jsonl", file, *wanted, "--out", tmp_path / "whole")
+    assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
+
+
+LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
+    lambda drawn: (near_copy if drawn[1] else str)(
+        (str.upper if drawn[2] else str)(raw.texts(6, sentences=8)[drawn[0]])
+    )
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(LONG, min_size=1, max_size=24))
+def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, texts: list[str]) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    with tempfile.TemporaryDirectory() as folder:
+        path = raw.write_jsonl(Path(folder) / "a.jsonl", texts)
+        raw.agree(Path(folder), "jsonl", path, "--tokenizer", tok, "--shards", 2, *NEAR, numbers=[2])
+
+
+def test_two_processes_merge_as_one(tok: Path, tmp_path: Path) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", repeated(50))
+    folders = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
+    raw.run("jsonl", file, "--tokenizer", tok, "--out", tmp_path / "whole")
+    run = raw.start("merge", *folders, "--out", tmp_path / "merged", workers=2)
+    assert run.communicate()[1] == ""
+    assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
+
+
+@pytest.fixture
+def two(tok: Path, tmp_path: Path) -> list[Path]:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(80))
+    return raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
+
+
+def another(two: list[Path], tmp_path: Path, *arguments: object, file: str = "a.jsonl") -> Path:
+    """Prepare a second part with other options."""
+    out = tmp_path / "another"
+    raw.run("jsonl", tmp_path / file, *arguments, "--part", "2/2", "--out", out)
+    return out
+
+
+def test_a_missing_and_a_repeated_part_are_refused(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", tmp_path / "out"]
+    assert "part 2/2 is missing" in raw.refusal(capfd, "merge", two[0], *out)
+    assert "part 1/2 is missing" in raw.refusal(capfd, "merge", two[1], *out)
+    assert "part 1/2 is named twice" in raw.refusal(capfd, "merge", two[0], two[0], two[1], *out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_of_another_division_is_refused(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    third = raw.parts(tmp_path, 3, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok)[1]
+    message = raw.refusal(capfd, "merge", two[0], third, "--out", tmp_path / "out")
+    assert message == f"{third}: is part 2/3 but {two[0]} is part 1/2; name parts of one division"
+
+
+def test_parts_made_with_other_options_tokenizer_or_input_are_refused(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    raw.write_jsonl(tmp_path / "b.jsonl", raw.texts(41))
+    for arguments, file, what in [
+        (["--tokenizer", tok, "--min-words", 3], "a.jsonl", "options"),
+        (["--tokenizer", raw.vocabulary(tmp_path / "tokenizer.json", 120)], "a.jsonl", "options"),
+        (["--tokenizer", tok], "b.jsonl", "inputs"),
+    ]:
+        other = another(two, tmp_path, *arguments, file=file)
+        message = raw.refusal(capfd, "merge", two[0], other, "--out", tmp_path / "out")
+        assert message == f"{other}: was made with other {what} than {two[0]}; prepare one of them again"
+        shutil.rmtree(other)
+
+
+def test_a_folder_that_is_not_a_part_is_refused(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    message = raw.refusal(capfd, "merge", two[0], tmp_path / "empty", "--out", tmp_path / "out")
+    assert message.startswith(f"{tmp_path}/empty/shards/manifest.json: no such file")
+    manifest = two[1] / "shards" / "manifest.json"
+    record = json.loads(manifest.read_text())
+    del record["source"]["part"]
+    manifest.write_text(json.dumps(record))
+    message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
+    assert message == f"{two[1]}: is not a part of a data set; prepare it with --part"
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-512])
+
+
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
+def test_a_merge_refuses_a_damaged_part_and_resumes_once_it_is_repaired(
+    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    raw.run("merge", *two, "--out", tmp_path / "whole")
+    shard = two[1] / "shards" / "shard-000001.tar"
+    sound = shard.read_bytes()
+    damage(shard)
+    message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
+    assert message.startswith(f"{shard}: ")
+    assert not (tmp_path / "out" / "shards" / "manifest.json").exists()
+    shard.write_bytes(sound)
+    raw.run("merge", *two, "--out", tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
+def test_a_part_whose_near_duplicates_are_damaged_is_refused(
+    tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(40))
+    folders = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
+    damage(folders[1] / output.PAIRS)
+    message = raw.refusal(capfd, "merge", *folders, "--out", tmp_path / "out")
+    assert message.startswith(f"{folders[1] / output.PAIRS}: ")
+
+
+def test_a_finished_merge_is_left_alone_and_refuses_other_parts(
+    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    raw.run("merge", *two, "--out", out)
+    before = contents(out)
+    capfd.readouterr()
+    assert main(["merge", *map(str, two), "--out", str(out)]) == 0
+    assert "complete already, nothing to do" in capfd.readouterr().out
+    assert contents(out) == before
+    others = raw.parts(tmp_path / "others", 2, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok, "--min-words", 3)
+    message = raw.refusal(capfd, "merge", *others, "--out", out)
+    assert message == f"{out}: was made from other input or with other options; choose another --out or remove it"
+    assert "was made from other input" in raw.refusal(capfd, "merge", *two, "--out", two[0])
+    assert contents(out) == before

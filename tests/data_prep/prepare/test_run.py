@@ -1,0 +1,364 @@
+"""Preparations of small raw inputs: which documents, in which split and order, and what the manifest records."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.prepare import output
+from data_prep.prepare.spool import key_of
+from data_prep.prepare.writing import is_held_out
+from data_prep.shards import verify
+from data_prep.text.normalize import fold
+from tests.data_prep import raw, server
+from tests.data_prep.raw import contents, source_of
+from tests.data_prep.server import serving
+
+NEAR = ["--near-duplicates", 0.8]
+
+
+@pytest.fixture
+def near() -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+
+
+def prepared(folder: Path, texts: Sequence[str], *arguments: object, name: str = "out") -> Path:
+    """Prepare a data set of texts; the id of each is the number of its line."""
+    file = raw.write_jsonl(folder / f"{name}.jsonl", texts)
+    raw.run("jsonl", file, "--out", folder / name, *arguments)
+    return folder / name
+
+
+def dropped(out: Path) -> dict[str, int]:
+    return source_of(out)["counts"]["dropped"]
+
+
+def near_copy(text: str, number: int = 1) -> str:
+    """Return a near-duplicate, a different one for each number."""
+    return text.replace(" ", f" {'very ' * number}", 1)
+
+
+# duplicates
+
+
+def test_of_texts_that_differ_in_case_and_space_one_stays(tmp_path: Path) -> None:
+    out = prepared(tmp_path, ["One Two.", "one  two.", "ONE\ntwo.", "Three."])
+    assert raw.ids(out) == {"1", "4"}
+    assert dropped(out) == {"same_text": 2}
+
+
+def test_duplicates_in_different_files_are_found(tmp_path: Path) -> None:
+    files = [raw.write_jsonl(tmp_path / f"{name}.jsonl", ["One two.", f"File {name}."]) for name in "ba"]
+    raw.run("jsonl", *files, "--out", tmp_path / "out")
+    ids = {document.id for document in raw.documents(tmp_path / "out")}
+    assert ids == {"jsonl/a.jsonl/1", "jsonl/a.jsonl/2", "jsonl/b.jsonl/2"}
+
+
+def test_duplicates_are_kept_with_keep_duplicates(tmp_path: Path) -> None:
+    out = prepared(tmp_path, ["One Two.", "one  two.", "Three."], "--keep-duplicates")
+    assert raw.ids(out) == {"1", "2", "3"}
+    assert dropped(out) == {}
+
+
+@pytest.mark.usefixtures("near")
+def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
+    texts = raw.texts(20, sentences=10)
+    out = prepared(tmp_path, [*texts, *map(near_copy, texts[:5]), near_copy(texts[0], 2), "Very short."], *NEAR)
+    groups = [{1, 21, 26}, {2, 22}, {3, 23}, {4, 24}, {5, 25}, *({number} for number in (*range(6, 21), 27))]
+    kept = set(map(int, raw.ids(out)))
+    assert [len(kept & group) for group in groups] == [1] * len(groups)
+    assert dropped(out) == {"near_duplicate": 6}
+    assert raw.ids(prepared(tmp_path, [*texts, *map(near_copy, texts)], name="all")) == set(map(str, range(1, 41)))
+
+
+@pytest.mark.usefixtures("near")
+def test_near_duplicates_are_found_in_batches_with_short_documents(tmp_path: Path) -> None:
+    """A short document has no bands; those of the others in its batch must stay what they are."""
+    text = raw.texts(1, sentences=10)[0]
+    pad = "x" * (2 << 20)
+    first = raw.write_jsonl(tmp_path / "a.jsonl", [{"text": text}, {"text": "Short.", "pad": pad}])
+    second = raw.write_jsonl(tmp_path / "b.jsonl", [{"text": near_copy(text), "pad": pad}])
+    raw.run("jsonl", first, second, "--out", tmp_path / "out", *NEAR)
+    assert dropped(tmp_path / "out") == {"near_duplicate": 1}
+
+
+def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
+    texts = raw.texts(30)
+    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, name="other")
+    out = prepared(tmp_path, [*texts, texts[3].upper()], "--against", other)
+    assert raw.ids(out) == set(map(str, range(21, 31)))
+    assert dropped(out) == {"elsewhere": 21}
+
+
+@pytest.mark.usefixtures("near")
+def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = raw.texts(30, sentences=10)
+    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, *NEAR, name="other")
+    out = prepared(
+        tmp_path, [*map(near_copy, texts), near_copy(texts[25], 2), near_copy(texts[3], 2)], "--against", other, *NEAR
+    )
+    assert dropped(out) == {"elsewhere": 21, "near_duplicate": 1}
+    assert len(raw.documents(out)) == 10
+    plain = prepared(tmp_path, texts[:20], name="plain")
+    message = raw.refusal(capfd, "jsonl", tmp_path / "out.jsonl", "--out", tmp_path / "no", "--against", plain, *NEAR)
+    assert message == f"{plain}: was not prepared with --near-duplicates 0.8; prepare it again with that"
+
+
+# the held-out split
+
+
+def test_the_held_out_split_is_a_disjoint_share(tmp_path: Path) -> None:
+    out = prepared(tmp_path, raw.texts(2000), "--held-out", 0.2)
+    training, held_out = (raw.documents(out, split) for split in ("shards", "held_out"))
+    assert len(training) + len(held_out) == 2000
+    assert 330 < len(held_out) < 470  # 20 %, plus or minus four standard deviations
+    assert not {document.key for document in training} & {document.key for document in held_out}
+    assert {source_of(out, split)["counts"]["held_out_documents"] for split in output.SPLITS} == {len(held_out)}
+    assert contents(out)["held_out/tokenizer.json"] == contents(out)["shards/tokenizer.json"]
+
+
+def test_the_side_of_a_document_depends_only_on_its_group(tmp_path: Path) -> None:
+    records = [{"id": str(number), "text": text} for number, text in enumerate(raw.texts(200))]
+    expected = {record["id"] for record in records if is_held_out(f"jsonl/a.jsonl/{record['id']}", 0.3)}
+    assert 30 < len(expected) < 90
+    others = [{"id": f"other{number}", "text": text} for number, text in enumerate(raw.texts(300, 5))]
+    reworded = [{**record, "text": near_copy(record["text"])} for record in records[:90]]
+    for name, texts in (("all", records), ("few", records[::-7]), ("many", [*others, *reworded])):
+        (tmp_path / name).mkdir()
+        file = raw.write_jsonl(tmp_path / name / "a.jsonl", texts)
+        raw.run("jsonl", file, "--id", "id", "--held-out", 0.3, "--out", tmp_path / name / "out")
+        known = {record["id"] for record in records} & {record["id"] for record in texts}
+        assert raw.ids(tmp_path / name / "out", "held_out") & known == expected & known
+
+
+# decontamination
+
+
+def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path) -> None:
+    words = raw.texts(1, 9, sentences=10)[0].replace(".", "").split()
+    query, body = " ".join(words[:20]), " ".join(words[20:60])
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    raw.write_jsonl(folder / "corpus.jsonl", [{"_id": "d", "title": "A title", "text": body}])
+    raw.write_jsonl(folder / "queries.jsonl", [{"_id": "q", "text": query}])
+
+    def quotes(text: str, number: int) -> str:
+        return f"Nobody but {' '.join(text.split()[3 : 3 + number]).upper()}, somebody wrote."
+
+    texts = [quotes(query, 13), quotes(body, 13), quotes(query, 12), quotes(body, 12), *raw.texts(5)]
+    out = prepared(tmp_path, texts, "--decontaminate", folder)
+    assert raw.ids(out) == set(map(str, range(3, 10)))
+    assert dropped(out) == {"contaminated": 2}
+    fewer = prepared(tmp_path, texts, "--decontaminate", folder, "--ngram", 12, name="fewer")
+    assert dropped(fewer) == {"contaminated": 4}
+
+
+# what is said of it
+
+
+CHANGING = ("read", "join", "cut")  # stages that may turn one document into several, or several into one
+
+
+def check_counts(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Check that the manifest agrees with itself, with the shards, `verify` and `stats`."""
+    counts = source_of(out)["counts"]
+    stages = source_of(out)["stages"]
+    documents = raw.documents(out)
+    assert counts["documents"] == len(documents)
+    assert counts["segments"] == sum(len(document.segments) for document in documents)
+    assert counts["tokens"] == sum(len(segment) for document in documents for segment in document.segments)
+    assert verify.verify(out / "shards") == []
+    capfd.readouterr()
+    assert main(["stats", str(out), "--json"]) == 0
+    recorded = json.loads(capfd.readouterr().out)
+    assert {name: recorded["counts"][name] for name in ("documents", "segments", "tokens")} == {
+        name: counts[name] for name in ("documents", "segments", "tokens")
+    }
+    assert recorded["counts"]["dropped"] == counts["dropped"]
+    assert recorded["stages"] == stages
+    assert main(["verify", str(out)]) == 0
+    assert f"{len(documents):,} documents" in capfd.readouterr().out
+    totals: dict[str, int] = {}
+    for before, stage in zip([None, *stages], stages, strict=False):
+        assert before is None or stage["in"] == before["out"]
+        if stage["name"] not in CHANGING:
+            assert stage["in"] == stage["out"] + sum(stage["dropped"].values())
+        for reason, number in stage["dropped"].items():
+            totals[reason] = totals.get(reason, 0) + number
+    assert totals == counts["dropped"]
+    assert stages[-1]["out"] == counts["documents"] + counts["held_out_documents"]
+
+
+@pytest.mark.usefixtures("near")
+def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = raw.texts(60, sentences=10)
+    other = prepared(tmp_path, texts[:5], *NEAR, name="other")
+    records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
+    wanted = ["--min-words", 3, "--english", "--held-out", 0.2, "--against", other, *NEAR]
+    lines = [*({"text": text} for text in records), {"no": 1}]
+    file = raw.write_jsonl(tmp_path / "a.jsonl", lines)
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1, *wanted)
+    check_counts(tmp_path / "out", capfd)
+    reasons = {"bad": 1, "empty": 1, "too_short": 1, "not_english": 1, "elsewhere": 10, "same_text": 3}
+    assert dropped(tmp_path / "out") == {**reasons, "near_duplicate": 10}
+    assert source_of(tmp_path / "out")["stages"][0]["in"] == len(lines)
+
+
+def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = raw.texts(80, sentences=1)
+    threads = [texts[4 * number : 4 * number + 4] for number in range(20)]
+    threads += [["Nobody answers this one.", "[deleted]"], threads[0]]
+    folder = raw.write_reddit(tmp_path / "dumps", threads)
+    raw.run("reddit", folder, "--out", tmp_path / "out", "--held-out", 0.3)
+    check_counts(tmp_path / "out", capfd)
+    assert dropped(tmp_path / "out") == {"alone": 1, "deleted": 1, "same_text": 1}
+    assert source_of(tmp_path / "out")["stages"][0] == {
+        "name": "read",
+        "parameters": {"any_language": False, "without": []},
+        "in": 86,
+        "out": 86,
+        "dropped": {},
+    }
+
+
+def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    long = "\n\n".join(raw.texts(16_000))
+    out = prepared(tmp_path, [long, "Short."])
+    check_counts(out, capfd)
+    assert raw.ids(out) == {"1", "1#2", "1#3", "2"}
+    cut = next(stage for stage in source_of(out)["stages"] if stage["name"] == "cut")
+    assert (cut["in"], cut["out"]) == (2, 4)
+
+
+def test_the_input_is_recorded_with_its_hash_and_no_path(tmp_path: Path) -> None:
+    out = prepared(tmp_path, raw.texts(3))
+    recorded = source_of(out)["inputs"]
+    assert [file["name"] for file in recorded["files"]] == ["jsonl/out.jsonl"]
+    assert recorded["bytes"] == (tmp_path / "out.jsonl").stat().st_size
+    assert str(tmp_path).encode() not in b"".join(contents(out).values())
+
+
+def test_the_summary_has_the_stages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prepared(tmp_path, [*raw.texts(30), "One.", "One."])
+    message = capfd.readouterr().out
+    assert "31 documents" in message
+    assert "32            31  1 same_text" in message
+
+
+# where it is read from
+
+
+def test_a_url_gives_the_bytes_of_the_local_file(tmp_path: Path) -> None:
+    out = prepared(tmp_path, raw.texts(50))
+    file = tmp_path / "out.jsonl"
+    with serving(tmp_path) as folder:
+        raw.run("jsonl", f"{folder.url}/{file.name}", "--out", tmp_path / "http")
+        assert folder.requests[file.name] == 1
+    raw.run("jsonl", f"file://{file}", "--out", tmp_path / "file")
+    assert contents(tmp_path / "http") == contents(tmp_path / "file") == contents(out)
+
+
+def test_a_download_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    out = prepared(tmp_path, raw.texts(50))
+    with serving(tmp_path) as folder:
+        folder.misbehaviour["out.jsonl"] = [server.status(503), server.cut_short]
+        raw.run("jsonl", f"{folder.url}/out.jsonl", "--out", tmp_path / "http")
+        assert folder.requests["out.jsonl"] == 3
+    assert contents(tmp_path / "http") == contents(out)
+
+
+def test_a_missing_remote_file_is_named_and_not_requested_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path) as folder:
+        message = raw.refusal(capfd, "jsonl", f"{folder.url}/no.jsonl", "--out", tmp_path / "out")
+        assert message.startswith(f"{folder.url}/no.jsonl: ")
+        assert folder.requests["no.jsonl"] == 1
+
+
+def test_a_finished_data_set_of_a_url_is_not_downloaded_again(tmp_path: Path) -> None:
+    raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
+    with serving(tmp_path) as folder:
+        for _ in range(2):
+            raw.run("jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out")
+        assert folder.requests["a.jsonl"] == 1
+    assert not (tmp_path / "out" / ".partial").exists()
+
+
+def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
+    with serving(tmp_path) as folder:
+        raw.refusal(capfd, "jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out", "--vocab-size", 5)
+        raw.run("jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out")
+        assert folder.requests["a.jsonl"] == 1
+
+
+# the order, and what else is kept of a document
+
+
+def test_each_shard_is_a_fair_sample_of_the_input(tmp_path: Path) -> None:
+    out = prepared(tmp_path, raw.texts(2000), "--shards", 10)
+    for shard in raw.shards_of(out):
+        numbers = [int(document.id.rpartition("/")[2]) for document in shard]
+        assert 140 < len(numbers) < 260
+        quarters = [sum(low < number <= low + 500 for number in numbers) for low in range(0, 2000, 500)]
+        assert all(20 < quarter < 80 for quarter in quarters)
+        neighbours = sum(abs(one - other) == 1 for one, other in zip(numbers, numbers[1:], strict=False))
+        assert neighbours < 10
+
+
+def test_documents_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
+    out = prepared(tmp_path, raw.texts(300), "--shards", 3, "--chunk-tokens", 200)
+    keys = [document.key for document in raw.documents(out)]
+    assert keys == sorted(set(keys))
+    assert [len(shard) for shard in raw.shards_of(out)] == [
+        sum(low <= key < low + (1 << 64) / 3 for key in keys) for low in (0, (1 << 64) / 3, 2 * (1 << 64) / 3)
+    ]
+
+
+def test_headings_and_text_survive(tmp_path: Path) -> None:
+    page = (
+        "The river is long. It has an island.\n\n== The Bridge ==\nThe bridge was old.\n\n=== Its End ===\nIt is out."
+    )
+    file = raw.write_wikipedia(tmp_path / "a.xml", [page, *raw.texts(20)])
+    raw.run("wikipedia", file, "--out", tmp_path / "out", "--tokenizer-kind", "bpe")
+    document = next(one for one in raw.documents(tmp_path / "out") if one.id == "wikipedia/1")
+    assert raw.decoded(tmp_path / "out")["wikipedia/1"] == [
+        "The river is long.",
+        "It has an island.",
+        "The Bridge",
+        "The bridge was old.",
+        "Its End",
+        "It is out.",
+    ]
+    assert (document.headings, document.context) == ((2, 4), 0)
+    assert document.key == key_of(fold("\n".join(raw.decoded(tmp_path / "out")["wikipedia/1"])))
+
+
+def test_the_context_of_a_dialogue_survives(tmp_path: Path) -> None:
+    folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(3, sentences=1)])
+    other = {"id": "z", "link_id": "t3_p0", "parent_id": "t1_c0x1", "author": "u", "created_utc": 9}
+    raw.write_jsonl(folder / "RC_2020-03", [{**other, "body": "What if the river was in the garden?"}])
+    raw.run("reddit", folder, "--out", tmp_path / "out")
+    context = {document.id: (len(document.segments), document.context) for document in raw.documents(tmp_path / "out")}
+    assert context == {"reddit/t3_p0": (3, 0), "reddit/t3_p0/t1_z": (3, 2)}
+
+
+def test_a_folder_of_texts_becomes_documents_of_paragraphs_or_sentences(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a.txt").write_text("One two. Three four.\n\nFive six.\n")
+    (tmp_path / "in" / "b.txt").write_text("\ufeffSeven eight.\n")
+    (tmp_path / "in" / "c.md").write_text("Nine.\n")
+    raw.run("text", tmp_path / "in", "--out", tmp_path / "sentences")
+    raw.run("text", tmp_path / "in", "--out", tmp_path / "paragraphs", "--paragraphs")
+    lengths = {
+        name: {document.id: len(document.segments) for document in raw.documents(tmp_path / name)}
+        for name in ("sentences", "paragraphs")
+    }
+    assert lengths == {
+        "sentences": {"text/deep/a.txt": 3, "text/b.txt": 1},
+        "paragraphs": {"text/deep/a.txt": 2, "text/b.txt": 1},
+    }

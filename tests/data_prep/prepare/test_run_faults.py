@@ -1,0 +1,286 @@
+"""A preparation that is killed at any moment, or refused by the disk, goes on and makes the same bytes."""
+
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from data_prep.common import workers
+from data_prep.prepare import output, spool
+from tests.data_prep import raw
+from tests.data_prep.raw import contents
+
+SHARDS = 60
+PAD = "x" * 50_000  # a field that nobody reads makes many batches of little text
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """18 batches or more."""
+    folder = tmp_path_factory.mktemp("jsonl")
+    return [
+        raw.write_jsonl(folder / f"{number}.jsonl", [{"text": text, "pad": PAD} for text in raw.texts(60, number)])
+        for number in range(6)
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed run makes."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    raw.run("jsonl", *files, *options(out))
+    return contents(out)
+
+
+def options(out: Path) -> list[object]:
+    return ["--out", out, "--shards", SHARDS, "--held-out", 0.2, "--chunk-tokens", 100]
+
+
+def test_neither_workers_nor_the_order_of_the_work_change_a_byte(
+    files: list[Path], whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = raw.start("jsonl", *files, *options(tmp_path / "two"), workers=2)
+    assert (done.wait(), done.stderr and done.stderr.read()) == (0, "")
+    assert contents(tmp_path / "two") == whole
+    forwards = workers.run
+
+    def backwards(tasks: Sequence[Any], *others: Any) -> Iterator[Any]:
+        return forwards(list(tasks)[::-1], *others)
+
+    monkeypatch.setattr(workers, "run", backwards)
+    raw.run("jsonl", *files, *options(tmp_path / "backwards"))
+    assert contents(tmp_path / "backwards") == whole
+
+
+def wait_for(run: subprocess.Popen[str], pattern: str, number: int) -> None:
+    """Wait until `number` files match, which happens before the run ends."""
+    while len([path for path in glob.glob(pattern) if not path.endswith(".partial")]) < number:
+        assert run.poll() is None, f"over before {pattern}: {run.communicate()}"
+        time.sleep(0.001)
+
+
+def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
+    """Kills the processes of a run, or the first one, after which the others end by themselves."""
+    group = psutil.Process(run.pid).children(recursive=True)
+    if parent_alone:
+        os.kill(run.pid, signal.SIGKILL)
+    else:
+        os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in group):
+        time.sleep(0.01)  # for ever, if they did not
+
+
+def finished_files(work: Path) -> dict[str, int]:
+    """The inodes of finished spool and shard files; a shard is finished when its entry is there too."""
+    paths = [*work.glob("read/*"), *work.glob("joined-*/*")]
+    for shard in work.glob("written-*/*/*.tar"):
+        entry = f"{shard.parent.name}-{shard.stem.removeprefix('shard-')}.json"
+        if (shard.parents[1] / "done" / entry).exists():
+            paths.append(shard)
+    return {str(path): path.stat().st_ino for path in paths if path.suffix != ".partial"}
+
+
+def go_on(monkeypatch: pytest.MonkeyPatch, out: Path, *command: Any) -> None:
+    """Runs a killed command again, which must not write again what is finished, and must move it all into place."""
+    before = finished_files(out / ".partial")
+    assert not list(out.glob("*/manifest.json"))
+    again: list[str] = []
+    write = spool.write
+
+    def noted(path: Path, *arguments: Any) -> None:
+        again.append(str(path))
+        write(path, *arguments)
+
+    monkeypatch.setattr(spool, "write", noted)
+    raw.run(*command)
+    assert not set(again) & set(before)
+    for path, inode in before.items():
+        if path.endswith(".tar"):
+            split, name = path.split("/")[-2:]
+            assert not name or (out / split / name).stat().st_ino == inode
+    assert not (out / ".partial").exists()
+
+
+MOMENTS = {
+    "reading": ("read/*", 2),
+    "still reading": ("read/*", 12),
+    "training a vocabulary": ("tokenizer-*", 1),
+    "writing": ("written-*/done/*", 3),
+    "still writing": ("written-*/done/*", SHARDS - 10),
+}
+
+
+@pytest.mark.parametrize("parent_alone", [False, True], ids=["all", "parent"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_goes_on(
+    files: list[Path],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    parent_alone: bool,
+) -> None:
+    out = tmp_path / "out"
+    run = raw.start("jsonl", *files, *options(out), workers=2)
+    pattern, number = MOMENTS[moment]
+    wait_for(run, f"{out}/.partial/{pattern}", number)
+    kill(run, parent_alone)
+    go_on(monkeypatch, out, "jsonl", *files, *options(out))
+    assert contents(out) == whole
+
+
+@pytest.mark.parametrize("moment", ["read/*", "joined-*/*", "near-*", "written-*/done/*"])
+def test_a_killed_run_that_joins_and_compares_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number) for number in range(300)])
+    wanted = ["--near-duplicates", 0.8, "--shards", 8]
+    raw.run("reddit", folder, "--out", tmp_path / "whole", *wanted)
+    out = tmp_path / "out"
+    run = raw.start("reddit", folder, "--out", out, *wanted)
+    wait_for(run, f"{out}/.partial/{moment}", 1)
+    kill(run, parent_alone=False)
+    go_on(monkeypatch, out, "reddit", folder, "--out", out, *wanted)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_run_killed_again_and_again_makes_its_way(files: list[Path], whole: dict[str, bytes], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for number in count(1):
+        run = raw.start("jsonl", *files, *options(out), workers=1)
+        try:
+            wait_for(run, f"{out}/.partial/read/*", 6 * number)
+        except AssertionError:
+            assert number > 2
+            break
+        kill(run, parent_alone=False)
+    assert contents(out) == whole
+
+
+Command = tuple[object, ...]
+
+
+def faults(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    disk_full_after: Callable[[int], None],
+    out: Path,
+    command: Command,
+    whole: Mapping[str, bytes],
+) -> int:
+    """Runs a command, the n-th time with a disk that refuses the n-th file, each time with room afterwards."""
+    for good_syncs in count():
+        shutil.rmtree(out, ignore_errors=True)
+        disk_full_after(good_syncs)
+        try:
+            message = raw.refusal(capfd, *command)
+        except pytest.fail.Exception:
+            return good_syncs
+        finally:
+            monkeypatch.undo()
+        assert "No space left on device" in message
+        assert not (out / "shards" / "manifest.json").exists() or contents(out / "shards") == under(whole, "shards")
+        raw.run(*command)
+        assert contents(out) == whole
+    raise AssertionError
+
+
+def under(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+    return {name.removeprefix(f"{folder}/"): content for name, content in files.items() if name.startswith(folder)}
+
+
+def test_a_disk_that_fills_up_at_any_write_loses_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    disk_full_after: Callable[[int], None],
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number) for number in range(60)])
+    wanted = ["--near-duplicates", 0.8, "--shards", 2, "--held-out", 0.3]
+    raw.run("reddit", folder, "--out", tmp_path / "whole", *wanted)
+    command = ("reddit", folder, "--out", tmp_path / "out", *wanted)
+    tries = faults(monkeypatch, capfd, disk_full_after, tmp_path / "out", command, contents(tmp_path / "whole"))
+    assert tries > 20
+
+
+def test_a_merge_that_the_disk_refuses_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    disk_full_after: Callable[[int], None],
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(60))
+    tok = raw.vocabulary(tmp_path / "tokenizer.json")
+    wanted = ["--tokenizer", tok, "--near-duplicates", 0.8, "--shards", 2, "--held-out", 0.3]
+    parts = [tmp_path / str(number) for number in (1, 2)]
+    for number, part in enumerate(parts, 1):
+        raw.run("jsonl", file, *wanted, "--part", f"{number}/2", "--out", part)
+    raw.run("merge", *parts, "--out", tmp_path / "whole")
+    command = ("merge", *parts, "--out", tmp_path / "out")
+    tries = faults(monkeypatch, capfd, disk_full_after, tmp_path / "out", command, contents(tmp_path / "whole"))
+    assert tries > 10
+
+
+def test_what_a_run_with_other_options_had_moved_into_place_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(60))
+    out = tmp_path / "out"
+
+    def refuse(folder: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(output, "sync_directory", refuse)
+    wanted = ["--held-out", 0.3, "--near-duplicates", 0.8]
+    assert "cannot write: Input/output error" in raw.refusal(capfd, "jsonl", file, "--out", out, *wanted)
+    assert sorted(path.name for path in out.iterdir()) == [".partial", "held_out", output.PAIRS]
+    monkeypatch.undo()
+    raw.run("jsonl", file, "--out", out)
+    raw.run("jsonl", file, "--out", tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount the small disk that this test fills")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("room", [200_000, 900_000, 1_200_000], ids=["reading", "writing", "still writing"])
+def test_a_full_disk_is_named_and_with_room_the_command_goes_on(
+    disk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], room: int
+) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(4000))
+    raw.run("jsonl", file, "--out", tmp_path / "whole", "--shards", 8)
+    (disk / "other").write_bytes(bytes(3 * (1 << 20) - room))
+    out = disk / "out"
+    message = raw.refusal(capfd, "jsonl", file, "--out", out, "--shards", 8)
+    assert message.startswith(f"{out}/.partial/")
+    assert message.endswith("cannot write: No space left on device")
+    assert not (out / "shards").exists()
+    assert not list(out.rglob("manifest.json"))
+    (disk / "other").unlink()
+    raw.run("jsonl", file, "--out", out, "--shards", 8)
+    assert contents(out) == contents(tmp_path / "whole")

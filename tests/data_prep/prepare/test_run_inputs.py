@@ -1,0 +1,321 @@
+"""Bad input or an occupied --out: one clear line, code 2, and no finished work is lost."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.prepare import spool
+from tests.data_prep import raw
+from tests.data_prep.raw import contents, refusal
+from tests.toy import ROOT, environment
+
+GIGABYTE = 1 << 30
+Capture = pytest.CaptureFixture[str]
+
+
+def zstd(content: bytes) -> bytes:
+    zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
+    return zstandard.ZstdCompressor().compress(content)
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "bz2": bz2.compress,
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "zst": zstd,
+}
+
+
+def jsonl(number: int, seed: int = 0) -> bytes:
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in raw.texts(number, seed))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_a_truncated_compressed_file_is_named_with_the_byte(tmp_path: Path, capfd: Capture, suffix: str) -> None:
+    whole = COMPRESSED[suffix](jsonl(2000))
+    file = tmp_path / f"a.jsonl.{suffix}"
+    file.write_bytes(whole[: len(whole) // 2])
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
+    assert message.startswith(f"{file}: its ")
+    assert f"data is cut off at byte {len(whole) // 2:,}; get it again" in message
+    file.write_bytes(whole)
+    raw.run("jsonl", file, "--out", tmp_path / "out")
+    assert len(raw.documents(tmp_path / "out")) == 2000
+
+
+def test_a_decompression_bomb_is_named(tmp_path: Path, capfd: Capture) -> None:
+    file = tmp_path / "a.jsonl.gz"
+    with gzip.open(file, "wb", 1) as stream:
+        for _ in range(300):
+            stream.write(bytes(1 << 20))
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
+    assert message.startswith(f"{file}: a bomb: the gzip data before byte ")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    names = ["a.jsonl", "b.jsonl", "c.jsonl.gz", "d.jsonl"]
+    files = [tmp_path / name for name in names]
+    big = {"text": "One of many.", "pad": "x" * 2_000_000}  # a file of over a megabyte has its own batches
+    for number, file in enumerate(files):
+        raw.write_jsonl(file, [*raw.texts(30, number), big])
+    files[2].write_bytes(gzip.compress(files[2].read_bytes(), 0)[:-9])
+    written: list[Path] = []
+    write = spool.write
+
+    def noted(path: Path, *arguments: Any) -> None:
+        written.append(path)
+        write(path, *arguments)
+
+    out = tmp_path / "out"
+    run = [sys.executable, "-m", "data_prep", *raw.command("jsonl", *files, "--out", out, workers=workers)]
+    done = subprocess.run(run, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"data_prep: {files[2]}: its gzip data is cut off")
+    finished = set((out / ".partial" / "read").iterdir())
+    assert len(finished) >= 2
+    monkeypatch.setattr(spool, "write", noted)
+    raw.run("jsonl", *files[:2], files[3], "--out", out)
+    assert not finished & set(written)
+    assert len(written) <= 2  # what is left of the first three, and the last
+    assert len(raw.documents(out)) == 91
+
+
+BAD_LINES = {
+    b'{"text": "cut sh': "not JSON",
+    b'{"text": "\xff"}': "not UTF-8 at byte 10 of the line",
+    b"[1, 2]": "not a JSON object",
+    b'{"text": 3}': "field 'text' is missing or not a string",
+    b"[" * 100_000: "not JSON",
+    b'{"text": "\\ud800"}': "half of a surrogate pair",
+    b"\x89PNG\r": "not UTF-8 at byte 0 of the line",
+    b"\x00\x1b[2J": "not JSON",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=range(len(BAD_LINES)))
+def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, capfd: Capture, line: bytes) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(jsonl(9) + line + b"\n")
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.09)
+    assert message.startswith(
+        f"1 of 10 records are bad, more than --max-bad 0.09, as {file}: line 10: {BAD_LINES[line]}"
+    )
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1)
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"bad record: {file}: line 10: {BAD_LINES[line]}")
+    assert len(printed.splitlines()) == 1
+    assert raw.source_of(tmp_path / "out")["counts"]["dropped"] == {"bad": 1}
+    assert len(raw.documents(tmp_path / "out")) == 9
+
+
+def test_the_first_few_bad_records_are_named(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", [{"no": "text"}] * 20 + [{"text": text} for text in raw.texts(20)])
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.5)
+    assert [line.split(": field")[0] for line in capfd.readouterr().err.splitlines()] == [
+        f"bad record: {file}: line {number}" for number in range(1, 6)
+    ]
+
+
+def test_an_export_cut_mid_page_is_named(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_wikipedia(tmp_path / "a.xml", raw.texts(30))
+    content = file.read_bytes()
+    file.write_bytes(content[: content.index(b"<id>21</id>")])
+    message = refusal(capfd, "wikipedia", file, "--out", tmp_path / "out")
+    assert message.startswith(f"{file}: cut off at byte ")
+    assert "after 20 valid pages" in message
+    file.write_bytes(content)
+    raw.run("wikipedia", file, "--out", tmp_path / "out")
+    assert len(raw.documents(tmp_path / "out")) == 30
+
+
+def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("Just some text.\n")
+    lines = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    misnamed = tmp_path / "a.gz"
+    misnamed.write_bytes(bz2.compress(b"text"))
+    for source, file, expected in [
+        ("wikipedia", text, "neither a MediaWiki XML export nor WikiExtractor's JSON lines"),
+        ("jsonl", misnamed, "is named .gz but contains bzip2"),
+        ("jsonl", tmp_path, "not a plain file; name the files themselves"),
+        ("reddit", tmp_path, "no RC_* or RS_* file in this folder"),
+        ("wikipedia", tmp_path, "no wiki_NN, .parquet or pages-articles .xml file in this folder"),
+        ("text", tmp_path / "none.txt", "cannot read: No such file or directory"),
+    ]:
+        message = refusal(capfd, source, file, "--out", tmp_path / "out")
+        assert message.startswith(f"{file}: {expected}")
+    for source, file in [("reddit", lines), ("jsonl", text)]:
+        message = refusal(capfd, source, file, "--out", tmp_path / "out")
+        assert f"records are bad, more than --max-bad 0.001, as {file}: line 1: " in message
+
+
+def test_empty_files_are_named_or_counted(tmp_path: Path, capfd: Capture) -> None:
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / name).touch()
+    (tmp_path / "c.txt").write_text(raw.texts(1)[0])
+    message = refusal(capfd, "jsonl", tmp_path / "b.jsonl", "--out", tmp_path / "out")
+    assert message == f"{tmp_path}/b.jsonl: is empty; get it again, or leave it out"
+    raw.run("text", tmp_path, "--out", tmp_path / "texts")
+    assert raw.source_of(tmp_path / "texts")["counts"]["dropped"] == {"empty": 1}
+
+
+def test_control_characters_reach_neither_shards_nor_terminal(tmp_path: Path, capfd: Capture) -> None:
+    file = tmp_path / "a\x1b[2J.jsonl"
+    raw.write_jsonl(file, ["An \x1b[31mescape\x00 and\u202e more\x07.\x85", "Fine \u200bone.\r\n\tTwo."])
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--tokenizer-kind", "bpe", "--vocab-size", 270)
+    for name, segments in raw.decoded(tmp_path / "out").items():
+        assert all(map(str.isprintable, [name, *segments]))
+    file.write_text("{\n")
+    with pytest.raises(SystemExit):
+        main(raw.command("jsonl", file, "--out", tmp_path / "other"))
+    captured = capfd.readouterr().err
+    assert "a\\x1b[2J.jsonl: line 1: not JSON" in captured
+    assert captured.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "reasons"),
+    [
+        (["", " "], [], "2 empty"),
+        (["One two.", "Three."], ["--min-words", 3], "2 too_short"),
+        (["One."], ["--against", "other"], "1 elsewhere"),
+    ],
+)
+def test_no_documents_left_is_reported_with_the_reasons(
+    tmp_path: Path,
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: list[str],
+    options: list[object],
+    reasons: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    raw.run("jsonl", raw.write_jsonl(tmp_path / "other.jsonl", ["One.", "Two."]), "--out", "other")
+    file = raw.write_jsonl(tmp_path / "a.jsonl", texts)
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", *options)
+    assert message == f"{tmp_path}/out: no documents are left to write ({reasons})"
+
+
+def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    for split in ("shards", "held_out"):
+        mine = tmp_path / split / split / "mine"
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        message = refusal(capfd, "jsonl", file, "--out", tmp_path / split)
+        assert message == f"{mine.parent}: in the way, and not from an unfinished run; remove it"
+        assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
+    message = refusal(capfd, "jsonl", file, "--out", file)
+    assert message == f"{file}/.partial: cannot create this folder: Not a directory"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    raw.run("jsonl", file, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+def test_a_second_process_is_refused(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    work = tmp_path / "out" / ".partial"
+    code = (
+        "import sys; from pathlib import Path; from data_prep.prepare import output\n"
+        "with output.alone(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(work)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
+        assert message == f"{tmp_path}/out: is being prepared by another process; wait for it, or stop it"
+        other.kill()
+    raw.run("jsonl", file, "--out", tmp_path / "out")
+
+
+def test_a_finished_output_is_left_alone(tmp_path: Path, capfd: Capture) -> None:
+    file, other = (raw.write_jsonl(tmp_path / f"{n}.jsonl", raw.texts(40, n)) for n in range(2))
+    out = tmp_path / "out"
+    raw.run("jsonl", file, "--out", out, "--held-out", 0.2)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capfd.readouterr()
+    raw.run("jsonl", file, "--out", out, "--held-out", 0.2, workers=2)
+    assert capfd.readouterr().out == f"{out}: complete already, nothing to do\n"
+    for arguments in (
+        [file, "--held-out", 0.1],
+        [file],
+        [other, "--held-out", 0.2],
+        [file, other, "--held-out", 0.2],
+        [file, "--held-out", 0.2, "--min-words", 2],
+        [file, "--held-out", 0.2, "--part", "1/2", "--tokenizer", out / "shards"],
+    ):
+        message = refusal(capfd, "jsonl", *arguments, "--out", out)
+        assert message == f"{out}: was made from other input or with other options; choose another --out or remove it"
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    shard = out / "held_out" / "shard-000000.tar"
+    shard.write_bytes(b"")
+    message = refusal(capfd, "jsonl", file, "--out", out, "--held-out", 0.2)
+    assert message.startswith(f"{shard}: 0 bytes, the manifest lists ")
+    assert message.endswith(f"(remove {out} to prepare it again)")
+
+
+def test_an_unfinished_output_resumes_with_other_options(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(40))
+    refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--vocab-size", 5)
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--min-words", 2)
+    raw.run("jsonl", file, "--out", tmp_path / "whole", "--min-words", 2)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_parts_without_a_common_tokenizer_are_refused(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--part", "1/2")
+    assert message == "--part: all parts need the same tokenizer; name it with --tokenizer"
+    assert not (tmp_path / "out").exists()
+
+
+def peak(*command: object) -> tuple[int, str, int]:
+    """Return exit code, stderr and peak memory, in bytes, of a command in its own process."""
+    run = raw.start("jsonl", *command)
+    assert run.stderr
+    message = run.stderr.read()
+    _, status, usage = os.wait4(run.pid, 0)
+    return os.waitstatus_to_exitcode(status), message, usage.ru_maxrss * 1024
+
+
+@pytest.mark.slow
+def test_a_document_of_200_megabytes_in_one_line_is_named_and_not_held(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    with open(file, "wb") as stream:
+        stream.write(jsonl(1000) + b'{"text": "')
+        for _ in range(200):
+            stream.write(b"word " * 200_000)
+        stream.write(b'"}\n' + jsonl(1000, 1))
+    code, message, memory = peak(file, "--out", tmp_path / "out")
+    assert (code, message) == (0, f"bad record: {file}: line 1,001: more than 16,777,216 bytes\n")
+    assert len(raw.documents(tmp_path / "out")) == 2000
+    assert memory < 1.5 * GIGABYTE
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    tok = raw.vocabulary(tmp_path / "tokenizer.json")  # else 32 MiB of text are held to train one
+    peaks = {}
+    for times in (1, 4, 16):
+        file = tmp_path / f"{times}.jsonl"
+        file.write_bytes(b"".join(jsonl(8000, seed) for seed in range(times)))
+        options = ["--shards", 4 * times, "--paragraphs", "--tokenizer", tok]
+        code, message, peaks[times] = peak(file, "--out", tmp_path / str(times), *options)
+        assert code == 0, message
+    assert peaks[16] < 1.25 * peaks[4]
+    assert peaks[4] < 1.25 * peaks[1]

@@ -1,0 +1,79 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.shards.export import json_lines
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep import raw
+from tests.toy import ROOT, environment
+
+
+@pytest.fixture
+def folder(small: Tokenizer, tmp_path: Path) -> Path:
+    with ShardWriter(tmp_path / "shards", small, 8, 2) as writer:
+        for number in range(30):
+            writer.add(f"d{number}", small.encode(["the fox jumps", "a dog sleeps"][: number % 3]))
+    return tmp_path
+
+
+def test_every_document_is_a_line_of_its_decoded_segments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--jsonl"]) == 0
+    printed = capsys.readouterr().out
+    assert [json.loads(line) for line in printed.splitlines()] == [
+        {"id": f"d{number}", "group": f"d{number}", "text": ["the fox jumps", "a dog sleeps"][: number % 3]}
+        for number in range(30)
+    ]
+    assert main(["export", str(folder / "shards"), "--jsonl", "--out", str(folder / "all.jsonl")]) == 0
+    assert (folder / "all.jsonl").read_text() == printed
+
+
+def test_the_thread_is_the_group(tmp_path: Path) -> None:
+    dumps = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(3)])
+    branch = {"id": "b", "link_id": "t3_p0", "parent_id": "t3_p0", "author": "u", "created_utc": 9}
+    raw.write_jsonl(dumps / "RC_2020-09", [{**branch, "body": "The river is in the garden of the house."}])
+    raw.run("reddit", dumps, "--out", tmp_path / "out")
+    groups = {record["id"]: record["group"] for record in map(json.loads, json_lines(tmp_path / "out" / "shards"))}
+    assert groups == {"reddit/t3_p0/t1_b": "reddit/t3_p0", **{f"reddit/t3_p{n}": f"reddit/t3_p{n}" for n in range(3)}}
+
+
+def test_a_damaged_shard_is_one_line_and_leaves_no_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shard = folder / "shards" / "shard-000001.tar"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(folder), "--jsonl", "--out", str(folder / "all.jsonl")])
+    assert stopped.value.code == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"data_prep: {shard}: its SHA-256 is not the one in the manifest")
+    assert [path.name for path in folder.iterdir()] == ["shards"]
+
+
+def test_an_output_that_is_a_folder_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", str(folder), "--jsonl", "--out", str(folder)])
+    assert f"{folder}: is a folder: name a file" in capfd.readouterr().err
+
+
+def test_the_format_must_be_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", str(folder)])
+    assert "the following arguments are required: --jsonl" in capfd.readouterr().err
+
+
+def test_a_reader_that_stops_early_ends_it_quietly(small: Tokenizer, tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "shards", small) as writer:
+        for number in range(5000):  # more than a pipe holds
+            writer.add(f"d{number}", [[5] * 20])
+    command = [sys.executable, "-m", "data_prep", "export", str(tmp_path), "--jsonl"]
+    read, write = os.pipe()
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert os.read(read, 10) == b'{"id": "d0'
+    os.close(read)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 141

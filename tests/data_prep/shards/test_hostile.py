@@ -1,0 +1,376 @@
+"""Hostile folders of shards: each attack is built and read by the commands that a user would run."""
+
+import json
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON
+from data_prep.shards.chunk import LARGEST
+from data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, NAME, Manifest
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.forge import (
+    ONE,
+    crowded,
+    deflated,
+    described,
+    edit,
+    far_away,
+    npy,
+    npz,
+    overlapping,
+    pack,
+    patched,
+    row,
+    swap_member,
+    tar_header,
+    unpack,
+    vouch_again,
+    zipped,
+)
+from tests.toy import ROOT, environment
+
+Attack = Callable[[Path], object]
+SHARD = "shard-000000.tar"
+MIB = 1 << 20
+DEEP = b"[" * 100_000
+
+
+class TouchesAFile:
+    """Unpickled, it leaves a file named `ran` in the working folder."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch ran",)
+
+
+@pytest.fixture(scope="session")
+def written(small: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with ShardWriter(tmp_path_factory.mktemp("good"), small, 20, 2) as writer:
+        for number in range(40):
+            writer.add(f"d{number}", [[number % 70, 1, 2], [], [3]] if number % 5 else [])
+    return writer.directory
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of good shards, in an otherwise empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(written, tmp_path / "shards"))
+
+
+def refusal(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line with which a command refuses the folder, after checking that it changed no file."""
+    before = sorted(folder.parent.rglob("*"))
+    try:
+        code = main([command, str(folder)])
+    except SystemExit as stopped:
+        code = int(stopped.code or 0)
+    lines = capsys.readouterr().err.splitlines()
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].isprintable()
+    assert len(lines[0]) < 1000
+    assert sorted(folder.parent.rglob("*")) == before
+    return lines[0]
+
+
+def entry(**changes: object) -> Attack:
+    """Change the manifest's record of shard 0."""
+    return lambda folder: edit(folder, lambda record: record["shards"][0].update(changes))
+
+
+def content(name: str, data: bytes) -> Attack:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def sparse(name: str, size: int, start: bytes = b"") -> Attack:
+    """Write a sparse file: `start`, then zeros."""
+
+    def attack(folder: Path) -> None:
+        (folder / name).write_bytes(start)
+        os.truncate(folder / name, size)
+
+    return attack
+
+
+def another(name: str, make: Callable[[Path], None]) -> Attack:
+    """Replace a file by what `make` creates, which is not a plain file."""
+
+    def attack(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return attack
+
+
+def many_full_shards(folder: Path) -> None:
+    def repeat(record: dict) -> None:
+        full = {**record["shards"][0], "chunks": MOST_CHUNKS_OF_A_SHARD, "bytes": 1 << 40}
+        record["shards"] = [{**full, "name": f"shard-{number:06d}.tar"} for number in range(300)]
+
+    edit(folder, repeat)
+
+
+MANIFESTS: list[tuple[Attack, str]] = [
+    *((entry(name=name), "is not the name of a shard") for name in ("../x.tar", "/etc/passwd", "pipe:touch ran")),
+    (entry(name="shard-000000.tar\n\x1b[31m"), "is not the name of a shard"),
+    (entry(name="shard-٠٠٠٠٠٠.tar"), "is not the name of a shard"),
+    (entry(name=[[[[]]]]), "is not the name of a shard"),
+    *(
+        (entry(documents=count), "a count that is not a whole number")
+        for count in (-1, True, 2.0, float("nan"), float("inf"), "7", None, [], 10**400)
+    ),
+    (content(NAME, b'{"format": 2' + b"0" * 5000 + b"}"), "not JSON"),
+    (entry(chunks=10**12, bytes=10**18), "has more than 65,536 chunks"),
+    (many_full_shards, "lists more than 16,777,216 chunks"),
+    (entry(sha256="\x1b[2J"), "a sha256 that is not 64 hex digits"),
+    (lambda folder: edit(folder, lambda record: record.update(format="\x1b]0;title\x07")), "format version"),
+    (
+        lambda folder: edit(folder, lambda record: record["tokenizer"].update(fingerprint="\x1b[2J")),
+        "not the tokenizer",
+    ),
+    (content(NAME, DEEP), "not JSON"),
+    (content(NAME, b'{"format": ' + DEEP[:900] + b"]" * 900 + b"}"), "format version"),
+    (content(NAME, b"\x00" * 1000), "not JSON"),
+    (sparse(NAME, 10 << 30), "larger than 33,554,432 bytes"),
+    (another(NAME, os.mkfifo), "not a plain file"),
+    (another(NAME, lambda path: path.symlink_to("/dev/zero")), "not a plain file"),
+]
+
+
+def vocabulary(tokens: dict[str, int]) -> Attack:
+    def attack(folder: Path) -> None:
+        record = json.loads((folder / "tokenizer.json").read_text())
+        record["model"]["vocab"].update(tokens)
+        (folder / "tokenizer.json").write_text(json.dumps(record, separators=(",", ":")))
+
+    return attack
+
+
+TOKENIZERS: list[tuple[Attack, str]] = [
+    (content("tokenizer.json", DEEP), "not a usable tokenizer.json"),
+    (content("tokenizer.json", b'{"\x1b[31m": 1}'), "not a usable tokenizer.json"),
+    (sparse("tokenizer.json", 10 << 30), "larger than 33,554,432 bytes"),
+    (another("tokenizer.json", os.mkfifo), "not a plain file"),
+    (vocabulary({"huge": (1 << 32) - 1}), "ids up to 4,294,967,295 for 121 tokens"),
+    (vocabulary({"x" * 100_000: 120}), "a token is longer than 1,000 characters"),
+    (lambda folder: edit(folder, lambda r: r["tokenizer"].update(vocab_size=1 << 40)), "not the tokenizer the shards"),
+]
+
+
+def tar(*blocks: bytes) -> Attack:
+    """Write shard 0 with these bytes, and its hash in the manifest."""
+
+    def attack(folder: Path) -> None:
+        (folder / SHARD).write_bytes(b"".join(blocks) + bytes(4096))
+        vouch_again(folder)
+
+    return attack
+
+
+def members(change: Callable[[list[tuple[str, bytes]]], list[tuple[str, bytes]]]) -> Attack:
+    """Write shard 0 with other members."""
+
+    def attack(folder: Path) -> None:
+        pack(folder / SHARD, change(unpack(folder / SHARD)))
+        vouch_again(folder)
+
+    return attack
+
+
+TARS: list[tuple[Attack, str]] = [
+    *(
+        (tar(tar_header(name, 0)), "unexpected member")
+        for name in ("../../evil.py", "/etc/cron.d/evil", "a.npz/../../b")
+    ),
+    (tar(tar_header("\x1b[31m\n\x07", 0)), "unexpected member"),
+    *(
+        (tar(tar_header("000000000000.npz", 0, kind)), "unexpected member")
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
+    ),
+    *(
+        (tar(tar_header("000000000000.npz", 1 << 34, kind)), "unexpected member")
+        for kind in (b"x", b"g", b"X", b"L", b"K", b"S", b"D")
+    ),
+    (tar(tar_header("x", 0, b"L") * 5000), "unexpected member"),
+    (tar(tar_header("000000000000.npz", 1 << 60)), "cut short"),
+    (tar(tar_header("000000000000.npz", -512)), "cut short"),
+    (tar(*(tar_header(f"{number:012d}.npz", 0) for number in range(5000))), "more chunks than the 2 of the manifest"),
+    (members(lambda given: [*given, given[0]]), "unexpected member"),
+    (members(lambda given: given[:-1]), "lacks its npz or json"),
+    (members(lambda given: given[:-2]), "1 chunks, the manifest lists 2"),
+    (tar(b"no tar" * 1000), "not a tar of chunks"),
+    (tar(), "0 chunks, the manifest lists 2"),
+    (another(SHARD, os.mkfifo), "missing"),
+    (another(SHARD, lambda path: path.symlink_to("/dev/zero")), "missing"),
+]
+
+
+CHUNKS: list[tuple[bytes, str]] = [
+    (pickle.dumps(TouchesAFile()), "not a readable npz"),
+    (
+        npz(ids=np.array([TouchesAFile()]), segments=row(1), documents=row(1)),
+        "ids is not a 1-D array of uint16",
+    ),
+    (zipped(pickle.dumps(TouchesAFile())), "ids is not a 1-D array of uint16"),
+    (deflated(), "compressed"),
+    (zipped(bytes(MIB), compression=zipfile.ZIP_LZMA), "compressed"),
+    (patched(ONE, 20, struct.pack("<II", 1 << 31, 1 << 31)), "not a readable npz"),
+    (patched(ONE, 8, b"\1\0"), "encrypted"),
+    (far_away(), "not a readable npz"),
+    (overlapping(), "not a readable npz"),
+    (zipped(b"", "../../ids.npy"), "the npz holds"),
+    (zipped(b"", "\x1b[31m\n" * 5000), "the npz holds"),
+    *(
+        (described(shape), "ids (is not a 1-D array of|claims)")
+        for shape in ("(-1,)", "(2,)", "(999999999,)", "(10**9,)", "()")
+    ),
+    *(
+        (described(shape), "ids is not a 1-D array of")
+        for shape in ("(1, 1)", f"({'9' * 400},)", "(True,)", "(1.0,)", "None")
+    ),
+    (described("(1,)", order="True"), "ids is not a 1-D array of"),
+    *(
+        (described("(1,)", dtype), "ids is not a 1-D array of")
+        for dtype in ("'>u2'", "'<i2'", "'|O'", "'<u4'", "'(9,9)u2'", "()")
+    ),
+    (described("(1,)", "[('a', '<u2')]"), "ids is not a 1-D array of"),
+    (zipped(npy(b"-" * 9000 + b"1")), "ids is not a 1-D array of"),
+    (zipped(npy(b"(" * 60_000)), "ids is not a 1-D array of"),
+    (zipped(npy(b" " * MIB)), "ids is not a 1-D array of"),
+    (zipped(npy(b"__import__('os').system('touch ran')")), "ids is not a 1-D array of"),
+    (npz(ids=np.array([9, 9], np.uint16), segments=row(2, 1, 2), documents=row(3)), "decrease"),
+    (npz(ids=np.array([9], np.uint16), segments=row((1 << 32) - 1), documents=row(1)), "does not end at"),
+    (npz(ids=np.array([60_000], np.uint16), segments=row(1), documents=row(1)), "beyond the vocabulary"),
+]
+JSON = [DEEP, b"{", b"[]", b"\xff", b'{"documents": 3}', b'{"documents": [3]}', b'{"documents": {"a": "b"}}']
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        *MANIFESTS,
+        *TOKENIZERS,
+        *TARS,
+        *((lambda folder, c=c: swap_member(folder, 0, c), reason) for c, reason in CHUNKS),
+        *((lambda folder, p=p: swap_member(folder, 1, p), r"\.json") for p in JSON),
+    ],
+)
+def test_an_attack_is_refused_in_one_line_and_leaves_no_trace(
+    folder: Path, capsys: pytest.CaptureFixture[str], attack: Attack, reason: str
+) -> None:
+    attack(folder)
+    for command in ("verify", "inspect"):
+        assert re.search(reason, refusal(command, folder, capsys))
+
+
+def test_a_panic_of_the_tokenizer_library_is_refused(folder: Path) -> None:
+    record = json.loads((folder / "tokenizer.json").read_text())
+    record["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    (folder / "tokenizer.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="not a usable tokenizer.json"):  # Rust prints more, to file descriptor 2
+        Manifest.load(folder)
+
+
+def test_escape_sequences_and_endless_texts_are_not_printed(
+    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads(small.path.read_text())
+    record["model"]["vocab"]["\x1b[31m\u202e"] = small.vocab_size
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(record))
+    with ShardWriter(tmp_path / "shards", tokenizer.load(path), 100) as writer:
+        writer.add("\x1b]0;title\x07\nd\ud800" + "x" * 10_000, [[small.vocab_size] * 10_000, *[[5]] * 10_000])
+        writer.add("empty", [])
+    assert main(["inspect", str(tmp_path / "shards")]) == 0
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"\x1b]0;title\x07 d\ud800xxx" in shown
+    assert r"\x1b[31m\u202e" in shown
+    assert len(shown) < 20_000
+
+
+def test_a_shard_of_no_documents_can_be_inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = npz(ids=np.array([], np.uint16), segments=row(), documents=row())
+    for number, data in enumerate([empty, b'{"documents": []}'] * 2):
+        swap_member(folder, number, data)
+    assert main(["inspect", str(folder)]) == 0
+
+
+def test_shards_too_large_to_read_are_not_written(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at most 65,536 chunks"):
+        ShardWriter(tmp_path, small, chunks_per_shard=MOST_CHUNKS_OF_A_SHARD + 1)
+    with pytest.raises(InputError, match="document 0 has over 8,388,608 bytes"), ShardWriter(tmp_path, small) as writer:
+        writer.add("0", [np.ones(LARGEST // 2, np.uint16)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def huge_shard(start: bytes) -> Attack:
+    """A shard of 768 MiB."""
+
+    def attack(folder: Path) -> None:
+        sparse(SHARD, 768 * MIB, start)(folder)
+        vouch_again(folder)
+
+    return attack
+
+
+def empty_segments(folder: Path) -> None:
+    count = (LARGEST - 4096) // 4
+    swap_member(folder, 0, npz(ids=np.array([], np.uint16), segments=np.zeros(count, np.uint32), documents=row(count)))
+
+
+def many_small_objects(name: str) -> Attack:
+    item = b"[[[[]]]],"
+    return lambda folder: content(name, b"[" + item * (LARGEST_JSON // len(item) - 1) + b"0]")(folder)
+
+
+def many_tokens(folder: Path) -> None:
+    vocabulary(dict.fromkeys((f"{number:x}" for number in range(LARGEST_JSON // 12)), 5))(folder)
+
+
+LIMITED = """
+import resource, sys
+from data_prep.__main__ import main
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]),) * 2)
+sys.exit(main(["verify", sys.argv[2]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("attack", "bound", "reason"),
+    [
+        (huge_shard(tar_header("x", 767 * MIB, b"L")), 256 * MIB, "unexpected member"),
+        (huge_shard(tar_header("x", 767 * MIB, b"x")), 256 * MIB, "unexpected member"),
+        (huge_shard(tar_header("000000000000.npz", 767 * MIB)), 256 * MIB, "has over 8,388,608 bytes"),
+        (sparse(NAME, 10 << 30), 256 * MIB, "larger than 33,554,432 bytes"),
+        (sparse("tokenizer.json", 10 << 30), 256 * MIB, "larger than 33,554,432 bytes"),
+        (lambda folder: swap_member(folder, 0, deflated()), 256 * MIB, "compressed"),
+        (lambda folder: swap_member(folder, 0, crowded(LARGEST)), 1024 * MIB, "the npz holds|not a readable npz"),
+        (empty_segments, 1024 * MIB, "has no list 'documents' of 1 items"),
+        (many_small_objects(NAME), 2048 * MIB, "format version None"),
+        (many_tokens, 2048 * MIB, "not the tokenizer the shards"),
+    ],
+)
+def test_no_attack_takes_more_memory_than_stated(folder: Path, attack: Attack, bound: int, reason: str) -> None:
+    attack(folder)
+    command = [sys.executable, "-c", LIMITED, str(bound), str(folder)]
+    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    assert run.returncode == 2, run.stderr
+    assert re.search(reason, run.stderr)

@@ -1,0 +1,388 @@
+import hashlib
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.common import urls
+from data_prep.common.errors import InputError
+from data_prep.shards import remote_folder as cache_module
+from data_prep.shards.manifest import NAME, Manifest
+from data_prep.shards.reader import Shard
+from data_prep.shards.remote_folder import Cache
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests import toy
+from tests.data_prep.server import FolderServer, Handler, cut_short, endless, serving, shorter, status, wrong_bytes
+
+PLENTY = 10**9
+
+
+@pytest.fixture(scope="module")
+def small_shards(small: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight shards; read only."""
+    folder: Path = tmp_path_factory.mktemp("remote") / "shards"
+    write(folder, small, range(8))
+    return folder
+
+
+def write(folder: Path, tok: Tokenizer, numbers: Iterable[int]) -> None:
+    with ShardWriter(folder, tok, 2, 1) as writer:
+        for number in numbers:
+            writer.add(f"d{number}", [[number, 1, 2]])
+
+
+@pytest.fixture
+def server(small_shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(small_shards) as running:
+        yield running
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def cache(server: FolderServer, tmp_path: Path, pauses: list[float]) -> Iterator[Cache]:
+    opened = Cache(server.url, tmp_path / "cache", PLENTY, pauses.append)
+    yield opened
+    opened.close()
+
+
+def name(index: int) -> str:
+    return f"shard-{index:06d}.tar"
+
+
+def first_id(shard: Shard) -> int:
+    return int(shard.read(0)[0].segments[0][0])
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_remote_shards_read_as_local_ones_do(
+    scheme: str, server: FolderServer, small_shards: Path, tmp_path: Path
+) -> None:
+    url = server.url if scheme == "http" else f"file://{small_shards}"
+    cache = Cache(url + "/", tmp_path / "cache", PLENTY)
+    local = Manifest.load(small_shards)
+    assert cache.manifest.shards == local.shards
+    assert cache.manifest.sha256 == local.sha256
+    assert (cache.manifest.directory / "tokenizer.json").read_bytes() == (small_shards / "tokenizer.json").read_bytes()
+    assert [first_id(cache.open(index)) for index in range(8)] == list(range(8))
+    assert [d.id for d in cache.open(3).read(0)] == [d.id for d in Shard.open(local, 3).read(0)]
+    if scheme == "http":
+        assert server.requests == dict.fromkeys([NAME, "tokenizer.json", *map(name, range(8))], 1)
+    cache.close()
+
+
+@pytest.mark.parametrize("location", ["pipe:cat x", "simplecache::s3://b/x", "gs://bucket", "/a/path"])
+def test_a_cache_of_anything_but_an_allowed_url_is_refused(location: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="use a path or file://|which needs no cache"):
+        Cache(location, tmp_path / "cache", PLENTY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [status(503), cut_short, shorter, wrong_bytes, endless])
+def test_a_download_that_fails_at_first_is_tried_again(
+    server: FolderServer, cache: Cache, pauses: list[float], answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.misbehaviour[name(2)] = [answer, answer]
+    assert first_id(cache.open(2)) == 2
+    assert server.requests[name(2)] == 3
+    assert pauses == list(urls.PAUSES[:2])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(";")[2] for line in lines] == [" try 2 of 6 in 1 s", " try 3 of 6 in 2 s"]
+    assert all(line.startswith(f"{server.url}/{name(2)}: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "tries"),
+    [
+        (status(500), "HTTP status 500", 6),
+        (status(404), "not found", 1),
+        (shorter, r"ended after \d+ bytes, the manifest lists \d+", 6),
+        (wrong_bytes, "its SHA-256 is not the one in the manifest", 6),
+        (endless, r"sends more than the \d+ bytes expected", 6),
+    ],
+)
+def test_a_bad_remote_is_one_clear_line_and_leaves_nothing(
+    server: FolderServer, cache: Cache, answer: Any, reason: str, tries: int
+) -> None:
+    server.misbehaviour[name(2)] = [answer] * 6
+    with pytest.raises(InputError, match=rf"^{server.url}/{name(2)}: {reason} \(tried {tries} time"):
+        cache.open(2)
+    assert server.requests[name(2)] == tries
+    assert files_in(cache.store.directory) == [".lock"]
+
+
+def test_a_damaged_cached_file_is_downloaded_again(server: FolderServer, tmp_path: Path) -> None:
+    first = Cache(server.url, tmp_path, PLENTY)
+    path = first.open(0).path
+    first.close()
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    later = Cache(server.url, tmp_path, PLENTY)
+    assert first_id(later.open(0)) == 0
+    assert server.requests[name(0)] == 2
+    assert later.open(0) is later.open(0)
+    later.close()
+
+
+def test_the_bound_holds_and_open_shards_stay(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
+    size = Manifest.load(small_shards).shards[0].bytes
+    cache = Cache(server.url, tmp_path, 3 * size, lambda seconds: None)
+    for index in (0, 1, 2):
+        cache.open(index)
+    with pytest.raises(InputError, match=rf"data.cache_bytes: {3 * size} bytes .* set at least {4 * size}"):
+        cache.open(3)
+    cache.release(1)
+    assert [first_id(cache.open(index)) for index in (3, 0, 2)] == [3, 0, 2]
+    assert sorted(path.name[:12] for path in tmp_path.glob("*.tar")) == [name(i)[:12] for i in (0, 2, 3)]
+    assert server.requests[name(0)] == 1
+    cache.close()
+
+
+def test_too_small_a_bound_is_refused_before_any_download(
+    server: FolderServer, small_shards: Path, tmp_path: Path
+) -> None:
+    size = Manifest.load(small_shards).shards[0].bytes
+    with pytest.raises(InputError, match=rf"data.cache_bytes: {size - 1} bytes cannot hold 1 shard of {server.url} at"):
+        Cache(server.url, tmp_path, size - 1).manifest  # noqa: B018
+    cache = Cache(server.url, tmp_path, 3 * size)
+    cache.check_room(3)
+    with pytest.raises(InputError, match=rf"cannot hold 4 shards .* set at least {4 * size}, or twice that to fetch"):
+        cache.check_room(4)
+    assert set(server.requests) == {NAME, "tokenizer.json"}
+
+
+def test_a_changed_manifest_wins_and_only_changed_shards_are_downloaded_again(small: Tokenizer, tmp_path: Path) -> None:
+    write(tmp_path / "remote", small, range(8))
+    with serving(tmp_path / "remote") as server:
+        before = Cache(server.url, tmp_path / "cache", PLENTY)
+        assert [first_id(before.open(index)) for index in (3, 4)] == [3, 4]
+        for path in (tmp_path / "remote").iterdir():
+            path.unlink()
+        write(tmp_path / "remote", small, [*range(4), 9, 10])
+        after = Cache(server.url, tmp_path / "cache", PLENTY)
+        assert len(after.manifest.shards) == 6
+        assert Manifest.load(after.manifest.directory) == after.manifest
+        assert [first_id(after.open(index)) for index in (3, 4)] == [3, 9]
+        assert (server.requests[name(3)], server.requests[name(4)]) == (1, 2)
+        assert first_id(before.open(4)) == 4  # a reader that began with the old manifest is not disturbed
+        before.close()
+        after.close()
+
+
+def test_a_bad_new_manifest_leaves_the_old_copy(small: Tokenizer, tmp_path: Path) -> None:
+    write(tmp_path / "remote", small, range(8))
+    with serving(tmp_path / "remote") as server:
+        copied = Cache(server.url, tmp_path / "cache", PLENTY).manifest
+        (tmp_path / "remote" / NAME).write_text("{}")
+        with pytest.raises(InputError, match=rf"^{server.url}: .*format version None"):
+            Cache(server.url, tmp_path / "cache", PLENTY).manifest  # noqa: B018
+        assert Manifest.load(copied.directory) == copied
+
+
+@pytest.mark.parametrize(
+    "hostile", ["../shard-000000.tar", "/tmp/shard-000000.tar", "shard-000000.tar/../../x", "..", "a::b", 7]
+)
+def test_a_shard_that_would_leave_the_cache_is_refused(small: Tokenizer, tmp_path: Path, hostile: object) -> None:
+    write(tmp_path / "remote", small, range(2))
+    record = json.loads((tmp_path / "remote" / NAME).read_text())
+    record["shards"][0]["name"] = hostile
+    (tmp_path / "remote" / NAME).write_text(json.dumps(record))
+    with serving(tmp_path / "remote") as server:
+        with pytest.raises(InputError, match="is not the name of a shard"):
+            Cache(server.url, tmp_path / "cache", PLENTY).open(0)
+        assert set(server.requests) == {NAME, "tokenizer.json"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "remote"]
+
+
+def test_a_hostile_manifest_is_bounded_in_size_and_depth(small: Tokenizer, tmp_path: Path) -> None:
+    write(tmp_path / "remote", small, range(2))
+    with serving(tmp_path / "remote") as server:
+        for file in ("tokenizer.json", NAME):
+            server.requests.clear()
+            server.misbehaviour = {file: [endless] * 6}
+            limit = cache_module.SMALL_FILES[file]
+            with pytest.raises(InputError, match=rf"{file}: sends more than the {limit} bytes"):
+                Cache(server.url, tmp_path / "cache", PLENTY, lambda seconds: None).manifest  # noqa: B018
+        server.misbehaviour = {NAME: [lambda handler, content: handler.send(b"[" * 10**6)] * 9}
+        server.requests.clear()
+        with pytest.raises(InputError, match="not JSON"):
+            Cache(server.url, tmp_path / "cache", PLENTY).manifest  # noqa: B018
+
+
+def test_a_tar_of_anything_but_chunks_is_refused_though_its_hash_is_right(small: Tokenizer, tmp_path: Path) -> None:
+    write(tmp_path / "remote", small, range(2))
+    record = json.loads((tmp_path / "remote" / NAME).read_text())
+    hostile = b"no tar" * 1000
+    (tmp_path / "remote" / name(0)).write_bytes(hostile)
+    record["shards"][0].update(bytes=len(hostile), sha256=hashlib.sha256(hostile).hexdigest())
+    (tmp_path / "remote" / NAME).write_text(json.dumps(record))
+    cache = Cache(f"file://{tmp_path}/remote", tmp_path / "cache", PLENTY)
+    for _ in range(2):
+        with pytest.raises(InputError, match="shard-000000-.*: not a tar of chunks"):
+            cache.open(0)
+    assert first_id(cache.open(1)) == 1
+
+
+def held_back(begun: threading.Event, go_on: threading.Event) -> Callable[[Handler, bytes], None]:
+    def answer(handler: Handler, content: bytes) -> None:
+        begun.set()
+        go_on.wait()
+        handler.send(content)
+
+    return answer
+
+
+def test_shards_are_fetched_ahead_and_each_once(server: FolderServer, cache: Cache) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    server.misbehaviour[name(1)] = [held_back(begun, go_on)]
+    cache.fetch_ahead([1, 2, 3])
+    cache.fetch_ahead([1, 2, 3])
+    begun.wait()
+    assert first_id(cache.open(3)) == 3  # it does not wait for its place in the queue
+    go_on.set()
+    assert [first_id(cache.open(index)) for index in (1, 2)] == [1, 2]
+    assert [server.requests[name(index)] for index in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_a_shard_fetched_ahead_is_downloaded_before_it_is_opened(server: FolderServer, cache: Cache) -> None:
+    cache.fetch_ahead([4])
+    process = cache._process
+    process.ahead[4].result(timeout=60)
+    server.shutdown()
+    assert first_id(cache.open(4)) == 4
+
+
+def test_a_download_that_failed_ahead_is_reported_when_the_shard_is_opened(server: FolderServer, cache: Cache) -> None:
+    server.misbehaviour[name(1)] = [status(404)]
+    cache.fetch_ahead([1, 2])
+    assert first_id(cache.open(2)) == 2
+    with pytest.raises(InputError, match=rf"{name(1)}: not found \(tried 1 time\)"):
+        cache.open(1)
+    assert server.requests[name(1)] == 1
+    assert first_id(cache.open(1)) == 1  # opened again, it tries again
+
+
+def test_fetching_ahead_takes_no_room_from_open_shards(
+    server: FolderServer, small_shards: Path, tmp_path: Path
+) -> None:
+    size = Manifest.load(small_shards).shards[0].bytes
+    cache = Cache(server.url, tmp_path, 2 * size, pytest.fail)
+    for index in (0, 1):
+        cache.open(index)
+    cache.fetch_ahead([2])
+    cache._process.ahead[2].result(timeout=60)
+    assert server.requests[name(2)] == 0
+    cache.release(0)
+    assert first_id(cache.open(2)) == 2
+    cache.close()
+
+
+def test_a_pickled_cache_begins_empty(cache: Cache, server: FolderServer) -> None:
+    cache.open(0)
+    cache.fetch_ahead([1])
+    cache.sleep = cache.store.sleep = print  # the test's own cannot be pickled
+    copied = pickle.loads(pickle.dumps(cache))
+    assert first_id(copied.open(0)) == 0
+    assert server.requests[NAME] == server.requests[name(0)] == 1
+    copied.close()
+
+
+def read_all(cache: Cache, order: list[int], results: Any) -> None:
+    cache.fetch_ahead(order)
+    results.put([first_id(cache.open(index)) for index in order])
+
+
+@pytest.mark.slow
+def test_a_forked_worker_fetches_ahead_with_a_thread_of_its_own(server: FolderServer, cache: Cache) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    server.misbehaviour[name(1)] = [held_back(begun, go_on)]
+    cache.open(0)
+    cache.fetch_ahead([1])
+    begun.wait()  # the parent is in mid-download when it forks
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    workers = [context.Process(target=read_all, args=(cache, order, results)) for order in ([2, 3, 0], [3, 2, 0, 1])]
+    for worker in workers:
+        worker.start()
+    go_on.set()
+    assert {tuple(results.get(timeout=60)) for _ in workers} == {(2, 3, 0), (3, 2, 0, 1)}
+    for worker in workers:
+        worker.join()
+    assert first_id(cache.open(1)) == 1
+    assert [server.requests[name(index)] for index in range(4)] == [1, 1, 1, 1]
+
+
+READ = """
+import sys
+from pathlib import Path
+from data_prep.shards.remote_folder import Cache
+cache = Cache(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+for index in map(int, sys.argv[4:]):
+    assert cache.open(index).read(0)[0].segments[0][0] == index
+    cache.release(index)
+"""
+
+
+def reader(server: FolderServer, directory: Path, limit: int, *order: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", READ, server.url, str(directory), str(limit), *map(str, order)]
+    return subprocess.Popen(command, cwd=toy.ROOT, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_two_processes_download_each_shard_once(server: FolderServer, tmp_path: Path) -> None:
+    order = list(range(8))
+    readers = [reader(server, tmp_path, PLENTY, *order), reader(server, tmp_path, PLENTY, *order)]
+    assert [process.communicate(timeout=120)[1] for process in readers] == ["", ""]
+    assert [process.returncode for process in readers] == [0, 0]
+    assert [server.requests[name(index)] for index in order] == [1] * 8
+    assert len(files_in(tmp_path)) == 1 + 8
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_cache_that_holds_two_shards(
+    server: FolderServer, small_shards: Path, tmp_path: Path
+) -> None:
+    size = max(entry.bytes for entry in Manifest.load(small_shards).shards)
+    order = list(range(8))
+    readers = [reader(server, tmp_path, 2 * size, *order), reader(server, tmp_path, 2 * size, *reversed(order))]
+    assert [process.communicate(timeout=120)[1] for process in readers] == ["", ""]
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.tar*")) <= 2 * size
+
+
+@pytest.mark.slow
+def test_a_process_killed_in_mid_download_leaves_nothing_stuck(server: FolderServer, tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def half(handler: Handler, content: bytes) -> None:
+        handler.send(content[:1024], claimed=len(content))
+        handler.wfile.flush()
+        begun.set()
+        threading.Event().wait()
+
+    server.misbehaviour[name(0)] = [half]
+    killed = reader(server, tmp_path, PLENTY, 0)
+    begun.wait()
+    waiting = reader(server, tmp_path, PLENTY, 0, 1)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert waiting.communicate(timeout=120)[1] == ""
+    assert waiting.returncode == 0
+    assert server.requests[name(0)] == 2
+    assert [file.partition("-")[2][:6] for file in files_in(tmp_path)] == ["", "000000", "000001"]

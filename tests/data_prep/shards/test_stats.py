@@ -1,0 +1,193 @@
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.shards import plots, stats
+from data_prep.shards.manifest import NAME, shards_folder
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.forge import edit
+
+DROPPED = {"too short": 30, "not English": 10}
+STAGES = [{"name": "read", "documents": 110}]
+
+
+def written(folder: Path, small: Tokenizer, source: dict[str, Any] | None = None) -> list[list[np.ndarray]]:
+    """Write shards of random documents, among them an empty one, and one with a long segment."""
+    rng = np.random.default_rng(0)
+    documents = [[rng.zipf(1.5, n) % 100 + 5 for n in rng.integers(0, 20, rng.integers(1, 6))] for _ in range(200)]
+    documents += [[], [np.full(1000, small.unk)]]
+    with ShardWriter(folder, small, 100, 4, source) as writer:
+        for number, document in enumerate(documents):
+            writer.add(str(number), document)
+    return documents
+
+
+@pytest.fixture
+def folder(small: Tokenizer, tmp_path: Path) -> Path:
+    written(tmp_path / "shards", small, {"counts": {"documents": 202, "dropped": DROPPED}, "stages": STAGES})
+    return tmp_path
+
+
+def expected(lengths: list[int]) -> dict[str, Any]:
+    """Return what `collect` should report for these lengths."""
+    ordered = sorted(lengths)
+    return {
+        "min": ordered[0],
+        **{f"p{p}": ordered[-(-p * len(ordered) // 100) - 1] for p in (5, 25, 50, 75, 95)},
+        "max": ordered[-1],
+        "mean": pytest.approx(sum(ordered) / len(ordered)),
+    }
+
+
+def test_every_document_segment_and_token_is_counted(small: Tokenizer, tmp_path: Path) -> None:
+    documents = written(tmp_path, small)
+    numbers = stats.collect(tmp_path)
+    shards = list(tmp_path.glob("shard-*.tar"))
+    ids = Counter(int(i) for document in documents for segment in document for i in segment)
+    assert len(shards) > 3
+    assert numbers["counts"] == {
+        "documents": 202,
+        "segments": sum(map(len, documents)),
+        "tokens": sum(ids.values()),
+        "bytes": sum(shard.stat().st_size for shard in shards),
+        "shards": len(shards),
+        "dropped": {},
+    }
+    for name, lengths in {
+        "document_tokens": [sum(map(len, document)) for document in documents],
+        "segment_tokens": [len(segment) for document in documents for segment in document],
+    }.items():
+        of = numbers["lengths"][name]
+        rows = of.pop("histogram")
+        assert of == expected(lengths)
+        assert (rows[0][0], rows[-1][:2]) == (0, [512, 1023])
+        assert [number for *_, number in rows] == [sum(low <= n <= high for n in lengths) for low, high, _ in rows]
+        assert sum(number for *_, number in rows) == len(lengths)
+    assert numbers["stages"] == []
+
+
+def test_the_vocabulary_is_measured_by_how_often_its_pieces_occur(small: Tokenizer, tmp_path: Path) -> None:
+    documents = written(tmp_path, small)
+    numbers = stats.collect(tmp_path)["vocabulary"]
+    ids = Counter(int(i) for document in documents for segment in document for i in segment)
+    ranked = [number for _, number in ids.most_common()]
+    total, half = sum(ranked), numbers["tokens_of_half"]
+    assert (numbers["size"], numbers["used"], numbers["coverage"]) == (120, len(ids), len(ids) / 120)
+    assert numbers["unknown_share"] == ids[small.unk] / total
+    assert 2 * sum(ranked[: half - 1]) < total <= 2 * sum(ranked[:half])
+    assert [rank for rank, _ in numbers["frequencies"]] == [1, 2, 4, 8, 16, 32, 64, len(ranked)]
+    assert [number for _, number in numbers["frequencies"]] == [ranked[rank - 1] for rank, _ in numbers["frequencies"]]
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=60), st.integers(1, 60))
+def test_counting_in_parts_is_counting_all(values: list[int], part: int) -> None:
+    counts = np.zeros(1, np.int64)
+    for start in range(0, len(values), part):
+        counts = stats._count(counts, np.array(values[start : start + part], np.int64))
+    numbers = stats._lengths(counts)
+    rows = numbers.pop("histogram")
+    assert numbers == expected(values)
+    assert sum(number for *_, number in rows) == len(values)
+
+
+def test_dropped_records_and_stages_are_those_of_the_manifest(folder: Path) -> None:
+    numbers = stats.collect(folder)  # the parent of the shards
+    assert numbers == stats.collect(folder / "shards")
+    assert (numbers["counts"]["dropped"], numbers["stages"]) == (DROPPED, STAGES)
+    assert json.loads(json.dumps(numbers)) == numbers
+
+
+@pytest.mark.parametrize(
+    "counts", [None, [], {"dropped": 3}, {"dropped": {"a": "x", "b": -1, "c": True, "d": 10**30, "e": [1]}}]
+)
+def test_unexpected_counts_in_the_manifest_are_ignored(folder: Path, counts: object) -> None:
+    edit(folder / "shards", lambda record: record["source"].update(counts=counts))
+    assert stats.collect(folder)["counts"]["dropped"] == {}
+
+
+def test_documents_without_a_token_have_no_lengths(small: Tokenizer, tmp_path: Path) -> None:
+    with ShardWriter(tmp_path, small) as writer:
+        writer.add("empty", [])
+    numbers = stats.collect(tmp_path)
+    assert numbers["lengths"]["document_tokens"]["histogram"] == [[0, 0, 1]]
+    assert numbers["lengths"]["segment_tokens"]["histogram"] == []
+    assert (numbers["lengths"]["segment_tokens"]["max"], numbers["vocabulary"]["tokens_of_half"]) == (0, 0)
+    assert "documents" in stats.table(numbers)
+    assert len(plots.draw(numbers, [], tmp_path / "plots")) == 3
+
+
+def test_the_table_is_aligned_and_cannot_steer_a_terminal(folder: Path) -> None:
+    edit(
+        folder / "shards", lambda record: record["source"]["counts"]["dropped"].update({"\x1b[31mred\n" + "x" * 99: 5})
+    )
+    text = stats.run(folder, as_json=False, folder=None)
+    assert all(line.isprintable() for line in text.splitlines())
+    lines = text.splitlines()
+    assert lines[0] == str(folder / "shards")
+    assert lines[2].split() == ["documents", "202"]
+    start = lines.index(next(line for line in lines if line.startswith("dropped")))
+    assert lines[start].split() == ["dropped", "45"]
+    assert [line.split()[-3:] for line in lines[start + 1 : start + 4]] == [
+        ["30", "66.67", "%"],
+        ["10", "22.22", "%"],
+        ["5", "11.11", "%"],
+    ]
+    assert len({len(line) for line in lines[start + 1 : start + 4]}) == 1
+    assert next(line.split() for line in lines if "pieces that occur" in line)[-1] == "%"
+
+
+def test_only_the_commonest_reasons_are_printed(folder: Path) -> None:
+    numbers = stats.collect(folder)
+    numbers["counts"]["dropped"] = {f"reason {number}": number for number in range(50)}
+    text = stats.table(numbers)
+    assert "reason 49" in text
+    assert "reason 29 " not in text
+    assert "and for 30 more reasons" in text
+
+
+def test_only_json_is_printed_with_json(folder: Path) -> None:
+    assert json.loads(stats.run(folder, as_json=True, folder=folder / "plots")) == stats.collect(folder)
+    assert (folder / "plots" / "vocabulary.png").exists()
+
+
+def test_plots_are_pictures_even_of_reasons_like_formulas(folder: Path) -> None:
+    edit(folder / "shards", lambda record: record["source"]["counts"]["dropped"].update({r"$\nonsense{$": 5}))
+    text = stats.run(folder, as_json=False, folder=folder / "plots")
+    paths = sorted((folder / "plots").iterdir())
+    assert [path.stem for path in paths] == ["document-lengths", "dropped", "segment-lengths", "vocabulary"]
+    for path in paths:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert str(path) in text.splitlines()
+
+
+def test_plots_without_matplotlib_name_the_extra_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"not installed: matplotlib; run: pip install 'deepsiam\[evaluate\]'"):
+        stats.run(folder / "nothing", as_json=False, folder=folder / "plots")  # before anything is read
+    assert not (folder / "plots").exists()
+
+
+def test_a_shard_that_differs_from_the_manifest_is_refused(folder: Path) -> None:
+    path = folder / "shards" / "shard-000001.tar"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="shard-000001.tar: its SHA-256 is not the one in the manifest"):
+        stats.collect(folder)
+    with pytest.raises(InputError, match="manifest.json: no such file"):
+        stats.collect(folder / "nothing")
+
+
+def test_shards_are_found_in_the_folder_or_in_its_shards(folder: Path, tmp_path: Path) -> None:
+    shards = folder / "shards"
+    assert shards_folder(folder) == shards_folder(shards) == shards
+    (folder / NAME).write_text("{}")
+    assert shards_folder(folder) == folder
+    assert shards_folder(tmp_path / "nothing") == tmp_path / "nothing"

@@ -1,0 +1,351 @@
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.plain_text import Line
+from data_prep.sources.reddit import utterances
+from data_prep.sources.reddit.threads import Utterance
+from tests import samples
+
+DATA = samples.DATA / "reddit"
+Records = list[Document | Bad | Dropped]
+
+real = samples.needs("reddit")
+
+
+def post(**other: Any) -> dict[str, Any]:
+    return {"id": "p", "created_utc": 100, "title": "What do you think of it?", "selftext": "", **other}
+
+
+def comment(name: str, body: str, parent: Any = "t3_p", **other: Any) -> dict[str, Any]:
+    base = {"id": name, "link_id": "t3_p", "parent_id": parent, "created_utc": 200, "author": "u", "score": 1}
+    return {**base, "body": body, **other}
+
+
+def lines(*records: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(record).encode() for record in records]
+
+
+def read(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]], **chosen: Any) -> Records:
+    paths = []
+    for name, content in files:
+        paths.append(folder / name)
+        paths[-1].write_bytes(b"".join(line.removesuffix(b"\n") + b"\n" for line in content))
+    return list(utterances.REDDIT.documents(paths, **chosen))
+
+
+def run(folder: Path, *records: dict[str, Any], **chosen: Any) -> Records:
+    return read(folder, [("RC_x", lines(*records))], **chosen)
+
+
+def test_comments_join_their_submission_in_any_order_of_files(tmp_path: Path) -> None:
+    submissions = lines(post(selftext="I *do* like it.\n\n&gt; quoted\n\nMuch."))
+    comments = lines(
+        comment("a", "So do I, **very** much."), comment("b", "Me too!", "t1_a"), comment("c", "I do not.", "t1_a")
+    )
+    expected = [
+        Document(
+            "reddit/t3_p",
+            ("What do you think of it? I do like it. Much.", "So do I, very much.", "Me too!"),
+            group="reddit/t3_p",
+        ),
+        Document(
+            "reddit/t3_p/t1_c",
+            ("What do you think of it? I do like it. Much.", "So do I, very much.", "I do not."),
+            context=2,
+            group="reddit/t3_p",
+        ),
+    ]
+    assert read(tmp_path, [("RS", submissions), ("RC", comments)]) == expected
+    assert read(tmp_path, [("RC", comments[::-1]), ("RS", submissions)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"body": "[deleted]"}, "deleted"),
+        ({"body": " [removed]\n"}, "deleted"),
+        ({"body": "[ Removed by Reddit ]"}, "deleted"),
+        ({"author": "AutoModerator"}, "bot"),
+        ({"author": "Sneak_Peek_BOT2"}, "bot"),
+        ({"author": "autotldr"}, "bot"),
+        ({"quarantined": True}, "quarantined"),
+        ({"subreddit": "Counting"}, "unwanted subreddit"),
+        ({"body": ""}, "empty"),
+        ({"body": "&gt; only what you said"}, "empty"),
+        ({"body": "[look here](http://x.org)"}, "links only"),
+        ({"body": "yes!"}, "too short"),
+        ({"body": "word " * 410}, "too long"),
+        ({"body": "&amp;" * 50_000}, "too long"),
+        (
+            {"body": "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."},
+            "not English",
+        ),
+        ({"body": "すべての人間は、生まれながらにして自由である。"}, "not English"),
+        ({"body": "12345 6789"}, "not English"),
+    ],
+)
+def test_a_dropped_utterance_makes_no_pair_with_replies(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
+    dropped = comment("a", "This is a comment.") | changed
+    reply, reply_to_reply = comment("b", "I reply to it.", "t1_a"), comment("c", "And I to you.", "t1_b")
+    records = run(tmp_path, post(), dropped, reply, reply_to_reply, without=["counting"])
+    assert records == [
+        Dropped(reason),
+        Dropped("alone"),
+        Document("reddit/t3_p/t1_b", ("I reply to it.", "And I to you."), group="reddit/t3_p"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"author": "botanist"},
+        {"author": None},
+        {"body": "[deleted] it, did you?"},
+        {"body": "See the answer in [this](http://x.org)."},
+        {"body": "Thanks mate"},
+        {"body": "word " * 20 + "for it is the one that we have."},
+        {"quarantined": False, "removed_by_category": None},
+    ],
+)
+def test_utterances_that_are_kept(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert len(run(tmp_path, post(), comment("a", "This is a comment.") | changed)) == 1
+
+
+def test_other_languages_are_kept_with_the_option(tmp_path: Path) -> None:
+    german = comment("a", "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden.")
+    assert len(run(tmp_path, post(), german, any_language=True)) == 1
+
+
+def test_of_a_long_selftext_the_first_paragraphs_are_kept(tmp_path: Path) -> None:
+    for selftext, expected in [("a " * 900 + "\n\n" + "b " * 900 + "\n\nc", "a"), ("a" * 100_001, "?")]:
+        (document,) = run(tmp_path, post(selftext=selftext), comment("a", "This is a comment."))
+        assert isinstance(document, Document)
+        assert document.segments[0].endswith(expected)
+    removed = run(tmp_path, post(selftext="[removed]"), comment("a", "This is a comment."))
+    assert removed == [Dropped("deleted"), Dropped("alone")]
+
+
+def test_field_types_of_all_dumps_are_read(tmp_path: Path) -> None:
+    records = [
+        post(created_utc="100", score="3"),
+        comment("abc", "It is a first comment.", created_utc="200", score="x", retrieved_on="300"),
+        comment("t1_d", "It is a second one.", int("abc", 36), created_utc=201.5),
+        comment("e", "It is a third one.", None, created_utc=202),
+        {"id": "f", "link_id": "p", "parent_id": "t1_e", "created_utc": 203, "body": "half \ud83d an emoji"},
+    ]
+    assert run(tmp_path, *records) == [
+        Document(
+            "reddit/t3_p",
+            ("What do you think of it?", "It is a first comment.", "It is a second one."),
+            group="reddit/t3_p",
+        ),
+        Document(
+            "reddit/t3_p/t1_e",
+            ("What do you think of it?", "It is a third one.", "half an emoji"),
+            (),
+            1,
+            "reddit/t3_p",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"body": "cut o', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"body": "\xff"}', "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"{}", "neither a comment"),
+        (b'{"body": 1, "title": null}', "neither a comment"),
+        (b'{"title": "x", "created_utc": 1}', "id is missing"),
+        (b'{"title": "x", "id": "../x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+        (b'{"title": "x", "id": "t1_x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+        (b'{"body": "x", "id": "x", "created_utc": 1}', "link_id is missing"),
+        (b'{"title": "x", "id": "x"}', "created_utc is missing"),
+        (b'{"title": "x", "id": "x", "created_utc": NaN}', "created_utc is missing"),
+        (b'{"title": "x", "id": "x", "created_utc": 1e999}', "created_utc is missing"),
+        (b'{"title": "' + b"x" * utterances.LONGEST_LINE + b'"}', "longer than 4,194,304 bytes"),
+    ],
+)
+def test_bad_lines_are_reported(tmp_path: Path, line: bytes, reason: str) -> None:
+    rest = lines(post(), comment("a", "This is a comment."))
+    bad, document = read(tmp_path, [("RC_x", [b"\n", rest[0], line, rest[1]])])
+    assert isinstance(bad, Bad)
+    assert (bad.file, bad.where) == (str(tmp_path / "RC_x"), "line 3")
+    assert reason in bad.reason
+    assert isinstance(document, Document)
+
+
+def test_subreddits_are_read_from_a_file_in_any_spelling(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("r/Counting\n/r/AskReddit\n\ncounting\n")
+    assert utterances.subreddits(str(tmp_path / "list")) == ["askreddit", "counting"]
+
+
+def test_the_dumps_of_a_folder_are_found(tmp_path: Path) -> None:
+    for name in ("RC_2019-01", "RS_2019-01", "notes"):
+        (tmp_path / name).write_bytes(b"".join(lines(post())))
+    assert [file.name for file in utterances.REDDIT.find([tmp_path])] == ["reddit/RC_2019-01", "reddit/RS_2019-01"]
+
+
+def test_the_thread_of_a_line_is_known_before_it_is_read(tmp_path: Path) -> None:
+    join = utterances.REDDIT.join
+    assert join is not None
+    path = tmp_path / "RC_x"
+    path.write_bytes(b"\n".join([*lines(post(), comment("a", "This is a comment.")), b"{}", b"cut o"]))
+    (file,) = utterances.REDDIT.find([path])
+    choices = {option.name: option.default for option in utterances.REDDIT.options}
+    pieces = list(utterances.REDDIT.pieces(file, choices))
+    assert [join.belongs(piece) for piece in pieces] == ["t3_p", "t3_p", "line 3", "line 4"]
+    assert [item[0] for piece in pieces[:2] for item in utterances.REDDIT.read(file, piece, choices)] == [
+        "t3_p",
+        "t3_p",
+    ]
+
+
+keys = st.sampled_from(
+    ["id", "link_id", "parent_id", "body", "title", "selftext", "created_utc", "retrieved_on", "score", "author"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+    | st.sampled_from(["t3_a", "t1_b", "b", "a", "It is a comment.", "[deleted]", 2**70, -1, "1e9", "\ud83d"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.binary(max_size=40)
+        | st.dictionaries(keys, values).map(lambda record: json.dumps(record).encode())
+        | st.dictionaries(keys, values).map(lambda r: json.dumps(comment("b", "It is a comment.") | r).encode()),
+        max_size=8,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_every_line_becomes_exactly_one_record(tmp_path: Path, content: list[bytes]) -> None:
+    (tmp_path / "x").write_bytes(b"{}\n" + b"\n".join(content))
+    records = list(utterances.REDDIT.documents([tmp_path / "x"]))
+    account_for(records, 1 + sum(bool(line.strip()) for item in content for line in item.split(b"\n")))
+
+
+def account_for(records: Records, lines: int) -> Counter[str]:
+    """Check that every line is one record; count the reasons of those dropped."""
+    new = sum(len(d.segments) - d.context for d in records if isinstance(d, Document))
+    left = Counter(d.reason for d in records if isinstance(d, Dropped))
+    bad = sum(isinstance(d, Bad) for d in records)
+    assert new + left.total() + bad == lines
+    ids = [d.id for d in records if isinstance(d, Document)]
+    assert len(ids) == len(set(ids))
+    for document in records:
+        if isinstance(document, Document):
+            assert 0 <= document.context < len(document.segments) >= 2
+            assert all(text == " ".join(text.split()) and text.encode() for text in document.segments)
+    return left
+
+
+def stream(name: str) -> Iterator[bytes]:
+    zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
+    with open(DATA / f"{name}.zst", "rb") as file:
+        reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)
+        yield from io.BufferedReader(reader)
+
+
+def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]]]:
+    """The number of lines of a month, and its pairs, found with a dictionary of all utterances."""
+    newest: dict[str, Utterance] = {}
+    count = 0
+    for name in (submissions, comments):
+        for line in stream(name):
+            count += bool(line.strip())
+            try:
+                utterance = utterances._utterance(Line(1, line), True, frozenset())
+            except ValueError:
+                continue
+            before = newest.setdefault(utterance.id, utterance)
+            if (utterance.retrieved, utterance.score) > (before.retrieved, before.score):
+                newest[utterance.id] = utterance
+    replies = [(newest[reply.parent], reply) for reply in newest.values() if reply.parent in newest]
+    return count, Counter(
+        (parent.text, reply.text)
+        for parent, reply in replies
+        if parent.text and reply.text and parent is not reply and parent.thread == reply.thread
+    )
+
+
+def pairs(records: Records) -> Counter[tuple[str, str]]:
+    return Counter(
+        (d.segments[i - 1], d.segments[i])
+        for d in records
+        if isinstance(d, Document)
+        for i in range(max(1, d.context), len(d.segments))
+    )
+
+
+@real
+@pytest.mark.slow
+def test_a_real_month() -> None:
+    pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
+    count, expected = edges("RC_sample", "RS_sample")
+    paths = [DATA / "RC_sample.zst", DATA / "RS_sample.zst"]
+    records = list(utterances.REDDIT.documents(paths))
+    left = account_for(records, count)
+    assert [(Path(bad.file).name, bad.where, bad.reason) for bad in records if isinstance(bad, Bad)] == [
+        ("RC_sample.zst", "line 6,255", "id is missing or not of Reddit's kind"),  # "MISMATCH", in a recorded answer
+        ("RC_sample.zst", "line 8,949", "not JSON"),
+        ("RS_sample.zst", "line 4,722", "not JSON"),
+    ]
+    assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 113)
+    assert left["deleted"] == 704 + 812  # comments, submissions
+    circle = expected - pairs(records)
+    assert list(circle.values()) == [1]  # the one injected
+    assert pairs(records) == expected - circle
+    assert pairs(records).total() == 3229
+    assert list(utterances.REDDIT.documents(paths[::-1])) == [*records[2:3], *records[:2], *records[3:]]
+
+
+@real
+def test_injected_noise(tmp_path: Path) -> None:
+    rows = [row.split("\t") for row in (DATA / "noise_ids.tsv").read_text().splitlines()[1:]]
+    kinds = {row[0]: row[1] for row in rows}
+    reasons: Counter[tuple[str, str]] = Counter()
+    for line in stream("RC_sample"):
+        try:
+            utterance = utterances._utterance(Line(1, line), True, frozenset())
+        except ValueError:
+            continue
+        kind = kinds.get(utterance.id[3:], "")
+        if kind.startswith("non_english"):
+            reasons["non_english", utterance.dropped] += 1
+        elif kind in ("very_long_spam", "empty_body", "lone_surrogate", "missing_author_and_score"):
+            reasons[kind, utterance.dropped] += 1
+    assert reasons.pop(("non_english", "")) <= 5  # Polish, Spanish and Portuguese with the English words a, do and no
+    assert reasons.pop(("non_english", "not English")) >= 59
+    assert set(reasons) == {
+        ("very_long_spam", "too long"),
+        ("empty_body", "empty"),
+        ("lone_surrogate", ""),
+        ("missing_author_and_score", ""),
+    }
+
+
+@real
+@pytest.mark.slow
+def test_deep_conversations_do_not_grow() -> None:
+    count, expected = edges("RC_irc", "RS_irc")
+    records = list(utterances.REDDIT.documents([DATA / "RC_irc.zst", DATA / "RS_irc.zst"]))
+    account_for(records, count)
+    assert pairs(records) == expected
+    assert pairs(records).total() > 37_000
+    documents = [d for d in records if isinstance(d, Document)]
+    new = sum(len(d.segments) - d.context for d in documents)
+    assert sum(len(d.segments) for d in documents) < 1.6 * new

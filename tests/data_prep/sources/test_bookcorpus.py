@@ -1,0 +1,352 @@
+import gzip
+import pickle
+import tarfile
+import textwrap
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.sources import bookcorpus, plain_text
+from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
+from data_prep.sources.document import Bad, Document, Dropped
+from tests.data_prep.sources.test_tar_stream import packed
+from tests.samples import DATA, needs
+
+STORY = (
+    "It was a dark night, and the quick brown fox jumped over the dog, who was asleep in front of the old barn.",
+    '"Who is there?" said the dog, when the fox had jumped over him for the third time in as many nights.',
+    "Nobody said a word. Part Two of the plan had begun, and it was to be seen whether Chapter V was of any use to it.",
+)
+GUTENBERG = """\ufeffThe Project Gutenberg EBook of The Fox, by A. Dog
+
+This eBook is for the use of anyone anywhere at no cost and with
+almost no restrictions whatsoever.
+
+Title: The Fox
+
+*** START OF THIS PROJECT GUTENBERG EBOOK THE FOX, OR THE LIFE OF AN
+ANIMAL ***
+
+
+Produced by A. Cat and the Distributed Proofreaders
+
+THE FOX
+
+CHAPTER I
+
+IN WHICH THE DOG SLEEPS.
+
+{0}
+
+{1}
+
+* * * * *
+
+CHAPTER II
+The Barn
+
+{2}
+
+{0}
+
+THE END
+
+End of Project Gutenberg's The Fox, by A. Dog
+
+*** END OF THIS PROJECT GUTENBERG EBOOK THE FOX ***
+
+Updated editions will replace the previous one.
+"""
+OPEN = """<|file name="fox.epub/title.xhtml.md"|>
+# The Fox
+
+![Cover](cover.jpg)
+
+Published by A. Dog at Smashwords
+
+Copyright 2012 A. Dog
+
+This ebook is licensed for your personal enjoyment only. It may not be re-sold.
+
+## Chapter One: [The Night](fox.xhtml#one)
+
+{0}
+
+**{1}**
+
+* * *
+
+## 2
+
+_{2}_ That was 3\\. of the_three_kinds.
+
+About the Author
+
+A. Dog lives in a barn. Copyright is not his trade.
+"""
+
+
+def book(path: Path) -> tuple[Document, list[str]]:
+    """The one book of a file, and its headings."""
+    [document] = BOOKCORPUS.documents([path])
+    assert isinstance(document, Document)
+    return document, [document.segments[index] for index in document.headings]
+
+
+def wrapped(template: str, columns: int) -> str:
+    return template.format(*(textwrap.fill(paragraph, columns) for paragraph in STORY))
+
+
+def test_gutenbergs_frame_is_cut_and_lines_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "fox.txt").write_bytes(wrapped(GUTENBERG, 70).replace("\n", "\r\n").encode())
+    document, headings = book(tmp_path / "fox.txt")
+    assert document.id == "bookcorpus/fox.txt"
+    assert headings == ["THE FOX", "CHAPTER I", "IN WHICH THE DOG SLEEPS.", "CHAPTER II", "The Barn", "THE END"]
+    assert document.segments == (*headings[:3], *STORY[:2], *headings[3:5], STORY[2], STORY[0], "THE END")
+
+
+def test_e_books_lose_their_markup_and_their_licence(tmp_path: Path) -> None:
+    (tmp_path / "fox.epub.txt").write_text(wrapped(OPEN, 1000))
+    document, headings = book(tmp_path / "fox.epub.txt")
+    assert headings == ["The Fox", "Chapter One: The Night", "2", "About the Author"]
+    assert document.segments == (
+        *headings[:2],
+        *STORY[:2],
+        "2",
+        f"{STORY[2]} That was 3. of the_three_kinds.",
+        "About the Author",
+        "A. Dog lives in a barn. Copyright is not his trade.",
+    )
+
+
+def test_several_books_of_gutenberg_in_a_file_lose_every_frame(tmp_path: Path) -> None:
+    old = "Etext of The Fox\n\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n{0}\n\n"
+    (tmp_path / "two.txt").write_text(wrapped(old, 70) + wrapped(GUTENBERG, 70) * 2)
+    document, headings = book(tmp_path / "two.txt")
+    assert headings.count("CHAPTER I") == 2
+    assert not any("Gutenberg" in segment or "Updated" in segment for segment in document.segments)
+    (tmp_path / "old.txt").write_text(wrapped(old, 70))
+    assert book(tmp_path / "old.txt")[0].segments == (STORY[0],)
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["CHAPTER I", "Chapter 12. The Barn", "CHAPTER IV - AT THE BARN", "Chapter Twenty-One A Barn", "BOOK THE FIRST"]
+    + ["Part Two: In which we meet a dog", "# A Barn", "XIV.", "7", "II. THE BARN", "PROLOGUE", "Contents", "THE BARN."]
+    + ["Scene III. A barn.", "Chapter Nineteen", "Volume 2", "Acknowledgments"],
+)
+def test_headings(tmp_path: Path, heading: str) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join([*STORY, heading, *STORY]))
+    document, headings = book(tmp_path / "a.txt")
+    assert headings == [heading.lstrip("# ")]
+    assert document.headings == (3,)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Part One was over.",
+        "chapter one",
+        "Book I liked",
+        "NO!",
+        '"I AM A FOX"',
+        "A Barn",
+        "12 dogs slept.",
+        "YES,",
+    ]
+    + ["Chapter Two. " + "It was long. " * 9, "Section of the barn", "the end", "#1 fan of it", "# #"],
+)
+def test_lines_that_are_not_headings(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join([*STORY, line, *STORY]))
+    assert book(tmp_path / "a.txt")[1] == []
+
+
+def test_page_numbers_are_not_headings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join([STORY[0], "98", STORY[1], "101", STORY[2], "1984 ", STORY[0]]))
+    document, headings = book(tmp_path / "a.txt")
+    assert headings == []
+    assert document.segments == (*STORY, STORY[0])
+
+
+def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fox = STORY[0].encode()
+    tar = packed({"books1/": b""}, type=tarfile.DIRTYPE)[:512]
+    tar += packed({"../../books1/epubtxt/fox.epub.txt": fox})[:1024]
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
+        tar += packed({"odd.txt": b""}, type=kind, linkname="/etc/passwd")[:512]
+    tar += packed({"a\nb.txt": b"\xff", "empty.txt": b"", "cover.jpg": b"\xff", "long.txt": fox * 9, "x/fox.TXT": fox})
+    for name, content in {
+        "books1.tar": tar,
+        "books1.tar.gz": gzip.compress(tar),
+        "books1.tgz": gzip.compress(tar),
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        monkeypatch.setattr(plain_text, "LONGEST", 200)
+        monkeypatch.setattr(bookcorpus, "LONGEST", 200)
+        before = sorted(tmp_path.rglob("*"))
+        assert list(BOOKCORPUS.documents([path])) == [
+            Document("bookcorpus/../../books1/epubtxt/fox.epub.txt", (STORY[0],)),
+            *[Bad(str(path), "member odd.txt", "not a regular file")] * 3,
+            Bad(str(path), "member a b.txt", "not UTF-8 at byte 0"),
+            Dropped("empty"),
+            Dropped("not named .txt"),
+            Bad(str(path), "member long.txt", "more than 200 bytes"),
+            Document("bookcorpus/x/fox.TXT", (STORY[0],)),
+        ]
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_damaged_tar_is_one_clear_line(tmp_path: Path) -> None:
+    tar = gzip.compress(packed({f"{n}.txt": STORY[n % 3].encode() for n in range(50)}))
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(tar[: len(tar) // 2])
+    with pytest.raises(InputError, match="a.tar.gz: its gzip data is cut off at byte"):
+        list(BOOKCORPUS.documents([path]))
+    path.write_bytes(gzip.compress(b"Once upon a time" * 100))
+    with pytest.raises(InputError, match="a.tar.gz: not a tar from byte 0 "):
+        list(BOOKCORPUS.documents([path]))
+
+
+def test_books_of_the_same_name_have_different_ids(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fox.txt").write_text(STORY[0])
+    (tmp_path / "c.tar").write_bytes(packed({"fox.txt": STORY[0].encode()}))
+    records = BOOKCORPUS.documents([tmp_path / "a", tmp_path / "b", tmp_path / "c.tar"])
+    assert [getattr(record, "id", "") for record in records] == [
+        "bookcorpus/fox.txt",
+        "bookcorpus/fox.txt#2",
+        "bookcorpus#2/fox.txt",
+    ]
+
+
+def test_books_of_the_same_name_in_several_tars_have_different_ids(tmp_path: Path) -> None:
+    fox = {"fox.txt": STORY[0].encode()}
+    for name in ("a.tar", "b.tar"):
+        (tmp_path / name).write_bytes(packed(fox)[:1024] + packed({"x.jpg": b"", "a/fox.txt": b"", **fox}))
+    records = BOOKCORPUS.documents([tmp_path / "a.tar", tmp_path / "b.tar"])
+    assert [record.id for record in records if isinstance(record, Document)] == [
+        "bookcorpus/fox.txt",
+        "bookcorpus/fox.txt#2",
+        "bookcorpus#2/fox.txt",
+        "bookcorpus#2/fox.txt#2",
+    ]
+
+
+def test_the_reader_splits_tars_and_runs_and_workers_open_texts(tmp_path: Path) -> None:
+    text, tar = tmp_path / "fox.txt", tmp_path / "a.tar"
+    text.write_text("\n".join(STORY))
+    tar.write_bytes(packed({"fox.txt": STORY[0].encode(), "a.jpg": b"\xff" * 1000}))
+    cut = [piece for file in BOOKCORPUS.find([text, tar]) for piece in BOOKCORPUS.pieces(file, {})]
+    assert [(piece.where, piece.size) for piece in cut] == [
+        ("the file", text.stat().st_size),
+        ("member fox.txt", len(STORY[0])),
+        ("member a.jpg", 0),
+    ]
+    [file] = BOOKCORPUS_SENTENCES.find([text])
+    cut += BOOKCORPUS_SENTENCES.pieces(file, {})
+    assert (cut[-1].where, cut[-1].size) == ("line 1", sum(map(len, STORY)))
+    everything = (BOOKCORPUS, BOOKCORPUS_SENTENCES, cut)
+    assert pickle.loads(pickle.dumps(everything)) == everything
+
+
+def test_sentences_make_documents_of_a_fixed_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookcorpus, "LINES", 3)
+    monkeypatch.setattr(bookcorpus, "LONGEST_SENTENCE", 20)
+    path = tmp_path / "books_large_p1.txt"
+    lines = [b"the fox .", b"the  dog .", b"", b"\xff", b"x" * 21, b"", b" ", b"", b"", b"he ran .\r", b"it sat ."]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    assert list(BOOKCORPUS_SENTENCES.documents([path])) == [
+        Document("bookcorpus/books_large_p1.txt/0", ("the fox .", "the dog .")),
+        Bad(str(path), "line 4", "not UTF-8 at byte 0"),
+        Bad(str(path), "line 5", "more than 20 bytes"),
+        Document("bookcorpus/books_large_p1.txt/3", ("he ran .", "it sat .")),
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 6, 7])
+def test_every_sentence_is_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(bookcorpus, "LINES", 3)
+    path = tmp_path / "p1.txt"
+    path.write_text("\n" + "".join(f"fox {line} .\n" for line in range(2, number + 2)))
+    documents = [document for document in BOOKCORPUS_SENTENCES.documents([path]) if isinstance(document, Document)]
+    assert sum((document.segments for document in documents), ()) == tuple(f"fox {n} ." for n in range(2, number + 2))
+    assert [document.id for document in documents] == [f"bookcorpus/p1.txt/{n}" for n in range((number + 3) // 3)][
+        :number
+    ]
+
+
+def test_an_empty_sentence_file_or_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(InputError, match="empty.txt: is empty"):
+        list(BOOKCORPUS_SENTENCES.documents([tmp_path / "empty.txt"]))
+    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
+        list(BOOKCORPUS_SENTENCES.documents([tmp_path]))
+
+
+def test_sentence_files_are_streamed(tmp_path: Path) -> None:
+    path = tmp_path / "books_large_p2.txt.gz"
+    path.write_bytes(gzip.compress((b"fox " + b"x" * 1000 + b"\n") * 20_000, 1))
+    tracemalloc.start()
+    assert sum(isinstance(document, Document) for document in BOOKCORPUS_SENTENCES.documents([path])) == 40
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def check(records: Iterator[Document | Bad | Dropped]) -> None:
+    for record in records:
+        assert isinstance(record, Document | Bad | Dropped)
+        if isinstance(record, Document):
+            assert record.segments
+            assert set(record.headings) <= set(range(len(record.segments)))
+            assert all(segment and segment == " ".join(segment.split()) for segment in record.segments)
+
+
+pieces = st.sampled_from(
+    [
+        "CHAPTER I",
+        "# ",
+        "***",
+        "_",
+        "**",
+        "[a](b)",
+        "![",
+        "*** START OF THE PROJECT GUTENBERG",
+        "End of Project Gutenberg",
+    ]
+    + ["\n", "\n\n", "\r\n", "\\", "* * *", "I.", "99", "100", "Copyright 2012", "a word", "A Word.", "\x0c", "\u2028"]
+)
+
+
+@given(st.lists(pieces | st.text(max_size=10), max_size=40).map("".join), st.binary(max_size=20))
+def test_a_book_of_any_text_is_one_record(tmp_path_factory: pytest.TempPathFactory, book: str, end: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
+    path.write_bytes(b"-" + book.encode("utf-8", "replace") + end)
+    records = list(BOOKCORPUS.documents([path]))
+    assert len(records) == 1
+    check(iter(records))
+    check(BOOKCORPUS_SENTENCES.documents([path]))
+
+
+@pytest.mark.slow
+@needs("books")
+def test_real_books_keep_their_words() -> None:
+    documents = [document for document in BOOKCORPUS.documents([DATA / "books"]) if isinstance(document, Document)]
+    assert len(documents) == 64
+    words = sum(len(segment.split()) for document in documents for segment in document.segments)
+    assert 0.999 * 6_019_495 < words <= 6_019_495  # of the index; the rest are dashes at line ends and markup
+    headings = {
+        document.id: sum(document.segments[index].upper().startswith("CHAPTER") for index in document.headings)
+        for document in documents
+    }
+    assert headings["bookcorpus/Dickens_Expectations_1861.txt"] == 59
+    assert headings["bookcorpus/Cbronte_Jane_1847.txt"] == 38
+    assert headings["bookcorpus/Bennet_Babylon_1902.txt"] == 30
+    assert headings["bookcorpus/brown_news.txt"] == 0

@@ -1,0 +1,213 @@
+import bz2
+import gzip
+import lzma
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.sources.compressed import EmptyFileError, Limits, lines, open_input
+from tests.samples import DATA, needs
+
+zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
+
+TEXT = b"".join(b"The %d foxes jump over the %d dogs.\n" % (n, n * n % 997) for n in range(20_000))
+
+
+def zstd(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(content)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
+every_format = pytest.mark.parametrize("suffix", list(COMPRESS))
+
+
+def zstd_frame(window_log: int, content: bytes) -> bytes:
+    """A frame that asks for a window of that size and contains `content` uncompressed."""
+    return (
+        b"\x28\xb5\x2f\xfd\x00"
+        + bytes([window_log - 10 << 3])
+        + (len(content) << 3 | 1).to_bytes(3, "little")
+        + content
+    )
+
+
+def read(path: Path, limits: Limits | None = None) -> bytes:
+    with open_input(path, limits) if limits else open_input(path) as stream:
+        return stream.read()
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@every_format
+@pytest.mark.parametrize("parts", [1, 2, 7], ids=lambda parts: f"{parts} streams")
+def test_what_was_compressed_comes_back(tmp_path: Path, suffix: str, parts: int) -> None:
+    size = -(-len(TEXT) // parts)
+    streams = [COMPRESS[suffix](TEXT[start : start + size]) for start in range(0, len(TEXT), size)]
+    assert read(write(tmp_path / f"a.txt{suffix}", b"".join(streams))) == TEXT
+    assert read(write(tmp_path / "known by its first bytes", b"".join(streams))) == TEXT
+
+
+def test_plain_text_is_read_unchanged(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.txt", TEXT)) == TEXT
+    assert read(write(tmp_path / "b.txt", b"BZh9 is how bzip2 begins.")) == b"BZh9 is how bzip2 begins."
+
+
+def test_streams_may_be_padded_skipped_or_empty(tmp_path: Path) -> None:
+    assert (
+        read(write(tmp_path / "a.gz", gzip.compress(b"one ") + bytes(5000) + gzip.compress(b"two") + bytes(9)))
+        == b"one two"
+    )
+    assert read(write(tmp_path / "a.xz", lzma.compress(b"") + bytes(4) + lzma.compress(b"two"))) == b"two"
+    skipped = b"\x5a\x2a\x4d\x18" + (6).to_bytes(4, "little") + b"hidden"
+    assert read(write(tmp_path / "a.zst", skipped + zstd(b"one ") + skipped + zstd(b"two"))) == b"one two"
+    assert read(write(tmp_path / "a.bz2", bz2.compress(b"") + bz2.compress(b"two"))) == b"two"
+
+
+def test_zstd_windows_are_at_most_two_gibibytes(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.zst", zstd_frame(31, b"{}\n"))) == b"{}\n"
+    with pytest.raises(InputError, match=r"b\.zst: its zstd data is damaged near byte 0 .*memory"):
+        read(write(tmp_path / "b.zst", zstd_frame(32, b"{}\n")))
+
+
+@every_format
+def test_a_suffix_of_another_format_is_refused(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"a\{suffix}: is named \{suffix} but does not begin as .* \(byte 0\); get it"
+    ):
+        read(write(tmp_path / f"a{suffix}", TEXT))
+    other = ".xz" if suffix == ".gz" else ".gz"
+    with pytest.raises(InputError, match=rf"is named \{suffix} but contains (gzip|xz)"):
+        read(write(tmp_path / f"b{suffix}", COMPRESS[other](TEXT)))
+
+
+@every_format
+def test_the_byte_at_which_a_file_is_cut_off_is_reported(tmp_path: Path, suffix: str) -> None:
+    whole = COMPRESS[suffix](TEXT)
+    for left in (len(whole) - 1, len(whole) // 2):
+        with pytest.raises(InputError, match=rf"a\{suffix}: its \w+ data is cut off at byte {left:,}; get it again"):
+            read(write(tmp_path / f"a{suffix}", whole[:left]))
+    with pytest.raises(InputError, match=f"is cut off at byte {len(whole) * 2 - 3:,};"):
+        read(write(tmp_path / f"a{suffix}", (whole * 2)[:-3]))
+
+
+@every_format
+def test_the_byte_near_which_a_file_is_damaged_is_reported(tmp_path: Path, suffix: str) -> None:
+    stream = COMPRESS[suffix](TEXT)
+    damaged = bytearray(stream * 3)
+    middle = len(stream) * 3 // 2
+    damaged[middle : middle + 40] = bytes(range(200, 240))
+    with pytest.raises(InputError, match=rf"a\{suffix}: its \w+ data is damaged near byte ([\d,]+) \(") as raised:
+        read(write(tmp_path / f"a{suffix}", bytes(damaged)))
+    near = int(str(raised.value).split("near byte ")[1].split(" ")[0].replace(",", ""))
+    # checksums are at the end of a block of bzip2, and of a stream of the others
+    assert len(stream) <= near <= 2 * len(stream) + 20
+    assert near == len(stream) or near > middle - 2048
+    with pytest.raises(InputError, match=rf"damaged near byte {len(stream):,} |is cut off at byte"):
+        read(write(tmp_path / f"b{suffix}", stream + b"no stream"))
+
+
+@every_format
+def test_a_bomb_is_refused_and_plain_repetition_is_not(tmp_path: Path, suffix: str) -> None:
+    limits = Limits(ratio=100, over=1 << 21)
+    bomb = write(tmp_path / f"a{suffix}", COMPRESS[suffix](TEXT) + COMPRESS[suffix](bytes(1 << 23)))
+    with pytest.raises(
+        InputError, match=rf"a\{suffix}: a bomb: the \w+ data before byte [\d,]+ grows more than 100 times"
+    ):
+        read(bomb, limits)
+    assert len(read(bomb, Limits(ratio=100, over=1 << 24))) == len(TEXT) + (1 << 23)
+    assert read(write(tmp_path / f"b{suffix}", COMPRESS[suffix](TEXT)), Limits(ratio=100, over=1 << 17)) == TEXT
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
+def test_memory_is_bounded_for_any_inflated_size(tmp_path: Path, suffix: str) -> None:
+    bomb = write(tmp_path / f"a{suffix}", COMPRESS[suffix](bytes(1 << 27)))
+    tracemalloc.start()
+    with open_input(bomb) as stream:
+        total = 0
+        while block := stream.read(1 << 16):
+            total += len(block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert total == 1 << 27
+    assert peak < 100 << 20
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+def test_an_empty_file_is_named(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(EmptyFileError, match=rf"a\.txt{suffix}: is empty; "):
+        read(write(tmp_path / f"a.txt{suffix}", b""))
+    if suffix:
+        with pytest.raises(EmptyFileError, match=rf"b\.txt{suffix}: is empty; "):
+            read(write(tmp_path / f"b.txt{suffix}", COMPRESS[suffix](b"")))
+
+
+def test_a_file_that_cannot_be_opened_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="nowhere.gz: cannot read: No such file"):
+        read(tmp_path / "nowhere.gz")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputError, match="not a plain file"):
+            read(path)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(InputError, match=r"\.zst files needs .*: zstandard; run: pip install 'deepsiam\[dumps\]'"):
+        read(write(tmp_path / "a.zst", zstd(TEXT)))
+
+
+def test_the_callers_own_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="disk full"), open_input(write(tmp_path / "a.txt", TEXT)):
+        raise OSError("disk full")
+
+
+def test_lines_that_are_too_long_are_reported_and_skipped(tmp_path: Path) -> None:
+    content = b"one\r\n" + b"x" * 11 + b"\n" + b"y" * 100_000 + b"\n\n" + b"z" * 10 + b"\r\nlast"
+    with open_input(write(tmp_path / "a.txt", content)) as stream:
+        assert list(lines(stream, 10)) == [(1, b"one"), (2, None), (3, None), (4, b""), (5, b"z" * 10), (6, b"last")]
+
+
+@given(st.lists(st.binary(max_size=30), max_size=8), st.integers(1, 20))
+def test_lines_are_those_of_split(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], longest: int) -> None:
+    content = b"\n".join(parts) + b"."
+    expected = [part.removesuffix(b"\r") for part in content.split(b"\n")]
+    with open_input(write(tmp_path_factory.getbasetemp() / "lines", content)) as stream:
+        split = list(lines(stream, longest))
+    assert split == [(n, line if len(line) <= longest else None) for n, line in enumerate(expected, 1)]
+
+
+@given(st.sampled_from(["", *COMPRESS]), st.binary(max_size=200), st.data())
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, content: bytes, data: st.DataObject
+) -> None:
+    if suffix:
+        stream = bytearray(COMPRESS[suffix](content or b"text"))
+        for _ in range(data.draw(st.integers(0, 3))):
+            stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+        content = bytes(stream) + data.draw(st.binary(max_size=20))
+    with suppress(InputError):
+        read(write(tmp_path_factory.getbasetemp() / f"fuzzed{suffix}", content))
+
+
+@needs("reddit")
+def test_real_dumps_are_read() -> None:
+    """The zstd files of Pushshift have a window of 2 GiB; Wikipedia's bzip2 file has 18 streams."""
+    with open_input(DATA / "reddit" / "RC_sample.zst") as stream:
+        assert sum(1 for _ in lines(stream, 1 << 20)) == 8949
+    dump = DATA / "wiki" / "enwiki-sample-pages-articles.xml.bz2"
+    assert dump.read_bytes().count(b"BZh91AY&SY") > 1
+    with open_input(dump) as stream:
+        assert stream.read() == bz2.decompress(dump.read_bytes())

@@ -1,0 +1,204 @@
+import gzip
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.sources import plain_text
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.plain_text import JSONL, TEXT
+
+EMPTY = Dropped("empty")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in {
+        "b/one.txt": b"\xef\xbb\xbfThe fox\r\njumps.\r\n\r\n\r\nThe dog\tsleeps.\x00\r\n",
+        "a.TXT": b"Only this.",
+        "b/two.txt.gz": gzip.compress("Caf\u0065\u0301 here.".encode()),
+        "blank.txt": b" \n\n",
+        "empty.txt": b"",
+        "latin.txt": b"Caf\xe9 here.",
+        "notes.md": b"Not a text.",
+        "folder.txt/three.txt": b"Three.",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
+    assert list(TEXT.documents([folder])) == [
+        Document("text/a.TXT", ("Only this.",)),
+        Document("text/b/one.txt", ("The fox jumps.", "The dog sleeps.")),
+        Document("text/b/two.txt.gz", ("Café here.",)),
+        EMPTY,
+        EMPTY,
+        Document("text/folder.txt/three.txt", ("Three.",)),
+        Bad(str(folder / "latin.txt"), "the file", "not UTF-8 at byte 3"),
+    ]
+
+
+def test_ids_are_unique_across_folders(folder: Path) -> None:
+    again = list(TEXT.documents([folder / "a.TXT", folder, folder / "notes.md"]))
+    ids = [document.id for document in again if isinstance(document, Document)]
+    assert ids[:2] == ["text/a.TXT", "text/a.TXT#2"]
+    assert ids[-1] == "text/notes.md"
+    assert len(set(ids)) == len(ids) == 6
+
+
+def test_a_name_that_looks_numbered_is_not_given_twice(tmp_path: Path) -> None:
+    plain, numbered = write(tmp_path / "a", b"fox"), write(tmp_path / "a#2", b"fox")
+    for paths in ([plain, plain, numbered, numbered], [numbered, plain, plain, numbered]):
+        assert len({file.name for file in TEXT.find(paths)}) == 4
+
+
+def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None:
+    path = folder / "b" / "two.txt.gz"
+    [file] = TEXT.find([path])
+    [piece] = TEXT.pieces(file, {})
+    assert (piece.size, piece.content) == (path.stat().st_size, path)
+    lines = write(folder / "a.jsonl", b"not JSON", b" ", b"{}")
+    [file] = JSONL.find([lines])
+    pieces = list(JSONL.pieces(file, {}))
+    assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
+    assert pickle.loads(pickle.dumps((TEXT, JSONL, file, pieces))) == (TEXT, JSONL, file, pieces)
+
+
+def test_a_text_that_is_cut_short_is_named(folder: Path) -> None:
+    path = folder / "b" / "two.txt.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    for source in (TEXT, JSONL):
+        with pytest.raises(InputError, match="two.txt.gz: its gzip data is cut off at byte"):
+            list(source.documents([path]))
+
+
+def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "LONGEST", 10)
+    path = folder / "b" / "one.txt"
+    assert list(TEXT.documents([folder / "a.TXT", path])) == [
+        Document("text/a.TXT", ("Only this.",)),
+        Bad(str(path), "the file", "more than 10 bytes"),
+    ]
+
+
+def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no .txt file in this folder"):
+        list(TEXT.documents([tmp_path]))
+    with pytest.raises(InputError, match="nowhere: cannot read"):
+        list(TEXT.documents([tmp_path / "nowhere"]))
+    with pytest.raises(InputError, match="nowhere: cannot read"):
+        list(JSONL.documents([tmp_path / "nowhere"]))
+    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
+        list(JSONL.documents([tmp_path]))
+    with pytest.raises(InputError, match="empty.jsonl: is empty"):
+        list(JSONL.documents([write(tmp_path / "empty.jsonl", b"")]))
+
+
+def write(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+def test_a_line_is_a_document(tmp_path: Path) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"body": "The fox\\njumps.\\n\\nIt runs.", "key": "a\\tb"}',
+        b"",
+        b'{"body": "Caf\\u00e9 \\ud83e\\udd8a", "key": 7}\r',
+        b'{"body": " \\n", "key": "c"}',
+    ]
+    path = write(tmp_path / "a.jsonl", *lines)
+    fox = ("The fox jumps.", "It runs.")
+    assert list(JSONL.documents([path], text="body")) == [
+        Document("jsonl/a.jsonl/1", fox),
+        Document("jsonl/a.jsonl/3", ("Café 🦊",)),
+        EMPTY,
+    ]
+    ids = [getattr(record, "id", "") for record in JSONL.documents([path, path], text="body", id="key")]
+    assert ids == ["jsonl/a.jsonl/a b", "jsonl/a.jsonl/7", "", "jsonl/a.jsonl#2/a b", "jsonl/a.jsonl#2/7", ""]
+
+
+def test_file_names_that_are_not_utf_8_make_ids_that_are(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"f\xffox\n.txt")).write_text("The fox.")
+    assert list(TEXT.documents([tmp_path])) == [Document("text/fox .txt", ("The fox.",))]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{'text': 'fox'}", "not JSON (Expecting property name"),
+        (b'{"text": "fox', "not JSON (Unterminated string"),
+        (b"[" * 100_000, "not JSON ("),
+        (b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
+        (b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13 of the line"),
+        (b'["text"]', "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b'{"body": "fox", "id": 1}', "field 'text' is missing or not a string"),
+        (b'{"text": ["fox"], "id": 1}', "field 'text' is missing or not a string"),
+        (b'{"text": "fox"}', "field 'id' is missing or neither a string nor a whole number"),
+        (b'{"text": "fox", "id": 1.5}', "field 'id' is missing or neither a string nor a whole number"),
+        (b'{"text": "fox", "id": true}', "field 'id' is missing or neither a string nor a whole number"),
+        (b'{"text": "fox", "id": "\\n"}', "field 'id' is blank or has more than 200 characters"),
+        (b'{"text": "fox", "id": "%s"}' % (b"x" * 201), "field 'id' is blank or has more"),
+        (b'{"text": "fox \\ud83e", "id": 1}', "half of a surrogate pair"),
+        (b'{"text": "fox", "id": "\\udd8a"}', "half of a surrogate pair"),
+    ],
+)
+def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"text": "one", "id": 1}', line, b'{"text": "two", "id": 2}')
+    one, bad, two = JSONL.documents([path], id="id")
+    assert (one, two) == (Document("jsonl/a.jsonl/1", ("one",)), Document("jsonl/a.jsonl/2", ("two",)))
+    assert isinstance(bad, Bad)
+    assert (bad.file, bad.where) == (str(path), "line 2")
+    assert bad.reason.startswith(reason)
+    assert len(bad.reason) < 200
+
+
+def test_a_line_that_is_too_long_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "LONGEST", 20)
+    path = write(tmp_path / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
+    assert list(JSONL.documents([path])) == [
+        Bad(str(path), "line 1", "more than 20 bytes"),
+        Document("jsonl/a.jsonl/2", ("fox",)),
+    ]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "id", "x"]), inner),
+    max_leaves=6,
+)
+any_line = st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode())
+
+
+@given(st.lists(any_line, max_size=6))
+def test_every_line_of_any_bytes_is_one_record(tmp_path_factory: pytest.TempPathFactory, fuzzed: list[bytes]) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "fuzzed.jsonl", b'{"text": "fox", "id": 0}', *fuzzed)
+    records = list(JSONL.documents([path], id="id"))
+    content = path.read_bytes().split(b"\n")
+    assert len(records) == sum(1 for line in content if line.removeprefix(b"\xef\xbb\xbf").strip())
+    check(records)
+
+
+@given(st.binary(max_size=400) | st.text(max_size=400).map(lambda value: value.encode("utf-8", "replace")))
+def test_a_file_of_any_bytes_is_one_record(tmp_path_factory: pytest.TempPathFactory, fuzzed: bytes) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "fuzzed.txt", b"-" + fuzzed)  # so that it is not compressed
+    records = list(TEXT.documents([path]))
+    assert len(records) == 1
+    check(records)
+
+
+def check(records: list[Document | Bad | Dropped]) -> None:
+    for record in records:
+        assert isinstance(record, Document | Bad | Dropped)
+        if isinstance(record, Document):
+            assert record.segments
+            for segment in (record.id, *record.segments):
+                assert segment == " ".join(segment.split())
+                segment.encode()

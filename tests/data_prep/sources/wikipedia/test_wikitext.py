@@ -1,0 +1,182 @@
+"""Markup becomes the text that a reader of the page sees; broken markup takes linear time."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.sources.wikipedia.templates import inline_text
+from data_prep.sources.wikipedia.wikitext import HIDING, segments
+
+
+def one(markup: str) -> str:
+    """The only segment of a page."""
+    (segment,), headings = segments(markup)
+    assert not headings
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("A [[fox]] and [[dog (animal)|some dogs]]s.", "A fox and some dogss."),
+        ("A [[:Category:Foxes]] [[:fr:Renard|Renard]] [[wikt:fox|fox]].", "A Category:Foxes Renard fox."),
+        ("Fox[[Category:Foxes|*]][[fr:Renard]][[zh-min-nan:Ho-li]][[simple:Fox]].", "Fox."),
+        ("A [[File:a.jpg|thumb|A [[fox]] with [[b|c]] [http://x y]]]fox.", "A fox."),
+        ("A [[Bild:Fuchs.JPG|links|x]]fox.", "A fox."),  # an unknown namespace, but the suffix of a file
+        ("A [[Fox: the life]].", "A Fox: the life."),
+        ("See [http://a.org/x?y the site], [//b.org] [https://c.org ''C''].", "See the site, C."),
+        ("One {{a|{{b|[[c]]}}|d={{{e|f}}}}}fox.", "One }fox."),  # parameters belong to templates, not to articles
+        ("A fox.<ref name=x>No {{cite|a}} text.</ref> And<ref name=y /> a dog.<REF>x</Ref >", "A fox. And a dog."),
+        ("A <!-- [[ {{ -->fox <math>a_{b}</math><gallery>\nFile:x\n</gallery>ran.", "A fox ran."),
+        ("A fox <!-- never closed, as MediaWiki reads it", "A fox"),
+        ("A <ref>reference never closed.", "A reference never closed."),
+        ("A <span style='x'>fox</span><br/>ran<br>off; 2 < 3 > 1.", "A fox ran off; 2 < 3 > 1."),
+        (
+            "10<sup>6</sup> foxes on the 4<sup>th</sup>, ''c''<sup>2</sup>, CO<sub>2</sub>.",
+            "10^6 foxes on the 4th, c^2, CO2.",
+        ),
+        ("__NOTOC__A fox__NOEDITSECTION__.", "A fox."),
+        ("Use <nowiki>[[links]] '''and''' {{x}} &amp; <b></nowiki>''now''.", "Use [[links]] '''and''' {{x}} & <b>now."),
+        ("Fox &amp; dog&nbsp;&#8211; &lt;ref&gt;", "Fox & dog – <ref>"),
+        ("Greek ({{x}}, {{y}}; ''fox'') and ( {{z}}) a {{q}}, b {{q}}.", "Greek (fox) and a, b."),
+        ("std::sort(a, b) and f() stay.", "std::sort(a, b) and f() stay."),
+        ("A <table><tr><td>x<table><tr></tr></TABLE></td></table>fox.", "A fox."),
+    ],
+)
+def test_markup_becomes_what_a_reader_sees(markup: str, text: str) -> None:
+    assert one(markup) == text
+
+
+def test_quotes_are_paired_as_in_mediawiki() -> None:
+    assert one("'''Fox''' ''quick'' '''''very''''' slow") == "Fox quick very slow"
+    assert one("The fox's, the foxes', ''''tis''' 5''x''") == "The fox's, the foxes', 'tis 5x"
+    assert one("Of l'''Osservatore'' and '''others'''") == "Of l'Osservatore and others"
+
+
+def test_tables_are_removed_even_if_never_closed() -> None:
+    table = "{| class=x\n! head !! head\n|-\n| a {{b}}\n:{|\n| nested\n|}\n| c\n|}"
+    assert segments(f"A fox.\n{table}\nA dog.") == (["A fox.", "A dog."], [])
+    assert segments("A fox.\n{| class=x\n! scope=row | head\n|-\n| a never closed\n\nA dog.") == (
+        ["A fox.", "A dog."],
+        [],
+    )
+    assert segments("{{box|list=\n{|\n| x\n|}}}A dog.") == (["A dog."], [])
+
+
+def test_paragraphs_and_items_are_one_line_each() -> None:
+    paragraphs = "{{Infobox\n| a = b\n}}\nA fox\nran.\n<!-- alone -->\nIt ran."
+    items = "* One\n** Two\n# Three\n; Term: what\n: Said\n----\nEnd."
+    assert segments(f"{paragraphs}\n\n{items}") == (
+        ["A fox ran. It ran.", "One", "Two", "Three", "Term: what", "Said", "End."],
+        [],
+    )
+    assert segments("A fox.<div>A dog.</div><blockquote>A cat.</blockquote>") == (["A fox.", "A dog.", "A cat."], [])
+
+
+def test_headings_without_text_are_dropped() -> None:
+    begin = "Lead.\n== '''A''' ==\n=== B ===\nText.\n==Empty==\n{{x}}\n===Deep===\n"
+    texts, headings = segments(f"{begin}==C==<!-- c -->\nMore.\n==References==\n<references/>")
+    assert texts == ["Lead.", "A", "B", "Text.", "C", "More."]
+    assert headings == [1, 2, 4]
+    assert segments("= =\n==\nx = y\n=") == (["= = == x = y ="], [])
+
+
+def test_a_bracket_that_is_not_closed_keeps_what_follows() -> None:
+    assert one("A {{fox ran [[over the [[dog]].") == "A fox ran over the dog."
+    assert one("A fox }} ran ]] over.") == "A fox ran over."
+    assert one("A {{fox [[ ran }} over.") == "A over."
+    assert segments("A [[fox\n\nran]] over.") == (["A fox", "ran over."], [])
+
+
+def test_links_to_hiding_namespaces_show_nothing() -> None:
+    assert segments("A [[Attēls:x|y]]fox.")[0] == ["A yfox."]
+    assert segments("A [[Attēls:x|y]]fox.", HIDING | {"attēls"})[0] == ["A fox."]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("lang|grc|ἀναρχία", "ἀναρχία"),
+        ("Lang-el|ἀρχή|translit=x", "ἀρχή"),
+        ("convert|5|to|10|km|mi|abbr=on", "5 to 10 km"),
+        ("convert|3|sqmi", "3 sqmi"),
+        ("transliteration|ru|GOST|x", "x"),
+        ("quote|text=A fox.|by=B", "A fox."),
+        ("nowrap|1=A = b", "A = b"),
+        ("lang|2=b|1=a", ""),  # out of order: dropped rather than guessed
+        ("USS|Fox|DD-1", "USS Fox"),
+        ("circa|{0}{name}", "c. {0}{name}"),
+        ("as_of|2016", "As of 2016"),
+        ("nowrap", ""),
+        ("ndash", "–"),
+    ],
+)
+def test_templates_of_a_sentence_show_their_words(content: str, text: str) -> None:
+    assert inline_text(content) == text
+
+
+def test_inline_templates_may_contain_links_and_each_other() -> None:
+    assert one("In {{lang|de|{{nowrap|[[Fuchs|der Fuchs]]}}}}.") == "In der Fuchs."
+
+
+PATHOLOGICAL = {
+    "templates": "{{" * 10_000 + "x" + "}}" * 10_000,
+    "templates never closed": "{{" * 10_000,
+    "shown templates": "{{nowrap|y" * 10_000 + "}}" * 10_000,
+    "links": "[[" * 10_000 + "x" + "]]" * 10_000,
+    "links never closed": "[[" * 10_000,
+    "labels": "[[a|b" * 10_000 + "]]" * 10_000,
+    "tables": "\n{|" * 10_000 + "\n|}" * 10_000,
+    "both": "{{[[" * 10_000 + "]]" * 10_000 + "}}" * 10_000,
+    "crossed": "[[{{" * 10_000 + "]]" * 10_000 + "\n|}" * 10_000 + "}}" * 10_000,
+    "references": "<ref>" * 40_000,
+    "half tags": "<ref " * 10_000,
+    "comments": "<!--" * 10_000,
+    "external": "[http://" * 10_000 + "a" * 50_000,
+    "commas": ", " * 50_000 + "x" + " (" * 50_000 + " )" * 50_000,
+    "headings": "".join(f"\n{'=' * (i % 90 + 1)}a=" for i in range(10_000)),
+    "quotes": "''a'''" * 10_000,
+    "blanks": (" " * 50 + "\n:") * 10_000,
+    "marks": "a" + "\u0301\u0323" * 50_000,
+    "references of HTML": "&#" + "1" * 50_000 + ";",
+}
+
+
+@pytest.mark.parametrize("name", PATHOLOGICAL)
+def test_hostile_markup_takes_linear_time(name: str) -> None:
+    """The bound is generous, for a busy machine; quadratic time would be minutes."""
+    markup = PATHOLOGICAL[name] * 4
+    started = time.process_time()
+    segments(markup)
+    assert time.process_time() - started < 2 + len(markup) / 250_000
+
+
+def test_deep_nesting_is_dropped_and_the_text_around_it_kept() -> None:
+    for opening, closing, left in (("{{nowrap|", "}}", ""), ("[[dog|", "]]", "dog ")):
+        assert one(f"A {opening * 39}fox{closing * 39}.") == "A fox."
+        assert one(f"A {opening * 10_000}fox{closing * 10_000} ran.") == f"A {left}ran."
+
+
+PIECES = r"""{{ }} {{{ [[ ]] | \n{| \n|} \n|- \n == = ' '' ''' * : File: fr: <ref> </ref> <ref/> <!-- --> <nowiki>
+</nowiki> <table> </table> <br> <sup>2 [http://a ] __X__ &amp; &# nowrap| lang| convert| ( ) , ; a fox é"""
+MARKUP = st.lists(st.sampled_from([" ", *PIECES.replace("\n", " ").replace(r"\n", "\n").split(" ")]), max_size=60).map(
+    "".join
+)
+
+
+@given(st.one_of(MARKUP, st.text()))
+def test_any_markup_gives_clean_lines(markup: str) -> None:
+    texts, headings = segments(markup)
+    assert all(text == " ".join(text.split()) and any(c.isalnum() or c == "_" for c in text) for text in texts)
+    assert headings == sorted(set(headings))
+    assert not headings or headings[-1] < len(texts) - 1  # text follows every heading
+
+
+@given(MARKUP)
+def test_text_around_broken_markup_is_kept(markup: str) -> None:
+    closed = markup.replace("<!--", "").replace("<", "").replace("{{", "").replace("[[", "").replace("{|", "")
+    texts, _ = segments(f"Before it.\n\n{closed}\n\nAfter it.")
+    assert texts[0] == "Before it."
+    assert texts[-1] == "After it."

@@ -1,0 +1,286 @@
+"""Wikipedia's XML dumps: generated ones, whole, cut at every byte and hostile; real samples if present."""
+
+import io
+import pickle
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.wikipedia import articles, xml_export
+from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from data_prep.sources.wikipedia.xml_export import Export
+from tests import samples
+
+DATA = samples.DATA / "wiki"
+real = samples.needs("wiki")
+Record = Document | Bad | Dropped
+
+HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-{version}/" version="{version}" xml:lang="de">
+<siteinfo><sitename>W</sitename><namespaces><namespace key="-2">Medium</namespace><namespace key="0" />
+<namespace key="6" case="first-letter">Datei</namespace><namespace key="4">Wiki</namespace></namespaces></siteinfo>
+"""
+FOOT = "</mediawiki>\n"
+
+
+def page(
+    number: object, text: str, namespace: object = 0, title: str = "T", redirect: str = "", model: str = ""
+) -> str:
+    model = f"<model>{model}</model>" if model else ""
+    return (
+        f"<page><title>{title}</title><ns>{namespace}</ns><id>{number}</id>{redirect}<revision><id>99</id>"
+        f"<contributor><username>U</username><id>77</id></contributor><comment>{{{{</comment>{model}"
+        f'<text bytes="1" xml:space="preserve">{escape(text)}</text><sha1>x</sha1></revision></page>\n'
+    )
+
+
+def dump(*pages: str, version: str = "0.11") -> bytes:
+    return (HEAD.replace("{version}", version) + "".join(pages) + FOOT).encode()
+
+
+def from_file(content: bytes, name: str = "a.xml", **options: bool) -> Iterator[Record]:
+    Path(name).write_bytes(content)
+    return WIKIPEDIA.documents([Path(name)], **options)
+
+
+def read(content: bytes, name: str = "a.xml", **options: bool) -> list[Record]:
+    return list(from_file(content, name, **options))
+
+
+def counts(records: Iterable[Record]) -> Counter[str]:
+    return Counter(record.reason if isinstance(record, Dropped) else type(record).__name__ for record in records)
+
+
+def outcome(records: Iterator[Record]) -> tuple[list[Record], str]:
+    """The records, and the message of the InputError after them, "" without one."""
+    read_so_far = []
+    try:
+        for record in records:
+            read_so_far.append(record)
+    except InputError as error:
+        return read_so_far, str(error)
+    return read_so_far, ""
+
+
+class Generated(io.RawIOBase):
+    """A stream that is generated while it is read."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.chunks = iter(chunks)
+        self.rest = b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self.rest) < size and (chunk := next(self.chunks, b"")):
+            self.rest += chunk
+        taken, self.rest = self.rest[:size], self.rest[size:]
+        return taken
+
+
+@pytest.mark.parametrize("version", ["0.10", "0.11", "9.9"])
+def test_articles_are_read_and_the_rest_is_dropped_by_reason(version: str) -> None:
+    records = read(
+        dump(
+            page(12, "'''A''' & [[Datei:x]]fox.\n==Life==\nIt ran."),
+            page(13, "x", redirect='<redirect title="A" />'),
+            page(14, " #Redirect [[A]]"),
+            page(15, "x", namespace=1),
+            page(16, "{{Infobox}}"),
+            page(17, "").replace("<text", '<text deleted="deleted"'),
+            page(18, "x", model="json"),
+            page(19, "A fox. {{Human name disambiguation}}"),
+            page(20, "A fox.", title="Fox (disambiguation)"),
+            page(21, "{{Other uses}} A fox{{disambiguation needed|date=x}}.", model="wikitext"),
+            version=version,
+        )
+    )
+    assert records == [
+        Document("wikipedia/12", ("A & fox.", "Life", "It ran."), (1,)),
+        Dropped("redirect"),
+        Dropped("redirect"),
+        Dropped("other namespace"),
+        Dropped("empty"),
+        Dropped("suppressed"),
+        Dropped("not wiki markup"),
+        Dropped("disambiguation"),
+        Dropped("disambiguation"),
+        Document("wikipedia/21", ("A fox.",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "template", ["disambiguation", "Disambig|geo", "hndis|x, y", "dab", "place_name disambiguation", "disambig-cleanup"]
+)
+def test_disambiguation_pages_are_kept_with_the_option(template: str) -> None:
+    content = dump(page(1, f"Foxes.\n{{{{{template}}}}}"))
+    assert read(content) == [Dropped("disambiguation")]
+    assert read(content, keep_disambiguation=True) == [Document("wikipedia/1", ("Foxes.",))]
+
+
+def test_only_the_main_text_of_the_last_revision_is_read() -> None:
+    old, new = page(1, "Old.", model="json"), page(1, "New.")
+    revision = new[new.index("<revision>") : new.index("</page>")]
+    revision = revision.replace("<sha1>", "<content><text>Slot.</text></content><sha1>")
+    assert read(dump(old.replace("</page>", revision + "</page>"))) == [Document("wikipedia/1", ("New.",))]
+
+
+def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
+    content = dump(page("", "x"), page("１", "x"), page(3, "x", namespace="x"), "<page />", page(5, "Fox."))
+    records = read(content)
+    assert [record.reason for record in records[:4] if isinstance(record, Bad)] == [
+        "a page without an id",
+        "a page without an id",
+        "a page without a namespace",
+        "a page without an id",
+    ]
+    assert records[0] == Bad("a.xml", f"page 1 at byte {content.index(b'<page'):,}", "a page without an id")
+    assert records[4] == Document("wikipedia/5", ("Fox.",))
+
+
+def test_a_page_over_the_bound_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xml_export, "LARGEST_PAGE", 1000)
+    short, too_long = read(dump(page(1, "x" * 990), page(2, "é" * 1001)))
+    assert isinstance(short, Document)
+    assert isinstance(too_long, Bad)
+    assert too_long.where.startswith("page 2 at byte ")
+    assert too_long.reason == "a page of more than 1,000 characters"
+
+
+def test_a_dump_cut_anywhere_names_file_byte_and_valid_pages() -> None:
+    content = dump(page(1, "One fox."), page(2, "Zwei Füchse."))
+    first = content.index(b"</page>") + len(b"</page>")
+    second = content.rindex(b"</page>") + len(b"</page>")
+    for cut in range(1, len(content) - len(FOOT)):
+        valid = (cut >= first) + (cut >= second)
+        records, message = outcome(from_file(content[:cut]))
+        ids = [record.id for record in records if isinstance(record, Document)]
+        assert ids == ["wikipedia/1", "wikipedia/2"][:valid]
+        assert message.startswith(f"a.xml: cut off at byte {cut:,} (")
+        assert message.endswith(f", after {valid} valid pages; get the file again")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a.xml: is empty"),
+        (b"PK\x03\x04", "a.xml: neither a MediaWiki XML export nor WikiExtractor's JSON lines .* nor Parquet"),
+        (b" \n[1]", "a.xml: neither a MediaWiki XML export"),
+        (b"\n" * 5000 + dump(page(1, "x")), "a.xml: neither a MediaWiki XML export"),
+        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', r"a.xml: neither .* WikiExtractor's JSON lines \(--json\)"),
+        (b"<\x03\x04", r"a.xml: damaged at byte 1 \(not well-formed"),
+        (b"<html><body/></html>", "not a MediaWiki export .<html>."),
+        (dump(page(1, "x")).replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 valid pages"),
+        (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + dump(page(1, "x").replace(">x<", ">&a;<")), "document type declaration"),
+        (dump(page(1, "x").replace(">x<", ">&lol;<")), "undefined entity"),
+        (dump(page(1, "x")).replace(b">x<", b">\xff<"), "invalid token"),
+        (dump("<a>" * 1000), "not a MediaWiki export"),
+        (dump(*(f"<a{i}/>" for i in range(5000))), "different tags"),
+    ],
+)
+def test_a_file_that_is_not_a_dump_is_one_clear_line(content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(content)
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_does_not_grow_with_the_size_of_a_dump_or_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xml_export, "LARGEST_PAGE", 500_000)
+
+    def pages(number: int) -> Iterator[bytes]:
+        yield HEAD.encode()
+        for i in range(number):
+            yield page(i, "A fox ran over [[the dog]]. " * 100).encode()
+        begin, _, end = page(7, "{}").encode().partition(b"{}")
+        yield begin
+        for _ in range(number):
+            yield b"x" * 10_000
+        yield end + page(8, "Fox.").encode() + FOOT.encode()
+
+    def peak(number: int) -> int:
+        records = from_file(b"".join(pages(number)))
+        tracemalloc.start()
+        counted = counts(records)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert counted == {"Document": number + 1, "Bad": 1}
+        return highest
+
+    assert peak(800) < 1.2 * peak(100) < 10e6  # 10 MB against 1.3
+
+
+def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xml_export, "LARGEST_TAG", 1_000_000)
+    endless = (chunk for chunk in [HEAD.encode(), b'<page a="', *[b"x" * 100_000] * 10_000])
+    with pytest.raises(InputError, match="a tag of more than 1,000,000 bytes at byte"):
+        list(Export(Generated(endless), "a.xml").pages())  # type: ignore[arg-type]
+    assert next(endless)  # it was not read to the end
+
+
+@given(st.data())
+def test_a_dump_with_any_damage_gives_records_or_one_error(data: st.DataObject) -> None:
+    content = bytearray(dump(page(1, "A [[fox]] & {{x}}."), page(2, "x", redirect="<redirect/>"), page(3, "Füchse.")))
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=10))
+    check_stream(from_file(bytes(content)))
+
+
+@given(st.binary())
+def test_any_bytes_give_records_or_one_error(content: bytes) -> None:
+    for start in (b"", b"<", b"{", b"PAR1"):
+        check_stream(from_file(start + content, "a.file"))
+
+
+def check_stream(records: Iterator[Record]) -> None:
+    read_so_far, message = outcome(records)
+    assert not message or message.startswith("a.")
+    for record in read_so_far:
+        assert isinstance(record, Document | Bad | Dropped)
+        if isinstance(record, Document):
+            assert record.segments
+            assert all(text == " ".join(text.split()) != "" for text in record.segments)
+
+
+def test_pieces_have_their_place_and_size() -> None:
+    content = dump(page(7, "A [[Datei:x]]fox."), page("", "x"), page(8, "#REDIRECT [[A]]"))
+    Path("a.xml").write_bytes(content)
+    [file] = WIKIPEDIA.find([Path("a.xml")])
+    pieces = list(WIKIPEDIA.pieces(file, {}))
+    bad = f"page 2 at byte {content.index(b'<page><title>T</title><ns>0</ns><id></id>'):,}"
+    assert [(piece.where, piece.size) for piece in pieces] == [("page 7", 17), (bad, 0), ("page 8", 15)]
+    assert pickle.loads(pickle.dumps((WIKIPEDIA, pieces))) == (WIKIPEDIA, pieces)
+    first, _, last = pickle.loads(pickle.dumps(pieces))
+    assert first.content.hiding >= {"medium", "datei"} | articles.HIDING
+    assert first.content.hiding is last.content.hiding  # so a batch pickles an export's names once
+
+
+@real
+def test_the_english_sample_has_the_pages_of_its_list() -> None:
+    kinds = dict(line.split("\t")[::2] for line in (DATA / "sources.tsv").read_text().splitlines()[1:])
+    records = list(WIKIPEDIA.documents([DATA / "enwiki-sample-pages-articles.xml.bz2"]))
+    documents = [record for record in records if isinstance(record, Document)]
+    assert counts(records) == {
+        "Document": 1628 - 6,
+        "disambiguation": 6,
+        "redirect": 72,  # of 74; the others are in another namespace
+        "other namespace": 9,
+        "empty": 1,
+        "suppressed": 1,
+    }
+    assert len({document.id for document in documents}) == len(documents)
+    counted = Counter(kinds[document.id.removeprefix("wikipedia/")] for document in documents)
+    assert counted == {"extracted_article": 1472, "real_markup_article": 114 - 6, "wikitext2_test_article": 42}
+    for document in documents:
+        assert not any(mark in text for text in document.segments for mark in ("{{", "}}", "[[", "]]", "''", "<ref"))
+
+
+@real
+def test_the_latgalian_sample_is_read() -> None:
+    counted = counts(WIKIPEDIA.documents([DATA / "ltgwiki-sample-pages-articles.xml.bz2"]))
+    assert counted == {"Document": 690, "other namespace": 714, "redirect": 104, "empty": 4}

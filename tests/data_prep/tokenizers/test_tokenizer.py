@@ -1,0 +1,240 @@
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer, wordpiece
+from data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
+from tests.data_prep.conftest import TEXTS
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return tokenizer.train(TEXTS * 2, 300, tmp_path_factory.mktemp("bpe") / "tokenizer.json", kind="bpe")
+
+
+def edited(tok: Tokenizer, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Write a changed copy of its tokenizer.json to `path`."""
+    record = json.loads(tok.path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_special_tokens_come_first(small: Tokenizer) -> None:
+    assert (small.pad, small.unk, small.cls, small.sep, small.mask) == (0, 1, 2, 3, 4)
+    assert small.vocab_size == 120
+
+
+def test_ids_have_no_special_tokens_and_decode_to_the_text(small: Tokenizer) -> None:
+    ids, empty = small.encode(["The FOX jumps over the dog.", ""])
+    assert ids.dtype == np.uint16
+    assert ids.min() > small.mask
+    assert small.decode(ids) == "the fox jumps over the dog."
+    assert (empty.shape, empty.dtype) == ((0,), np.uint16)
+    assert small.encode([]) == []
+
+
+@given(st.lists(st.lists(st.sampled_from([*TEXTS, ""]), max_size=3), max_size=9))
+def test_batches_have_the_ids_of_each_items_texts_in_order(small: Tokenizer, items: list[list[str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, "BATCH", 2)
+        encoded = list(small.encode_batches(enumerate(items)))
+    assert [number for number, _ in encoded] == list(range(len(items)))
+    for texts, (_, ids) in zip(items, encoded, strict=True):
+        assert [text_ids.tolist() for text_ids in ids] == [text_ids.tolist() for text_ids in small.encode(texts)]
+
+
+def test_only_one_batch_of_items_is_read_ahead(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "BATCH", 3)
+    read: list[int] = []
+    items = ((read.append(number), ["fox"]) for number in range(10))
+    next(small.encode_batches(items))
+    assert read == [0, 1, 2]
+
+
+@given(st.text())
+def test_bpe_decodes_to_the_encoded_text(bpe: Tokenizer, text: str) -> None:
+    ids = bpe.encode([text])[0]
+    assert bpe.decode(ids) == text
+    assert not set(ids.tolist()) & {bpe.pad, bpe.unk, bpe.cls, bpe.sep, bpe.mask}
+
+
+def test_bpe_keeps_case_and_merges_what_is_common(bpe: Tokenizer) -> None:
+    assert (bpe.cls, bpe.pad, bpe.sep, bpe.unk, bpe.mask) == (0, 1, 2, 3, 4)
+    assert bpe.vocab_size == 300
+    (ids,) = bpe.encode(["The quick fox"])
+    assert ids.dtype == np.uint16
+    assert len(ids) < len("The quick fox")
+    assert bpe.decode([bpe.cls, *ids, bpe.mask, bpe.sep]) == "<s>The quick fox<mask></s>"
+
+
+def test_bpe_works_in_transformers(bpe: Tokenizer) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    names = {f"{name}_token": token for name, token in bpe.special_tokens.items()}
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(bpe.path), **names)
+    text = "The lazy dog\n  does not SEE it, où?"
+    ids = theirs(text)["input_ids"]
+    assert ids == [bpe.cls, *bpe.encode([text])[0], bpe.sep]
+    assert theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
+    assert theirs("a <mask>")["input_ids"][-2:] == [bpe.mask, bpe.sep]
+    assert len(theirs) == bpe.vocab_size
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("kind", ["small", "bpe"])
+@pytest.mark.parametrize("text", ["the [MASK] fox", "the <mask> fox", "<s>[CLS] [SEP]</s>", "[PAD]<pad>[UNK]<unk>"])
+def test_a_special_token_spelled_out_in_a_text_is_text(
+    kind: str, text: str, copied: bool, request: pytest.FixtureRequest
+) -> None:
+    tok: Tokenizer = request.getfixturevalue(kind)
+    tok = pickle.loads(pickle.dumps(tok)) if copied else tok
+    assert not set(tok.encode([text])[0].tolist()) & {tok.pad, tok.cls, tok.sep, tok.mask}
+    assert tok.special_tokens["mask"] == tok.decode([tok.mask])
+
+
+def test_a_file_that_calls_its_special_tokens_ordinary_does_not_make_text_special(
+    bpe: Tokenizer, tmp_path: Path
+) -> None:
+    def change(record: dict[str, Any]) -> None:
+        for token in record["added_tokens"]:
+            token["special"] = False
+
+    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", change))
+    assert tok.encode(["a <mask> b"])[0].tolist() == bpe.encode(["a <mask> b"])[0].tolist()
+
+
+def test_a_file_that_asks_for_dropout_gives_the_same_ids_each_time(bpe: Tokenizer, tmp_path: Path) -> None:
+    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", lambda record: record["model"].update(dropout=0.9)))
+    for tokenizer_or_copy in (tok, pickle.loads(pickle.dumps(tok))):
+        assert tokenizer_or_copy.encode(TEXTS * 5)[-1].tolist() == bpe.encode(TEXTS)[-1].tolist()
+
+
+def test_a_tokenizer_is_loaded_from_its_folder_too(small: Tokenizer, tmp_path: Path) -> None:
+    assert tokenizer.load(small.path.parent) == small
+    with pytest.raises(InputError, match=f"{tmp_path / 'tokenizer.json'}: cannot read"):
+        tokenizer.load(tmp_path)
+
+
+def test_a_large_vocabulary_has_uint32_ids(large: Tokenizer) -> None:
+    ids = large.encode(["fox word69999"])[0]
+    assert ids.dtype == np.uint32
+    assert ids[-1] == 69_999
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path, kind: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from data_prep.tokenizers import tokenizer\n"
+        "texts = [f'word{n % 97} Thing{n % 31} abc{n % 13} {n % 89 * 7919:b}' for n in range(2000)]\n"
+        "print(tokenizer.train(texts, 500, Path(sys.argv[1]), sys.argv[2]).fingerprint)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / threads), kind],
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for threads in ("1", "5")
+    ]
+    assert runs[0] == runs[1]
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "5").read_bytes()
+
+
+def naive_merges(counts: dict[str, int], size: int) -> list[str]:
+    """Byte pair encoding that counts all pairs again for every merge."""
+    words = {word: [word[0], *("##" + c for c in word[1:])] for word in counts}
+    alphabet = sorted({c for word in counts for c in word})
+    continuing = sorted({piece for pieces in words.values() for piece in pieces[1:]})
+    vocabulary = dict.fromkeys(alphabet + continuing)
+    while len(vocabulary) < size:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, pieces in words.items():
+            for pair in zip(pieces, pieces[1:], strict=False):
+                pairs[pair] += counts[word]
+        if not pairs or max(pairs.values()) < 2:
+            break
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        merged = best[0] + best[1].removeprefix("##")
+        vocabulary[merged] = None
+        for pieces in words.values():
+            place = 0
+            while place < len(pieces) - 1:
+                if (pieces[place], pieces[place + 1]) == best:
+                    pieces[place : place + 2] = [merged]
+                place += 1
+    return list(vocabulary)
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=8), st.integers(1, 5), min_size=1, max_size=20),
+    st.integers(6, 40),
+)
+def test_incremental_counts_learn_the_same_pieces_as_repeated_counting(counts: dict[str, int], size: int) -> None:
+    alphabet = sorted({c for word in counts for c in word})
+    assert wordpiece.learn(counts, alphabet, size) == naive_merges(counts, size)
+
+
+def test_words_outside_the_alphabet_are_ignored() -> None:
+    assert wordpiece.learn({"ab": 3, "aé": 9}, ["a", "b"], 50) == ["a", "b", "##b", "ab"]
+
+
+def test_a_small_vocabulary_an_empty_text_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="vocabulary of 10 is too small, this text needs 11"):
+        tokenizer.train(["abc"], 10, tmp_path / "t.json")
+    with pytest.raises(InputError, match="vocabulary of 260 is too small, this text needs 261"):
+        tokenizer.train(["abc"], 260, tmp_path / "t.json", "bpe")
+    for kind in tokenizer.KINDS:
+        with pytest.raises(InputError, match="no text"):
+            tokenizer.train(["", "  "], 300, tmp_path / "t.json", kind)
+    with pytest.raises(InputError, match="of kind 'unigram'; choose one of wordpiece, bpe"):
+        tokenizer.train(["abc"], 300, tmp_path / "t.json", "unigram")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bpe_learns_no_token_too_long_to_be_loaded(tmp_path: Path) -> None:
+    assert tokenizer.train(["a" * 5000] * 3, 400, tmp_path / "t.json", "bpe").vocab_size < 400
+
+
+def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(InputError, match="cannot read: No such file"):
+        tokenizer.load(path)
+    path.write_bytes(small.path.read_bytes()[:-50])
+    with pytest.raises(InputError, match="not a usable tokenizer.json"):
+        tokenizer.load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not a usable tokenizer.json"):
+        tokenizer.load(path)
+
+
+def without(record: dict[str, Any], token: str) -> None:
+    """Remove a special token."""
+    record.update(added_tokens=[], post_processor=None)
+    record["model"]["vocab"]["nope"] = record["model"]["vocab"].pop(token)
+
+
+@pytest.mark.parametrize(("kind", "token"), [("small", "[MASK]"), ("bpe", "<mask>"), ("bpe", "</s>")])
+def test_an_incomplete_set_of_special_tokens_is_refused(
+    kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = edited(request.getfixturevalue(kind), tmp_path / "t.json", lambda record: without(record, token))
+    with pytest.raises(InputError) as refusal:
+        tokenizer.load(path)
+    message = str(refusal.value)
+    assert f"the vocabulary lacks {token};" in message
+    assert all(name in message for name in (*tokenizer.SPECIAL_TOKENS.values(), *ROBERTA_TOKENS.values()))

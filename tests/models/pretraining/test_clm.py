@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, BertLMHeadModel
+
+from models.encode import encode
+from models.interface import IGNORED
+from models.pretraining.clm import Clm, ClmBatcher
+from models.trunk import build_trunk
+from tests.models import plain
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    half_precision,
+    losses_add_up,
+    pad_more,
+    padding_changes_nothing,
+    training_lowers_every_loss,
+)
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
+
+SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
+EXAMPLES = blocks([20], [7, 5], [1], [2, 2, 2], rng=5)
+
+
+def causal(**config):
+    """A `perturbed` causal trunk."""
+    return perturbed(trunk(is_decoder=True, **config))
+
+
+def micro_batch(examples, start=0):
+    return ClmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples), start))
+
+
+def plain_states(bert, ids):
+    """BERT's states of one sequence without padding, [T, H], with causal attention."""
+    e, config = bert.embeddings, bert.config
+    x = torch.stack(
+        [
+            e.word_embeddings.weight[i] + e.position_embeddings.weight[t] + e.token_type_embeddings.weight[0]
+            for t, i in enumerate(ids)
+        ]
+    )
+    x = e.LayerNorm(x)
+    for layer in bert.encoder.layer:
+        query, key, value = (
+            f(x) for f in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value)
+        )
+        context = plain.attend(query, key, value, config.num_attention_heads, [range(t + 1) for t in range(len(ids))])
+        x = layer.attention.output.LayerNorm(x + layer.attention.output.dense(context))
+        x = layer.output.LayerNorm(x + layer.output.dense(F.gelu(layer.intermediate.dense(x))))
+    return x
+
+
+def test_loss_and_every_gradient_equal_a_plain_reference():
+    """-sum of log P(x_t | x_<t); the embedding is also the output projection (Radford et al., 2018, eq. 1 and 2)."""
+    model = Clm(causal()).double()
+    ours = model(**tensors(micro_batch(EXAMPLES)))["clm"]
+    expected = 0.0
+    for ids in EXAMPLES:
+        log_p = (plain_states(model.trunk, ids) @ model.trunk.embeddings.word_embeddings.weight.T).log_softmax(-1)
+        expected -= sum(log_p[t, ids[t + 1]] for t in range(len(ids) - 1))
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
+    plain.same_gradients(model, ours, expected)
+
+
+def test_the_states_are_those_of_hugging_faces_own_causal_bert():
+    model = Clm(causal())
+    stock = BertLMHeadModel(model.trunk.config).double().eval()
+    stock.bert.load_state_dict(model.trunk.state_dict())
+    arrays = tensors(micro_batch(EXAMPLES))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    usual = stock.bert(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    torch.testing.assert_close(encode(model.trunk, ids, mask)[mask], usual[mask], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "electra"])
+def test_a_later_token_never_changes_a_state(model_type):
+    extra = {"electra": {"embedding_size": 16}, "roberta": {"max_position_embeddings": MAX_TOKENS + 1}}
+    model = Clm(causal(model_type=model_type, **extra.get(model_type, {})))
+    ids = torch.from_numpy(np.concatenate(EXAMPLES)[None, :12])
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    before = encode(model.trunk, ids, mask)
+    for j in range(12):
+        other = ids.clone()
+        other[0, j] = 5 + (ids[0, j] - 4) % 35  # another ordinary token
+        change = (encode(model.trunk, other, mask) - before).abs().amax(-1)[0]
+        assert not change[:j].any()
+        assert (change[j:] > 1e-9).all()  # every later state sees it
+
+
+def test_the_embedding_of_a_text_is_the_state_of_its_last_token():
+    model = Clm(causal())
+    arrays = tensors(micro_batch(EXAMPLES))
+    embedded = model.embed(arrays["input_ids"], arrays["attention_mask"])
+    for row, ids in zip(embedded, EXAMPLES, strict=True):
+        torch.testing.assert_close(row, plain_states(model.trunk, ids)[-1], rtol=0, atol=1e-10)
+
+
+@settings(max_examples=25)
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+def test_targets_are_all_next_tokens_of_any_documents(lengths, packing, max_tokens):
+    batcher = ClmBatcher(VOCABULARY, max_tokens, packing)
+    examples = batcher.examples(documents(*lengths))
+    arrays, counts, _ = batcher.micro_batch(examples, rngs(len(examples)))
+    real = arrays["clm_targets"] != IGNORED
+    assert counts == {"clm": int(real.sum())} == {"clm": sum(len(ids) - 1 for ids in examples)}
+    positions = arrays["clm_positions"][real]
+    assert (arrays["input_ids"].ravel()[positions + 1] == arrays["clm_targets"][real]).all()
+    assert arrays["attention_mask"].ravel()[positions + 1].all()
+    assert (arrays["attention_mask"].sum(1) == [len(ids) for ids in examples]).all()
+    assert len(batcher.origins(documents(*lengths))) == len(examples)
+
+
+@settings(max_examples=20)
+@given(SENTENCES, st.randoms(use_true_random=False))
+def test_losses_are_the_sums_of_the_examples_losses_in_any_order(lengths, random):
+    examples = blocks(*lengths)
+    model = Clm(causal()).double()
+    losses_add_up(model, micro_batch, examples)
+    shuffled = random.sample(examples, len(examples))
+    with torch.no_grad():
+        in_order, mixed = (model(**tensors(micro_batch(order)))["clm"] for order in (examples, shuffled))
+    torch.testing.assert_close(in_order, mixed, rtol=1e-10, atol=0)
+
+
+def test_more_padding_and_rows_of_padding_only_change_nothing():
+    arrays = tensors(micro_batch(EXAMPLES[1:]))
+    assert arrays["input_ids"].shape[1] < MAX_TOKENS
+    padding_changes_nothing(Clm(causal()).double(), arrays, pad_more(arrays, MAX_TOKENS, rows=1))
+
+
+def test_the_arrays_do_not_depend_on_the_rngs():
+    first, second = micro_batch(EXAMPLES), micro_batch(EXAMPLES, start=7)
+    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
+
+
+def test_the_trunk_has_all_parameters_and_its_export_is_a_stock_causal_encoder(tmp_path):
+    model = Clm(causal()).eval()
+    assert all(name.startswith("trunk.") for name in model.state_dict())
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert stock.config.is_decoder
+    arrays = tensors(micro_batch(EXAMPLES))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    theirs = stock(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    torch.testing.assert_close(encode(model.trunk, ids, mask)[mask], theirs[mask], rtol=0, atol=1e-12)
+
+
+@HALF_PRECISIONS
+def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
+    half_precision(Clm(trunk(is_decoder=True, initializer_range=0.02)).double(), tensors(micro_batch(EXAMPLES)), dtype)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "'bert' sees later tokens: set trunk.is_decoder: true"),
+        ({"model_type": "roberta"}, "'roberta' sees later tokens: set trunk.is_decoder: true"),
+        ({"model_type": "electra", "embedding_size": 8, "is_decoder": True}, "its width 8 must be hidden_size 16"),
+    ],
+)
+def test_trunks_that_are_not_causal_are_refused(config, message):
+    with pytest.raises(ValueError, match=message):
+        Clm(trunk(**config))
+
+
+def test_a_trunk_without_causal_attention_is_refused_by_name():
+    distilbert = build_trunk(
+        {"model_type": "distilbert", "vocab_size": 40, "n_layers": 1, "dim": 8, "n_heads": 2, "hidden_dim": 8}
+    )
+    with pytest.raises(ValueError, match="model_type 'distilbert' has no causal attention: take bert or roberta"):
+        Clm(distilbert.train())
+    assert distilbert.training  # not switched to evaluation
+
+
+def test_a_training_step_lowers_the_loss():
+    training_lowers_every_loss(
+        Clm(trunk(is_decoder=True, initializer_range=0.02)).double(),
+        tensors(micro_batch(blocks([20], [20], [20], [20]))),
+    )

@@ -1,0 +1,239 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.encode import encode, encode_with_layer
+from models.interface import IGNORED, Bottleneck
+from models.pretraining.condenser import Condenser, CondenserBatcher
+from models.pretraining.mlm import Mlm, MlmBatcher
+from models.trunk import build_trunk
+from tests.models import plain
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradient_at_states,
+    half_precision,
+    losses_add_up,
+    pad_more,
+    padding_changes_nothing,
+    training_lowers_every_loss,
+)
+from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, perturbed, rngs, tensors, trunk
+
+SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
+EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
+FAMILIES = {  # for a trunk of each, with four layers
+    "bert": {},
+    "roberta": {"max_position_embeddings": MAX_TOKENS + 1},
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16},
+    "distilbert": {"intermediate_size": None, "hidden_dim": 32, "dropout": 0.0, "attention_dropout": 0.0},
+    "modernbert": {"hidden_activation": "gelu", "mlp_dropout": 0.0, "attention_dropout": 0.0},
+}
+OWN_NAMES = {  # keys that have another name in these
+    "distilbert": {"hidden_dropout_prob", "attention_probs_dropout_prob"},
+    "modernbert": {"hidden_dropout_prob", "attention_probs_dropout_prob"},
+}
+
+
+def condenser(config=None, early_layers=None, head_layers=2):
+    return perturbed(Condenser(trunk(**{"num_hidden_layers": 4, **(config or {})}), early_layers, head_layers))
+
+
+def initial_condenser(**config):
+    """A model with its initial weights, near 0 as in real training."""
+    return Condenser(trunk(initializer_range=0.02, **config), None, 2)
+
+
+def family(model_type):
+    torch.manual_seed(0)
+    config = {**CONFIG, "num_hidden_layers": 4, "model_type": model_type, **FAMILIES[model_type]}
+    dropped = OWN_NAMES.get(model_type, set())
+    return build_trunk({key: v for key, v in config.items() if v is not None and key not in dropped}).double()
+
+
+def micro_batch(examples, start=0):
+    return CondenserBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples), start))
+
+
+def plain_losses(model, batch, examples):
+    """Both losses as in the paper, one sequence at a time, unpadded, by no function of the model."""
+    arrays, losses = batch.arrays, dict.fromkeys(["mlm", "head"], torch.zeros(()).double())
+    embedding = model.trunk.get_input_embeddings().weight
+    width = arrays["input_ids"].shape[1]
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    for row, ids in enumerate(examples):
+        n = len(ids)
+        states = plain.backbone(model.trunk, arrays["input_ids"][row, :n])
+        masked = [t for t in range(n) if targets.get(row * width + t, IGNORED) != IGNORED]
+        x = torch.cat([states[-1][:1], states[model.early_layers][1:]])
+        for layer in model.head:
+            x = plain.transformer_layer(layer, x, x, [list(range(n))] * n)
+        for name, hidden in (("mlm", states[-1]), ("head", x)):
+            losses[name] = losses[name] + plain.lm_loss(model.lm_head, hidden[masked], embedding, ids[masked])
+    return losses
+
+
+@pytest.mark.parametrize("examples", [EXAMPLES, blocks([22]), blocks([1])])
+@pytest.mark.parametrize("options", [{}, {"early_layers": 1, "head_layers": 1}, {"early_layers": 3, "head_layers": 3}])
+def test_equals_a_plain_reference_forward_and_backward(examples, options):
+    model, batch = condenser(**options), micro_batch(examples)
+    ours, theirs = model(**tensors(batch)), plain_losses(model, batch, examples)
+    assert ours.keys() == batch.counts.keys() == theirs.keys()
+    for name, loss in ours.items():
+        torch.testing.assert_close(loss, theirs[name], rtol=1e-10, atol=0)
+    plain.same_gradients(model, sum(ours.values()), sum(theirs.values()))
+
+
+def test_without_early_layers_the_first_half_is_early():
+    assert condenser().early_layers == 2
+    assert condenser({"num_hidden_layers": 5}).early_layers == 2
+
+
+def test_the_loss_of_the_backbone_is_that_of_mlm():
+    model = condenser()
+    other = Mlm(model.trunk)
+    other.lm_head = model.lm_head
+    arrays = tensors(micro_batch(EXAMPLES))
+    assert model(**arrays)["mlm"].item() == other(**arrays)["mlm"].item()
+
+
+def test_the_late_layers_reach_the_head_through_cls_only():
+    model, arrays = condenser(), tensors(micro_batch(EXAMPLES))
+    late = gradient_at_states(model, arrays, "head")
+    real = arrays["mlm_targets"] != IGNORED
+    with_targets = set((arrays["mlm_positions"][real] // late.shape[1]).tolist())
+    assert len(with_targets) > 1
+    assert {row for row in range(len(late)) if late[row, 0].any()} == with_targets
+    assert not late[:, 1:].any()
+    gradients = {name: p.grad for name, p in model.trunk.named_parameters()}
+    assert gradients["encoder.layer.3.output.dense.weight"].any()  # late, through [CLS]
+    assert gradients["encoder.layer.1.output.dense.weight"].any()  # early
+
+
+def test_both_losses_share_one_projection():
+    model = condenser()
+    with_vocabulary = [key for key, value in model.state_dict().items() if VOCABULARY.vocab_size in value.shape]
+    assert with_vocabulary == ["trunk.embeddings.word_embeddings.weight", "lm_head.bias"]
+    assert {key.split(".")[0] for key in model.state_dict()} == {"trunk", "head", "lm_head"}
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_family_of_trunks_returns_its_layers(model_type):
+    base = family(model_type)
+    model = perturbed(Condenser(base, early_layers=3, head_layers=2))
+    arrays = tensors(micro_batch(EXAMPLES[:3]))
+    early, late = encode_with_layer(base, arrays["input_ids"], arrays["attention_mask"], 3)
+    assert torch.equal(late, encode(base, arrays["input_ids"], arrays["attention_mask"]))
+    if model_type != "albert":  # it runs a single layer several times
+        with torch.no_grad():
+            later = [p for name, p in base.named_parameters() if "layer.3." in name or "layers.3." in name]
+            assert later
+            for parameter in later:
+                parameter.mul_(1.5)
+        changed = encode_with_layer(base, arrays["input_ids"], arrays["attention_mask"], 3)
+        assert torch.equal(changed[0], early)
+        assert not torch.allclose(changed[1], late)
+    losses_add_up(model, micro_batch, EXAMPLES[:3])
+
+
+def test_returning_a_layer_keeps_nothing_more_in_memory():
+    """The tensors saved for backward have as many elements with the hidden states as without."""
+    base, arrays = trunk(num_hidden_layers=4).train(), tensors(micro_batch(EXAMPLES))
+
+    def saved(run):
+        tensors = {}
+        record = torch.autograd.graph.saved_tensors_hooks(
+            lambda x: tensors.setdefault(x.untyped_storage().data_ptr(), x), lambda x: x
+        )
+        with record:
+            output = run()
+        return tensors, getattr(output, "hidden_states", None) or ()
+
+    inputs = {"input_ids": arrays["input_ids"], "attention_mask": arrays["attention_mask"][:, None, None]}
+    without, _ = saved(lambda: base(**inputs))
+    with_states, states = saved(lambda: base(**inputs, output_hidden_states=True))
+    assert sum(x.numel() for x in with_states.values()) == sum(x.numel() for x in without.values())
+    assert len(states) == 5
+    assert {x.untyped_storage().data_ptr() for x in states[:-1]} <= with_states.keys()
+
+
+@settings(max_examples=20)
+@given(SENTENCES)
+def test_losses_are_the_sums_of_the_examples_losses(lengths):
+    if examples := blocks(*lengths):
+        losses_add_up(condenser(), micro_batch, examples)
+
+
+def test_more_padding_and_rows_of_padding_only_change_nothing():
+    arrays = tensors(micro_batch(EXAMPLES[1:]))
+    assert arrays["input_ids"].shape[1] < MAX_TOKENS
+    padding_changes_nothing(condenser(), arrays, pad_more(arrays, MAX_TOKENS, rows=1))
+
+
+@given(SENTENCES)
+def test_the_arrays_are_mlms(lengths):
+    examples = blocks(*lengths)
+    if not examples:
+        return
+    ours = micro_batch(examples)
+    theirs = MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples)))
+    assert ours.arrays.keys() == theirs.arrays.keys()
+    assert all(np.array_equal(array, theirs.arrays[name]) for name, array in ours.arrays.items())
+    real = int((ours.arrays["mlm_targets"] != IGNORED).sum())
+    assert ours.counts == {"mlm": real, "head": real}
+
+
+def test_swapping_gives_the_head_another_sequences_cls():
+    model, batch = condenser(), micro_batch(EXAMPLES)
+    assert isinstance(model, Bottleneck)
+    arrays = tensors(batch)
+    own, other = model(**arrays), model(**arrays, swap=True)
+    assert other["mlm"].item() == own["mlm"].item()
+    early, late = encode_with_layer(model.trunk, arrays["input_ids"], arrays["attention_mask"], model.early_layers)
+    embedding = model.trunk.get_input_embeddings().weight
+    width, expected = late.shape[1], torch.zeros(()).double()
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    for row, ids in enumerate(EXAMPLES):
+        n = len(ids)
+        x = torch.cat([late[(row + 2) % 4, :1], early[row, 1:n]])
+        for layer in model.head:
+            x = plain.transformer_layer(layer, x, x, [list(range(n))] * n)
+        masked = [t for t in range(n) if targets.get(row * width + t, IGNORED) != IGNORED]
+        expected = expected + plain.lm_loss(model.lm_head, x[masked], embedding, ids[masked])
+    torch.testing.assert_close(other["head"], expected, rtol=1e-10, atol=0)
+    assert other["head"].item() != own["head"].item()
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        ({}, {"early_layers": 0}, "early_layers must be at least 1 and below the trunk's 4 layers, not 0"),
+        ({}, {"early_layers": 4}, "not 4"),
+        ({"num_hidden_layers": 1}, {}, "below the trunk's 1 layers, not 0"),
+        ({"is_decoder": True}, {}, "causal"),
+        ({"model_type": "electra", "embedding_size": 8}, {}, "its width 8 must be hidden_size 16"),
+    ],
+)
+def test_unsuitable_layers_and_trunks_are_refused(config, options, message):
+    with pytest.raises(ValueError, match=message):
+        condenser(config, **options)
+
+
+def test_initialisation_is_the_trunks():
+    head = initial_condenser(hidden_size=64, num_attention_heads=4).head
+    for name, parameter in head.named_parameters():
+        if parameter.ndim == 2:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
+        else:
+            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
+
+
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
+    half_precision(initial_condenser().double(), tensors(micro_batch(EXAMPLES)), dtype)
+
+
+def test_training_lowers_both_losses():
+    training_lowers_every_loss(initial_condenser().double(), tensors(micro_batch(blocks([20], [20], [20], [20]))))

@@ -1,0 +1,345 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel
+
+from models.interface import IGNORED
+from models.pretraining.cross_thought import CrossThought, CrossThoughtBatcher, check_positions_can_be_chosen
+from models.trunk import build_trunk, max_positions
+from tests.models import plain
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradients,
+    half_precision,
+    losses_add_up,
+    training_lowers_every_loss,
+)
+from tests.models.sequences import BATCHER, SEQUENCES, SIZES, SPECIALS, WIDTH, WORDS, batch, examples
+from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
+
+ROWS = VOCABULARY.vocab_size + SPECIALS - 1
+SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
+
+
+def cross_thought(config=None, **options):
+    """A `perturbed` model."""
+    return perturbed(CrossThought(trunk(vocab_size=ROWS, **(config or {})), SPECIALS, **options))
+
+
+MODEL = cross_thought()
+
+
+def states(model, arrays):
+    """The states from which the head predicts words, [B, M, T, H]."""
+    outputs = []
+    handle = model.final.register_forward_hook(lambda module, args, output: outputs.append(output))
+    model(**arrays)
+    handle.remove()
+    return outputs[0].unflatten(0, arrays["input_ids"].shape[:2])
+
+
+def slow_loss(model, arrays):
+    """Equations 1 to 9, sequence by sequence, without padding."""
+
+    def layer_over_all(layer, x):
+        return plain.transformer_layer(layer, x, x, [range(len(x))] * len(x))
+
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    embedding = model.trunk.get_input_embeddings().weight
+    loss = 0.0
+    for b, (ids, mask, offset) in enumerate(
+        zip(arrays["input_ids"], arrays["attention_mask"], arrays["offsets"].tolist(), strict=True)
+    ):
+        real = [m for m in range(len(ids)) if mask[m].any()]
+        start = SPECIALS + offset % (MAX_TOKENS - WIDTH + 1)
+        hidden = []
+        for m in real:
+            words = int(mask[m].sum()) - SPECIALS
+            positions = torch.tensor([[*range(SPECIALS), *range(start, start + words)]])
+            hidden.append(model.trunk(input_ids=ids[m][mask[m]][None], position_ids=positions).last_hidden_state[0])
+        crossed = [layer_over_all(model.cross, torch.stack([h[n] for h in hidden])) for n in range(SPECIALS)]
+        for m, h in enumerate(hidden):
+            output = layer_over_all(model.final, torch.cat([torch.stack([c[m] for c in crossed]), h[SPECIALS:]]))
+            output = model.lm_head.norm(F.gelu(model.lm_head.dense(output)))
+            log_p = (output @ embedding.T + model.lm_head.bias).log_softmax(1)
+            for t in range(len(h)):
+                target = targets.get((b * len(ids) + real[m]) * WIDTH + t, IGNORED)
+                loss = loss - (log_p[t, target] if target != IGNORED else 0.0)
+    return loss
+
+
+@pytest.mark.parametrize("sizes", [[42, 17, 8], [7], [1, 2, 30]])
+def test_loss_and_gradients_are_those_of_the_equations(sizes):
+    model, micro_batch = cross_thought(), batch(examples(*sizes, rng=1), start=3)
+    assert micro_batch.counts["mlm"] > 0
+    arrays = tensors(micro_batch)
+    loss = model(**arrays)["mlm"]
+    loss.backward()
+    fast = gradients(model)
+    model.zero_grad()
+    expected = slow_loss(model, arrays)
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(fast[name], gradient, rtol=0, atol=1e-10, msg=name)
+
+
+def test_a_sequence_reaches_another_only_through_the_cross_layer():
+    class Bypass(torch.nn.Module):
+        def forward(self, x, context, visible):
+            return x
+
+    model, arrays = cross_thought(), tensors(batch(examples(42)))
+    edited = dict(arrays, input_ids=arrays["input_ids"].clone())
+    edited["input_ids"][0, 2, SPECIALS + 4] = 5 + (edited["input_ids"][0, 2, SPECIALS + 4] + 1) % 30
+    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
+    assert changed.all()
+    model.cross = Bypass()
+    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
+    assert changed[2].all()
+    assert not changed[[0, 1, 3, 4, 5]].any()
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(SEQUENCES)))
+def test_sequences_in_another_order_give_outputs_in_that_order(order):
+    model, arrays = cross_thought(), tensors(batch(examples(30)))  # five sequences, one of them short, and padding
+    permuted = {**arrays, **{name: arrays[name][:, order] for name in ("input_ids", "attention_mask")}}
+    torch.testing.assert_close(states(model, permuted), states(model, arrays)[:, order], rtol=0, atol=1e-11)
+    inputs = ("input_ids", "attention_mask", "offsets")
+    alpha = model.attention(**{name: permuted[name] for name in inputs})
+    expected = model.attention(**{name: arrays[name] for name in inputs})[..., order, :][..., order]
+    torch.testing.assert_close(alpha, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("slot", range(WIDTH))
+def test_slot_n_of_c_depends_only_on_slot_n_of_e(slot):
+    model = cross_thought()
+    hidden = torch.randn(2, SEQUENCES, WIDTH, 16, dtype=torch.float64)
+    mask = torch.ones(2, SEQUENCES, WIDTH, dtype=torch.bool)
+    edited = hidden.clone()
+    edited[1, 2, slot] += 1.0
+    changed = (model.across(hidden, mask) != model.across(edited, mask)).any(dim=3)  # [B, M, N]
+    expected = torch.zeros_like(changed)
+    if slot < SPECIALS:
+        expected[1, :, slot] = True
+    assert torch.equal(changed, expected)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4), st.integers(SPECIALS, MAX_TOKENS))
+def test_special_positions_are_fixed_and_words_contiguous_and_in_range(offsets, width):
+    positions = MODEL.positions(torch.tensor(offsets), width)
+    assert positions.shape == (len(offsets), width)
+    assert (positions[:, :SPECIALS] == torch.arange(SPECIALS)).all()
+    assert (positions[:, SPECIALS:].diff(dim=1) == 1).all()
+    assert ((positions >= 0) & (positions < MAX_TOKENS)).all()
+    assert (positions[:, SPECIALS:] >= SPECIALS).all()
+
+
+def test_every_offset_that_fits_is_drawn():
+    offsets = [batch(examples(5), start=i).arrays["offsets"] for i in range(300)]
+    positions = cross_thought().positions(torch.from_numpy(np.concatenate(offsets)), WIDTH)
+    assert set(positions[:, SPECIALS].tolist()) == set(range(SPECIALS, MAX_TOKENS - WORDS + 1))
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_without_an_offset_the_exported_encoder_gives_the_same_states(model_type, tmp_path):
+    model = cross_thought({"model_type": model_type}).eval()
+    arrays = tensors(batch(examples(30, 9)))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
+    assert stock.config.vocab_size == ROWS
+    hidden = model.encode(ids, mask, torch.zeros(2, dtype=torch.int64))
+    usual = stock(input_ids=ids[mask.any(2)], attention_mask=mask[mask.any(2)].long()).last_hidden_state
+    torch.testing.assert_close(hidden[mask], usual[mask[mask.any(2)]], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "electra"])
+def test_words_move_along_the_positions_of_other_encoders_too(model_type):
+    """RoBERTa's table has padding_idx + 1 rows that no token uses: its last row is the last position."""
+    extra = {"embedding_size": 16} if model_type == "electra" else {}
+    model = cross_thought({"model_type": model_type, **extra})
+    most = max_positions(model.trunk)
+    assert most == MAX_TOKENS - (0 if model_type == "electra" else 1)
+    positions = model.positions(torch.tensor([0, most - WIDTH]), WIDTH)
+    assert positions[0, 0] == MAX_TOKENS - most
+    assert positions[1, -1] == MAX_TOKENS - 1
+    model(**tensors(batch(examples(42, 3))))["mlm"].backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_padded_sequences_neither_attend_nor_are_attended_to():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
+    ids, mask, offsets = (arrays[name].clone() for name in ("input_ids", "attention_mask", "offsets"))
+    ids[2], mask[2] = VOCABULARY.pad, False  # a whole example of padding
+    real = mask.any(2)
+    assert real.sum(1).tolist() == [3, 6, 0]
+    alpha = model.attention(ids, mask, offsets)
+    assert alpha.shape == (3, 2, SPECIALS, SEQUENCES, SEQUENCES)
+    rows = real[:, None, None, :].expand(alpha.shape[:-1])
+    torch.testing.assert_close(alpha.sum(-1), rows.double(), rtol=0, atol=1e-12)
+    assert not alpha[~(rows[..., None] & rows[..., None, :])].any()
+    hidden = model.encode(ids, mask, offsets)
+    crossed = model.across(hidden, mask)
+    assert not crossed[~real].any()
+    assert (crossed[real] != 0).all()
+    hidden = hidden.masked_fill(~real[:, :, None, None], 1e3)  # the states of padded sequences have no effect
+    torch.testing.assert_close(model.across(hidden, mask)[real], crossed[real], rtol=0, atol=0)
+
+
+def test_every_row_of_attention_sees_something(monkeypatch):
+    """For an empty row this processor's kernel returns zeros, others NaN."""
+    attend, all_see = F.scaled_dot_product_attention, []
+
+    def checked(query, key, value, attn_mask, *args, **kwargs):
+        all_see.append(attn_mask.any(-1).all().item())
+        return attend(query, key, value, attn_mask, *args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", checked)
+    model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
+    arrays["input_ids"][2], arrays["attention_mask"][2] = VOCABULARY.pad, False
+    assert torch.isfinite(model(**arrays)["mlm"])
+    assert len(all_see) == CONFIG["num_hidden_layers"] + 2
+    assert all(all_see)
+
+
+@given(st.permutations(range(1, SEQUENCES)))
+def test_ranking_by_alpha_does_not_depend_on_the_candidates_order(order):
+    """Equation 7 ranks candidates for sequence 0 by its mean α over heads and special tokens."""
+    arrays = tensors(batch(examples(42)))
+    inputs = [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
+    moved = [0, *order]
+    alpha = MODEL.attention(*inputs)[0, :, :, 0].mean((0, 1))
+    again = MODEL.attention(inputs[0][:, moved], inputs[1][:, moved], inputs[2])[0, :, :, 0].mean((0, 1))
+    torch.testing.assert_close(again, alpha[moved], rtol=0, atol=1e-12)
+
+
+def test_the_returned_attention_is_that_of_the_cross_layer():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 42)))
+    inputs = [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
+    alpha = model.attention(*inputs)
+    calls = []
+    model.cross.attention.register_forward_hook(lambda module, args, output: calls.append((args[0], output)))
+    model(**arrays)
+    x, output = (y.view(2, SPECIALS, SEQUENCES, 16) for y in calls[0])
+    value = model.cross.attention.key_value(x)[..., 16:].unflatten(-1, (2, 8))  # [B, N, M, heads, d]
+    expected = model.cross.attention.out(torch.einsum("bhnqk,bnkhd->bnqhd", alpha, value).flatten(3))
+    real = arrays["attention_mask"].any(2)[:, None].expand(output.shape[:3])
+    torch.testing.assert_close(output[real], expected[real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8])
+def test_one_sequence_or_word_is_enough(size):
+    model = cross_thought()
+    micro_batch = CrossThoughtBatcher(VOCABULARY, 1, 7, SPECIALS).micro_batch(examples(min(size, 7)), rngs(1, start=5))
+    assert micro_batch.arrays["input_ids"].shape == (1, 1, WIDTH)
+    loss = model(**tensors(micro_batch))["mlm"]
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@settings(max_examples=15)
+@given(SIZES, st.randoms(use_true_random=False))
+def test_losses_are_the_sums_of_the_examples_losses_in_any_order(sizes, random):
+    drawn, model = examples(*sizes), cross_thought()
+    losses_add_up(model, batch, drawn)
+    order = random.sample(range(len(drawn)), len(drawn))
+    generators = rngs(len(drawn))
+    shuffled = BATCHER.micro_batch([drawn[i] for i in order], [generators[i] for i in order])
+    with torch.no_grad():
+        in_order, mixed = (model(**tensors(micro_batch))["mlm"] for micro_batch in (batch(drawn), shuffled))
+    torch.testing.assert_close(in_order, mixed, rtol=1e-10, atol=1e-10)
+
+
+def test_more_padding_changes_nothing():
+    model, arrays = cross_thought(), tensors(batch(examples(20, 9)))
+    arrays["offsets"] %= 4  # also fits the wider sequences
+    more, wider = SEQUENCES + 3, WIDTH + 5
+    wide = dict(arrays)
+    for name, value in (("input_ids", VOCABULARY.pad), ("attention_mask", False)):
+        wide[name] = F.pad(arrays[name], (0, 5, 0, 3), value=value)
+    flat = arrays["mlm_positions"]
+    example, sequence, slot = flat // (SEQUENCES * WIDTH), flat // WIDTH % SEQUENCES, flat % WIDTH
+    wide["mlm_positions"] = (example * more + sequence) * wider + slot
+    loss = model(**arrays)["mlm"]
+    loss.backward()
+    narrow_gradients = gradients(model)
+    model.zero_grad()
+    wide_loss = model(**wide)["mlm"]
+    wide_loss.backward()
+    torch.testing.assert_close(wide_loss, loss, rtol=1e-12, atol=0)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, narrow_gradients[name], rtol=0, atol=1e-11, msg=name)
+
+
+def test_the_embedding_of_a_text_is_the_concatenated_states_of_its_special_tokens():
+    model = cross_thought().eval()
+    texts = examples(9, 4, rng=2)
+    rows = [[VOCABULARY.cls, *text.tolist(), VOCABULARY.sep] for text in texts]
+    ids = torch.tensor([row + [VOCABULARY.pad] * (11 - len(row)) for row in rows])
+    embeddings = model.embed(ids, ids != VOCABULARY.pad)
+    for embedding, row in zip(embeddings, rows, strict=True):
+        hidden = model.trunk(torch.tensor([[*SPECIAL_IDS, *row[1:]]])).last_hidden_state[0]
+        torch.testing.assert_close(embedding, hidden[:SPECIALS].flatten(), rtol=0, atol=1e-12)
+    longest = torch.full((1, MAX_TOKENS), 9)
+    assert model.embed(longest, longest > 0).shape == (1, SPECIALS * 16)
+
+
+def test_activation_checkpointing_changes_nothing_with_the_same_seed():
+    config = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+    arrays, results = tensors(batch(examples(42, 30))), []
+    for checkpointing in (False, True):
+        torch.manual_seed(1)
+        model = cross_thought(config, activation_checkpointing=checkpointing).train()
+        torch.manual_seed(2)
+        loss = model(**arrays)["mlm"]
+        loss.backward()
+        results.append((loss, gradients(model)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert all(torch.equal(a, b) for a, b in zip(results[0][1].values(), results[1][1].values(), strict=True))
+    assert model.state_dict().keys() == cross_thought(config).state_dict().keys()
+
+
+@HALF_PRECISIONS
+def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
+    arrays = tensors(batch(examples(42, 20)))
+    model = CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double()
+    half_precision(model, arrays, dtype)
+    alpha = model.attention(*(arrays[name] for name in ("input_ids", "attention_mask", "offsets")))
+    assert alpha.dtype == torch.float32
+
+
+def test_weights_start_as_berts_do():
+    torch.manual_seed(0)
+    model = CrossThought(trunk(vocab_size=ROWS, hidden_size=128, initializer_range=0.02), SPECIALS)
+    for layer in (model.cross, model.final):
+        assert layer.attention.key_value.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert layer.feed_forward[2].bias.abs().sum() == 0
+
+
+def test_training_lowers_the_loss():
+    training_lowers_every_loss(
+        CrossThought(trunk(vocab_size=ROWS, initializer_range=0.02), SPECIALS).double(),
+        tensors(batch(examples(42, 42, 42))),
+    )
+
+
+def test_unsuitable_trunks_are_refused():
+    with pytest.raises(ValueError, match="CLS. sees no text"):
+        CrossThought(trunk(is_decoder=True), SPECIALS)
+    rotary = {"model_type": "modernbert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with pytest.raises(ValueError, match="model_type 'modernbert' does not allow"):
+        check_positions_can_be_chosen(build_trunk({**rotary, "vocab_size": 50300}))
+
+
+def test_sequences_longer_than_the_trunk_are_refused():
+    batcher = CrossThoughtBatcher(VOCABULARY, 2, MAX_TOKENS, SPECIALS)
+    micro_batch = batcher.micro_batch(examples(30), rngs(1))
+    with pytest.raises(ValueError, match=f"sequences of {MAX_TOKENS + 3} tokens.*the trunk's {MAX_TOKENS} positions"):
+        cross_thought()(**tensors(micro_batch))

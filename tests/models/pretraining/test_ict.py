@@ -1,0 +1,259 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.batching.sentences import ENOUGH
+from models.encode import encode
+from models.pretraining.ict import Ict, IctBatcher, Passage
+from tests.models.checks import HALF_PRECISIONS, half_precision, training_lowers_every_loss
+from tests.models.plain import same_gradients
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, rekeyed, rngs, tensors, trunk
+
+LENGTHS = st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=5)
+DOCUMENTS = documents([12, 9, 8, 7], [1, 1], [30, 6, 6], [8, 8], [3, 0, 2], rng=3)
+CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
+
+
+def batcher(max_tokens=MAX_TOKENS, max_query_tokens=10, remove=0.5):
+    return IctBatcher(VOCABULARY, max_tokens, max_query_tokens, remove)
+
+
+def ict():
+    """An fp64 model with random biases and LayerNorms: their initial 0 and 1 would hide mistakes."""
+    model = Ict(trunk(initializer_range=0.1))
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, 0.0, 0.1)
+    return model
+
+
+def micro_batch(texts=DOCUMENTS, start=0, **options):
+    maker = batcher(**options)
+    examples = maker.examples(texts)
+    return maker.micro_batch(examples, rngs(len(examples), start))
+
+
+FOUR = [((), 0), ((0, 2), 0), ((), 2), ((), 1)]  # headings and context of four documents
+
+
+def tokens_of(passage):
+    return np.concatenate(getattr(passage, "sentences", passage)).tolist()
+
+
+def rows(ids, mask):
+    return [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
+
+
+def texts_of(batch):
+    """The queries and passages of a micro-batch, as lists of ids."""
+    a = batch.arrays
+    return rows(a["query_ids"], a["query_mask"]), rows(a["passage_ids"], a["passage_mask"])
+
+
+@settings(max_examples=60)
+@given(LENGTHS, st.integers(3, MAX_TOKENS))
+def test_passages_are_runs_of_sentences_of_one_document(lengths, max_tokens):
+    texts = documents(*lengths)
+    maker = batcher(max_tokens)
+    passages, origins = maker.examples(texts), maker.origins(texts)
+    assert len(passages) == len(origins)
+    longest, starts = max_tokens - 2, set()
+    for passage, (number,) in zip(passages, origins, strict=True):
+        pieces = [s[at : at + longest].tolist() for s in texts[number] for at in range(0, len(s), longest)]
+        run = [s.tolist() for s in passage.sentences]
+        assert len(run) >= 2
+        assert sum(map(len, run)) <= longest
+        (start, *_) = [i for i in range(len(pieces)) if pieces[i : i + len(run)] == run and (number, i) not in starts]
+        after = pieces[start + len(run) : start + len(run) + 1]
+        assert sum(map(len, run + after)) > longest or not after  # as long as possible
+        starts.add((number, start))
+    in_passages = sum(len(passage.sentences) for passage in passages)
+    all_pieces = sum(-(-n // longest) for document in lengths for n in document)
+    assert in_passages <= all_pieces
+    if longest >= sum(map(sum, lengths)):
+        assert len(passages) == sum(sum(n > 0 for n in document) > 1 for document in lengths)
+
+
+def test_a_document_of_one_sentence_gives_no_passage():
+    maker = batcher()
+    assert maker.examples(documents([9], [0, 9, 0], [], [0])) == []
+    assert maker.examples(documents([22, 22, 22])) == []  # no room for two
+    assert len(maker.examples(documents([1, 1]))) == 1
+
+
+def test_headings_and_passages_of_context_only_are_left_out():
+    a, b, c, d = documents([10, 10, 10, 10])[0]
+    marked = [Text([a, b, c, d], headings=headings, context=context) for headings, context in FOUR]
+    passages = [[tokens_of(p) for p in batcher().examples([document])] for document in marked]
+    both = sorted([tokens_of([a, b]), tokens_of([c, d])])
+    assert [sorted(of_document) for of_document in passages] == [both, [tokens_of([b, d])], [tokens_of([c, d])], both]
+
+
+def test_data_without_sentence_boundaries_is_refused():
+    with pytest.raises(ValueError, match="needs sentence boundaries"):
+        batcher().examples(documents(*[[9]] * ENOUGH))
+
+
+def test_a_passage_is_shown_without_its_query_where_that_is_removed():
+    for remove, kept in ((1.0, False), (0.0, True)):
+        maker = batcher(remove=remove, max_query_tokens=MAX_TOKENS)
+        examples = maker.examples(DOCUMENTS)
+        queries, passages = texts_of(maker.micro_batch(examples, rngs(len(examples))))
+        for example, query, passage in zip(examples, queries, passages, strict=True):
+            sentences = [s.tolist() for s in example.sentences]
+            assert query[0] == passage[0] == CLS
+            assert query[-1] == passage[-1] == SEP
+            chosen = sentences.index(query[1:-1])
+            rest = sentences if kept else sentences[:chosen] + sentences[chosen + 1 :]
+            assert passage[1:-1] == [i for s in rest for i in s]
+
+
+def test_the_sentence_is_drawn_evenly_and_removed_at_the_given_rate():
+    maker = batcher(remove=0.9)
+    (example,) = maker.examples([Text([np.array([5]), np.array([6]), np.array([7])])])
+    queries, passages = texts_of(maker.micro_batch([example] * 3000, rngs(3000)))
+    removed = np.mean([len(passage) == 4 for passage in passages])
+    assert removed == pytest.approx(0.9, abs=0.02)
+    drawn = np.bincount([query[1] for query in queries], minlength=8)[5:] / 3000
+    assert drawn == pytest.approx([1 / 3] * 3, abs=0.03)
+
+
+def test_a_long_query_loses_its_end():
+    queries, _ = texts_of(micro_batch([Text([np.arange(5, 14), np.arange(14, 23)])], max_query_tokens=6))
+    assert queries in ([[CLS, 5, 6, 7, 8, SEP]], [[CLS, 14, 15, 16, 17, SEP]])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=7))
+def test_a_passage_of_the_same_document_or_text_is_never_a_negative(chosen):
+    texts = documents(*[[3, 4]] * 4)
+    examples = [Passage(texts[text], bytes([document])) for document, text in chosen]
+    allowed = batcher().micro_batch(examples, rngs(len(examples))).arrays["allowed"]
+    for i, (document, text) in enumerate(chosen):
+        for j, (other, other_text) in enumerate(chosen):
+            assert allowed[i, j] == (i == j or (document != other and text != other_text))
+
+
+def test_a_passage_with_the_querys_sentence_is_never_a_negative():
+    """As in two replies to the same utterance, which both repeat it, in separate documents."""
+    utterance, *replies = (np.arange(start, start + 4) for start in (5, 10, 15))
+    examples = [Passage([utterance, reply], bytes([number])) for number, reply in enumerate(replies)]
+    seen = set()
+    for start in range(20):
+        arrays = batcher().micro_batch(examples, rngs(2, start)).arrays
+        for row, other in ((0, 1), (1, 0)):
+            in_both = arrays["query_ids"][row, 1] == utterance[0]
+            assert arrays["allowed"][row, other] == (not in_both)
+            seen.add(bool(in_both))
+    assert seen == {False, True}
+
+
+def test_documents_are_identified_by_their_tokens():
+    texts = documents([12, 9, 8, 7], [5, 5])
+    first, again = (batcher().examples(window) for window in (texts, texts[::-1]))  # of another window, or epoch
+    assert len({passage.document for passage in [*first, *again]}) == 2
+    assert len(first) == len(again) == 3
+
+
+def test_passages_of_one_document_are_far_apart():
+    """Side by side they would fill micro-batches in which no query has a negative."""
+    maker = batcher()
+    texts = documents(*[[9] * 40] * 20)
+    numbers = [number for (number,) in maker.origins(texts)]
+    passages = maker.examples(texts)
+    for start in range(0, len(passages), 32):
+        part = passages[start : start + 32]
+        assert maker.micro_batch(part, rngs(len(part))).arrays["allowed"].mean() > 0.8
+    assert np.bincount(numbers).tolist() == [20] * 20
+
+
+def test_the_order_of_the_examples_does_not_matter():
+    maker, model = batcher(), ict()
+    examples = maker.examples(DOCUMENTS)
+    order = np.random.default_rng(5).permutation(len(examples))
+    straight = maker.micro_batch(examples, rngs(len(examples)))
+    mixed = maker.micro_batch([examples[i] for i in order], [rngs(1, int(i))[0] for i in order])
+    for name in ("query_ids", "passage_ids"):
+        assert np.array_equal(straight.arrays[name][order], mixed.arrays[name])
+    assert np.array_equal(straight.arrays["allowed"][order][:, order], mixed.arrays["allowed"])
+    torch.testing.assert_close(model(**tensors(mixed)), model(**tensors(straight)), rtol=1e-12, atol=0)
+
+
+def test_the_same_documents_and_rngs_give_the_same_arrays():
+    first, second, other = micro_batch(), micro_batch(), micro_batch(start=50)
+    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
+    assert not np.array_equal(first.arrays["query_ids"], other.arrays["query_ids"])
+
+    maker = batcher()
+    examples = maker.examples(DOCUMENTS)
+    third = maker.micro_batch(examples, rekeyed(len(examples)))
+    assert all(np.array_equal(first.arrays[name], third.arrays[name]) for name in first.arrays)
+
+
+def test_loss_and_every_gradient_equal_a_plain_reference():
+    """-log of exp(h_q . h_b) over its sum for all blocks b of the batch (Lee et al., 2019, section 4)."""
+    maker, model = batcher(), ict()
+    examples = maker.examples(DOCUMENTS)
+    origins = maker.origins(DOCUMENTS)
+    batch = maker.micro_batch(examples, rngs(len(examples)))
+    queries, passages = texts_of(batch)
+    ours = model(**tensors(batch))["ict"]
+    h_q, h_b = (
+        [model.trunk(input_ids=torch.tensor([text])).last_hidden_state[0, 0] for text in texts]
+        for texts in (queries, passages)
+    )
+    expected, negatives = 0.0, 0
+    for i, query in enumerate(h_q):
+        compared = [j for j in range(len(h_b)) if j == i or origins[j] != origins[i]]
+        negatives += len(compared) - 1
+        expected += torch.stack([query @ h_b[j] for j in compared]).logsumexp(0) - query @ h_b[i]
+    assert batch.counts == {"ict": len(examples)}
+    assert len(examples) ** 2 - len(examples) > negatives > 0
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
+    same_gradients(model, ours, expected)
+
+
+@settings(max_examples=25)
+@given(LENGTHS, st.integers(0, 3))
+def test_losses_are_finite_and_more_padding_changes_nothing(lengths, seed):
+    maker, model = batcher(), ict()
+    examples = maker.examples(documents(*lengths, rng=seed))
+    if not examples:
+        return
+    batch = maker.micro_batch(examples, rngs(len(examples)))
+    arrays = tensors(batch)
+    wider = dict(arrays)
+    for name in ("query_ids", "query_mask", "passage_ids", "passage_mask"):
+        wider[name] = F.pad(arrays[name], (0, MAX_TOKENS - arrays[name].shape[1]), value=VOCABULARY.pad)
+    with torch.no_grad():
+        loss = model(**arrays)["ict"]
+        torch.testing.assert_close(model(**wider)["ict"], loss, rtol=1e-10, atol=1e-10)
+    assert torch.isfinite(loss)
+    assert batch.filled == sum(len(text) for texts in texts_of(batch) for text in texts)
+    assert batch.tokens == batch.filled - 2 * sum(map(len, texts_of(batch)))  # [CLS] and [SEP]
+    if len(examples) == 1:
+        assert loss == 0  # there is only one passage
+
+
+def test_the_trunk_has_all_parameters():
+    model = ict()
+    assert all(name.startswith("trunk.") for name in model.state_dict())
+    arrays = tensors(micro_batch())
+    cls = encode(model.trunk, arrays["passage_ids"], arrays["passage_mask"])[:, 0]
+    torch.testing.assert_close(model.embed(arrays["passage_ids"], arrays["passage_mask"]), cls)
+
+
+@HALF_PRECISIONS
+def test_half_precision_loss_is_fp32_and_finite(dtype):
+    half_precision(ict(), tensors(micro_batch()), dtype, rel=0.05)
+
+
+def test_a_causal_trunk_is_refused():
+    with pytest.raises(ValueError, match="causal"):
+        Ict(trunk(is_decoder=True))
+
+
+def test_training_steps_lower_the_loss():
+    training_lowers_every_loss(Ict(trunk(initializer_range=0.02)), tensors(micro_batch()))

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertForMaskedLM
+
+from models.interface import IGNORED
+from models.pretraining.mlm import Mlm, MlmBatcher
+from tests.models.checks import HALF_PRECISIONS, half_precision
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
+
+SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
+
+
+def micro_batch(examples):
+    return MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples)))
+
+
+def test_the_loss_is_that_of_hugging_face_bert():
+    model = Mlm(trunk()).double()
+    torch.nn.init.normal_(model.lm_head.bias)
+    reference = BertForMaskedLM(model.trunk.config).double().eval()
+    reference.bert.load_state_dict(model.trunk.state_dict())
+    head = reference.cls.predictions
+    head.transform.dense.load_state_dict(model.lm_head.dense.state_dict())
+    head.transform.LayerNorm.load_state_dict(model.lm_head.norm.state_dict())
+    with torch.no_grad():
+        head.decoder.bias.copy_(model.lm_head.bias)
+    batch = micro_batch(blocks([20], [5, 3], [1], rng=3))
+    arrays = tensors(batch)
+    logits = reference(input_ids=arrays["input_ids"], attention_mask=arrays["attention_mask"]).logits
+    targets = arrays["mlm_targets"]
+    rows = logits.flatten(0, 1)[arrays["mlm_positions"]]
+    expected = torch.nn.functional.cross_entropy(rows, targets, ignore_index=IGNORED, reduction="sum")
+    torch.testing.assert_close(model(**arrays)["mlm"], expected, rtol=1e-10, atol=0)
+    assert batch.counts == {"mlm": int((targets != IGNORED).sum())}
+    assert batch.counts["mlm"] > 0
+
+
+@given(SENTENCES)
+def test_targets_are_the_tokens_under_the_mask(lengths):
+    examples = blocks(*lengths)
+    before = [ids.copy() for ids in examples]
+    arrays, counts, _ = micro_batch(examples)
+    assert all(np.array_equal(a, b) for a, b in zip(examples, before, strict=True))
+    original = np.zeros_like(arrays["input_ids"])
+    for row, ids in zip(original, examples, strict=True):
+        row[: len(ids)] = ids
+    real = arrays["mlm_targets"] != IGNORED
+    positions = arrays["mlm_positions"][real]
+    assert counts["mlm"] == real.sum() == len(set(positions.tolist()))
+    assert (original.ravel()[positions] == arrays["mlm_targets"][real]).all()
+    elsewhere = np.setdiff1d(np.arange(original.size), positions)
+    assert (original.ravel()[elsewhere] == arrays["input_ids"].ravel()[elsewhere]).all()
+    assert (arrays["attention_mask"].sum(1) == [len(ids) for ids in examples]).all()
+    assert (arrays["mlm_positions"][~real] == 0).all()
+
+
+def test_shapes_depend_only_on_batch_and_width():
+    shapes = [
+        {name: array.shape for name, array in micro_batch(blocks(*lengths)).arrays.items()}
+        for lengths in ([[14], [14]], [[9], [1]], [[10], [14]])
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+@pytest.mark.parametrize("packing", ["complete", "complete_doc"])
+def test_a_micro_batch_is_not_from_one_long_document(packing):
+    """In the order of the text, 16 consecutive blocks would be from one or two of these books."""
+    batcher = MlmBatcher(VOCABULARY, MAX_TOKENS, packing)
+    books = documents(*[[9] * 80] * 10)
+    origins = batcher.origins(books)
+    assert sorted({number for block in origins for number in block}) == list(range(10))
+    for start in range(0, len(origins) - 15, 16):
+        assert len({number for block in origins[start : start + 16] for number in block}) >= 5
+    framing = {VOCABULARY.cls, VOCABULARY.sep}
+    for block, numbers in zip(batcher.examples(books), origins, strict=True):
+        assert set(block.tolist()) <= framing | {token for number in numbers for s in books[number] for token in s}
+
+
+def test_the_same_documents_and_rngs_give_the_same_arrays():
+    def first_batch():
+        batcher = MlmBatcher(VOCABULARY, MAX_TOKENS)
+        examples = batcher.examples(documents([5, 9], [20], [2]))
+        return batcher.micro_batch(examples, rngs(len(examples)))
+
+    first, second = first_batch(), first_batch()
+    assert first.counts == second.counts
+    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
+
+
+@HALF_PRECISIONS
+def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
+    half_precision(Mlm(trunk()).double(), tensors(micro_batch(blocks([20], [20], [9]))), dtype)
+
+
+def test_weights_start_as_berts_do():
+    torch.manual_seed(0)
+    head = Mlm(trunk(hidden_size=128, initializer_range=0.02)).lm_head
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert head.dense.bias.abs().sum() == head.bias.abs().sum() == 0

@@ -1,0 +1,183 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.interface import IGNORED
+from models.pretraining.poly import PolyPretraining
+from models.trunk import build_trunk
+from tests.models import plain
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradient_at_states,
+    half_precision,
+    losses_add_up,
+    pad_more,
+    training_lowers_every_loss,
+)
+from tests.models.poly_pairs import KINDS, LENGTHS, WINDOW, V, batcher, for_loss, rows_of
+from tests.models.tiny import CONFIG, MAX_TOKENS, documents, perturbed, rngs, tensors, trunk
+
+
+def model(**config):
+    return perturbed(PolyPretraining(trunk(**config)))
+
+
+def both(window=WINDOW, kind="sentences", start=0):
+    """Make a micro-batch of all groups of the window: rows for both losses, of several widths."""
+    groups = batcher(kind).examples(window)
+    return batcher(kind).micro_batch(groups, rngs(len(groups), start))
+
+
+def plain_losses(poly, batch):
+    """Both losses as in the paper, one unpadded row at a time."""
+    embedding, arrays = poly.trunk.get_input_embeddings().weight, batch.arrays
+    width = arrays["input_ids"].shape[1]
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    losses = dict.fromkeys(["mlm", "next"], torch.zeros(()).double())
+    for row, (ids, types) in enumerate(rows_of(batch)):
+        hidden = poly.trunk.embeddings(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types]))
+        for layer in poly.trunk.encoder.layer:
+            output = layer(hidden)
+            hidden = output[0] if isinstance(output, tuple) else output
+        true = arrays["next_targets"][row]
+        if true == IGNORED:
+            masked = [t for t in range(len(ids)) if targets.get(row * width + t, IGNORED) != IGNORED]
+            words = [targets[row * width + t] for t in masked]
+            losses["mlm"] = losses["mlm"] + plain.lm_loss(poly.lm_head, hidden[0, masked], embedding, words)
+        else:
+            score = hidden[0, 0] @ poly.next_head.score.weight[0] + poly.next_head.score.bias[0]
+            p = torch.sigmoid(score)
+            losses["next"] = losses["next"] - torch.log(p if true else 1 - p)
+    return losses
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_a_plain_reference_forward_and_backward(kind):
+    poly, batch = model(), both(kind=kind)
+    assert all(batch.counts.values())
+    ours, theirs = poly(**tensors(batch)), plain_losses(poly, batch)
+    assert ours.keys() == batch.counts.keys() == theirs.keys()
+    for name, loss in ours.items():
+        torch.testing.assert_close(loss, theirs[name], rtol=1e-10, atol=0)
+    plain.same_gradients(poly, sum(ours.values()), sum(theirs.values()))
+
+
+def with_padding(arrays, rows):
+    """The same micro-batch padded to MAX_TOKENS columns, with `rows` more rows of padding only."""
+    columns = MAX_TOKENS - arrays["input_ids"].shape[1]
+    return {
+        **pad_more(arrays, MAX_TOKENS, rows),
+        "token_types": torch.nn.functional.pad(arrays["token_types"], (0, columns, 0, rows)),
+        "next_targets": torch.nn.functional.pad(arrays["next_targets"], (0, rows), value=IGNORED),
+    }
+
+
+@settings(max_examples=25)
+@given(LENGTHS, st.sampled_from(KINDS), st.integers(0, 3))
+def test_padding_changes_nothing_and_losses_add_up(lengths, kind, rows):
+    groups = batcher(kind, max_tokens=20).examples(documents(*lengths))
+    if not groups:
+        return
+    poly = model()
+
+    def micro_batch(groups, start):
+        return batcher(kind, max_tokens=20).micro_batch(groups, rngs(len(groups), start))
+
+    losses_add_up(poly, micro_batch, groups)
+    batch = micro_batch(groups, 0)
+    arrays = tensors(batch)
+    with torch.no_grad():
+        losses, padded = poly(**arrays), poly(**with_padding(arrays, rows))
+    for name, loss in losses.items():
+        assert loss > 0 if batch.counts[name] else loss == 0
+        torch.testing.assert_close(padded[name], loss, rtol=1e-10, atol=1e-10)
+
+
+def test_one_micro_batch_of_all_groups_gives_the_gradient_of_one_for_each():
+    poly, groups = model(), batcher().examples(WINDOW)
+    apart = [tensors(batcher().micro_batch([group], rngs(1, number))) for number, group in enumerate(groups)]
+    plain.same_gradients(
+        poly, sum(poly(**tensors(both())).values()), sum(loss for arrays in apart for loss in poly(**arrays).values())
+    )
+
+
+@pytest.mark.parametrize("loss", ["mlm", "next"])
+def test_a_batch_for_one_loss_still_reaches_every_weight(loss):
+    """Under ZeRO-3 ranks with batches of either kind must gather the same weights in the same order."""
+    poly, groups = model(), for_loss(loss, batcher().examples(WINDOW))
+    losses = poly(**tensors(batcher().micro_batch(groups[:1], rngs(1))))
+    assert losses[loss] > 0
+    assert sum(losses.values()) == losses[loss]
+    sum(losses.values()).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in poly.parameters())
+    heads = {name.split(".")[0] for name, p in poly.named_parameters() if p.grad.any()}
+    assert heads == {"trunk", "lm_head" if loss == "mlm" else "next_head"}
+
+
+def test_the_segment_embedding_tells_input_from_label():
+    poly, arrays = model(), tensors(both())
+    before = poly(**arrays)
+    swapped = poly(**{**arrays, "token_types": (1 - arrays["token_types"]) * arrays["attention_mask"]})
+    assert all(abs(swapped[name] - before[name]) > 1e-3 for name in before)
+    sum(before.values()).backward()
+    assert poly.trunk.embeddings.token_type_embeddings.weight.grad.any(dim=1).all()
+
+
+def test_the_next_loss_reads_only_the_first_state():
+    batch = both()
+    gradient = gradient_at_states(model(), tensors(batch), "next")
+    rows = torch.from_numpy(batch.arrays["next_targets"] != IGNORED)
+    assert (gradient[:, 0].any(dim=1) == rows).all()
+    assert not gradient[:, 1:].any()
+
+
+def test_one_embedding_and_berts_initial_weights():
+    poly = PolyPretraining(trunk(hidden_size=128, initializer_range=0.02))
+    tables = [name for name, value in poly.state_dict().items() if V.vocab_size in value.shape]
+    assert tables == ["trunk.embeddings.word_embeddings.weight", "lm_head.bias"]
+    assert {name.split(".")[0] for name in poly.state_dict()} == {"trunk", "lm_head", "next_head"}
+    assert poly.next_head.score.weight.std().item() == pytest.approx(0.02, rel=0.2)
+    assert poly.next_head.score.bias.item() == 0
+
+
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
+    half_precision(PolyPretraining(trunk(initializer_range=0.02)).double(), tensors(both(many_small())), dtype)
+
+
+def many_small():
+    return documents(*[[4, 5, 6]] * 8, rng=8)
+
+
+NO_TYPES = {
+    "roberta": {"max_position_embeddings": MAX_TOKENS + 1, "type_vocab_size": 1},
+    "distilbert": {},
+    "modernbert": {},
+}
+
+
+@pytest.mark.parametrize("model_type", NO_TYPES)
+def test_trunks_without_token_types_are_refused_by_name(model_type):
+    names = {"model_type", "vocab_size", "pad_token_id", "max_position_embeddings"}
+    small = {"dim": 16, "n_heads": 2, "n_layers": 1, "hidden_dim": 32} if model_type == "distilbert" else {}
+    config = {**{key: CONFIG[key] for key in names}, **small, **NO_TYPES[model_type], "model_type": model_type}
+    if not small:
+        config |= {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
+    with pytest.raises(ValueError, match=f"2 token types, as BERT has: model_type '{model_type}' has [01]$"):
+        PolyPretraining(build_trunk(config))
+
+
+def test_a_causal_trunk_is_refused_and_roberta_with_two_token_types_is_not():
+    with pytest.raises(ValueError, match="causal"):
+        PolyPretraining(trunk(is_decoder=True))
+    roberta = perturbed(
+        PolyPretraining(trunk(model_type="roberta", max_position_embeddings=MAX_TOKENS + 1, type_vocab_size=2))
+    )
+    assert all(torch.isfinite(loss) for loss in roberta(**tensors(both())).values())
+
+
+def test_a_training_step_lowers_both_losses():
+    training_lowers_every_loss(
+        PolyPretraining(trunk(initializer_range=0.02)).double(), tensors(both(many_small())), steps=60
+    )

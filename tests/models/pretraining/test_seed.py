@@ -1,0 +1,319 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_model, save_model
+from transformers import AutoModel
+
+from models.batching.packing import pad
+from models.encode import encode
+from models.interface import IGNORED, Bottleneck
+from models.pretraining.mlm import Mlm, MlmBatcher
+from models.pretraining.seed import Seed, SeedBatcher
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradient_at_states,
+    gradients,
+    half_precision,
+    losses_add_up,
+    pad_more,
+    padding_changes_nothing,
+    training_lowers_every_loss,
+)
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, blocks, documents, rngs, seed, seed_batch, tensors, trunk
+
+VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
+WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])
+SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
+EXAMPLES = blocks([20], [7, 5], [1], [2, 2, 2], rng=5)
+MLM_ARRAYS = MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(EXAMPLES, rngs(4)).arrays
+
+
+@VARIANTS
+def test_the_decoder_loss_is_equation_10(variant):
+    """-log P(x_t | the unmasked tokens before t, h_0 of the masked input), summed over all tokens except [CLS]."""
+    model, arrays = seed(variant=variant), tensors(seed_batch(EXAMPLES))
+    assert (arrays["input_ids"] != arrays["original_ids"]).any()
+    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
+    embedding = model.trunk.get_input_embeddings().weight
+    expected = 0.0
+    for h, ids in zip(h_0, EXAMPLES, strict=True):
+        states = model.decoder(h[None], torch.from_numpy(ids)[None], embedding)[0]
+        log_p = (states @ embedding.T).log_softmax(-1)
+        expected -= sum(log_p[t, ids[t + 1]] for t in range(len(ids) - 1))
+    torch.testing.assert_close(model(**arrays)["decoder"], expected, rtol=1e-10, atol=0)
+
+
+@VARIANTS
+@LAYERS
+@WINDOWS
+def test_the_decoder_reaches_the_encoder_through_h_0_only(variant, layers, window):
+    model = seed(variant=variant, decoder_layers=layers, window=window)
+    gradient = gradient_at_states(model, tensors(seed_batch(EXAMPLES)), "decoder")
+    assert (gradient[:, 0] != 0).any(dim=1).all()
+    assert not gradient[:, 1:].any()
+
+
+@VARIANTS
+@LAYERS
+@WINDOWS
+def test_without_h_0_only_the_tied_embedding_of_the_encoder_gets_a_gradient(variant, layers, window):
+    model = seed(variant=variant, decoder_layers=layers, window=window)
+
+    def cut(module, args, output):
+        output.last_hidden_state = output.last_hidden_state.detach()
+        return output
+
+    model.trunk.register_forward_hook(cut)
+    model(**tensors(seed_batch(EXAMPLES)))["decoder"].backward()
+    touched = {name for name, grad in gradients(model).items() if grad is not None and grad.any()}
+    assert {name for name in touched if name.startswith("trunk.")} == {"trunk.embeddings.word_embeddings.weight"}
+
+
+@VARIANTS
+@pytest.mark.parametrize(("layers", "window"), [(3, 2), (1, 8), (5, "all")])
+def test_one_embedding_serves_all_uses_also_after_save_and_load(variant, layers, window, tmp_path):
+    options = {"variant": variant, "decoder_layers": layers, "window": window}
+    model = seed(**options)
+    name = "trunk.embeddings.word_embeddings.weight"
+    table = model.get_parameter(name)
+    with_vocabulary = [key for key, value in model.state_dict().items() if VOCABULARY.vocab_size in value.shape]
+    assert with_vocabulary == [name, "lm_head.bias"]
+    assert {key.split(".")[0] for key in model.state_dict()} == {"trunk", "lm_head", "decoder"}
+
+    arrays = tensors(seed_batch(EXAMPLES))
+    before = {key: value.item() for key, value in model(**arrays).items()}
+    save_model(model, str(tmp_path / "model.safetensors"))
+    other = seed(**options)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    load_model(other, str(tmp_path / "model.safetensors"))
+    assert {key: value.item() for key, value in other(**arrays).items()} == before
+
+    # all four uses read the same table: decoder input, both projections (checked here) and encoder input
+    other(**arrays)["decoder"].backward()
+    rows = other.get_parameter(name).grad.any(dim=1)
+    assert rows.all()  # a softmax over the vocabulary has a gradient at every row
+    with torch.no_grad():
+        table.mul_(0.5)
+    after = model(**arrays)
+    assert all(after[key].item() != before[key] for key in before)
+
+
+def test_targets_are_the_next_tokens_even_with_repeated_separators():
+    sep = VOCABULARY.sep
+    texts = [Text([np.array([7, sep, sep]), np.array([sep])]), Text([np.array([9])])]
+    batcher = SeedBatcher(VOCABULARY, MAX_TOKENS, "complete_doc")
+    examples = sorted(batcher.examples(texts), key=len, reverse=True)
+    assert examples[0].tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
+    arrays, counts, _ = batcher.micro_batch(examples, rngs(2))
+    real = arrays["decoder_targets"] != IGNORED
+    positions = arrays["decoder_positions"][real]
+    assert counts["decoder"] == real.sum() == sum(len(ids) - 1 for ids in examples)
+    assert len(arrays["decoder_targets"]) == len(arrays["decoder_positions"]) == 64
+    assert (arrays["original_ids"].ravel()[positions + 1] == arrays["decoder_targets"][real]).all()
+    assert positions.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+@settings(max_examples=25)
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+def test_targets_are_the_next_tokens_of_any_documents(lengths, packing, max_tokens):
+    batcher = SeedBatcher(VOCABULARY, max_tokens, packing)
+    examples = batcher.examples(documents(*lengths))
+    arrays, counts, _ = batcher.micro_batch(examples, rngs(len(examples)))
+    real = arrays["decoder_targets"] != IGNORED
+    positions = arrays["decoder_positions"][real]
+    assert counts["decoder"] == real.sum() == sum(len(ids) - 1 for ids in examples)
+    assert (arrays["original_ids"].ravel()[positions + 1] == arrays["decoder_targets"][real]).all()
+    assert (arrays["attention_mask"].ravel()[positions + 1]).all()
+    assert len(set(positions.tolist())) == len(positions)
+    assert (arrays["original_ids"] == pad(examples, max_tokens, VOCABULARY.pad)[0]).all()
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_more_padding_changes_neither_losses_nor_h_0(variant, window):
+    model = seed(variant=variant, window=window)
+    arrays = tensors(seed_batch(EXAMPLES[1:]))
+    assert arrays["input_ids"].shape[1] < MAX_TOKENS
+    padded = pad_more(arrays, MAX_TOKENS)
+    padding_changes_nothing(model, arrays, padded)
+    short, long = (encode(model.trunk, x["input_ids"], x["attention_mask"])[:, 0] for x in (arrays, padded))
+    torch.testing.assert_close(short, long, rtol=0, atol=1e-12)
+
+
+@VARIANTS
+def test_one_batch_of_eight_equals_eight_micro_batches(variant):
+    examples = blocks([20], [7, 5], [1], [2, 2, 2], [3], [15], [1], [9, 9], rng=9)
+    model = seed(variant=variant)
+
+    def step(micro_batches):
+        """The trainer's rule: divide loss sums by global counts."""
+        counts = {name: sum(batch.counts[name] for batch in micro_batches) for name in ("mlm", "decoder")}
+        model.zero_grad()
+        total = 0.0
+        for batch in micro_batches:
+            loss = sum(value / counts[name] for name, value in model(**tensors(batch)).items())
+            loss.backward()
+            total += loss.item()
+        return counts, total, gradients(model)
+
+    whole = step([seed_batch(examples)])
+    parts = step([seed_batch([ids], start=i) for i, ids in enumerate(examples)])
+    assert whole[0] == parts[0]
+    assert len({len(ids) for ids in examples}) > 3  # unequal counts
+    assert whole[1] == pytest.approx(parts[1], rel=1e-12)
+    for name, gradient in whole[2].items():
+        torch.testing.assert_close(gradient, parts[2][name], rtol=0, atol=1e-12, msg=name)
+
+
+def test_the_mask_depends_only_on_the_examples_rng():
+    alone = seed_batch(EXAMPLES[2:3], start=2)
+    among = seed_batch(EXAMPLES)
+    width = alone.arrays["input_ids"].shape[1]
+    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][2, :width])
+    again = seed_batch(EXAMPLES)
+    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
+
+
+@VARIANTS
+def test_the_exported_trunk_is_a_stock_encoder_with_the_same_cls(variant, tmp_path):
+    model = seed(variant=variant).eval()
+    arrays = tensors(seed_batch(EXAMPLES))
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert not [key for key in stock.state_dict() if "decoder" in key or "lm_head" in key]
+    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
+    ids, mask = arrays["original_ids"], arrays["attention_mask"]
+    exported = stock(input_ids=ids, attention_mask=mask.long(), token_type_ids=torch.zeros_like(ids)).last_hidden_state
+    torch.testing.assert_close(exported[:, 0], encode(model.trunk, ids, mask)[:, 0], rtol=0, atol=1e-12)
+
+
+@settings(max_examples=20)
+@given(
+    SENTENCES,
+    st.sampled_from([1, 2, 9, "all"]),
+    st.sampled_from(["paper", "released"]),
+    st.sampled_from([{}, {"cls": False}, {"freeze_encoder": True, "mlm": False}, {"cls": False, "mlm": False}]),
+)
+def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant, control):
+    examples = blocks(*lengths)
+    model = seed(variant=variant, window=window, decoder_layers=2, **control)
+    micro_batch = partial(seed_batch, mlm="mlm" not in control)
+    losses_add_up(model, micro_batch, examples)
+    batch = micro_batch(examples)
+    assert model(**tensors(batch)).keys() == batch.counts.keys()
+
+
+def decoder_loss(model, arrays, cls):
+    """The decoder's loss on a micro-batch with h_0 `cls`, by full logits."""
+    embedding = model.trunk.get_input_embeddings().weight
+    log_p = (model.decoder(cls, arrays["original_ids"], embedding) @ embedding.T).log_softmax(-1).flatten(0, 1)
+    real = arrays["decoder_targets"] != IGNORED
+    return -log_p[arrays["decoder_positions"][real], arrays["decoder_targets"][real]].sum()
+
+
+def trained(model, arrays):
+    """The names of the parameters that a step of Adam on all losses changes."""
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
+    sum(model(**arrays).values()).backward()
+    optimizer.step()
+    return {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_with_a_frozen_encoder_only_the_decoder_learns(variant, window):
+    free = seed(variant=variant, window=window)
+    model = seed(variant=variant, window=window, freeze_encoder=True, mlm=False)
+    model.load_state_dict({k: v for k, v in free.state_dict().items() if not k.startswith("lm_head.")})
+    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
+    losses = model(**arrays)
+    assert losses.keys() == seed_batch(EXAMPLES, mlm=False).counts.keys() == {"decoder"}
+    assert losses["decoder"].item() == free(**tensors(seed_batch(EXAMPLES)))["decoder"].item()
+    names = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert names == {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
+    assert trained(model, arrays) == names
+    assert all(p.grad is None for p in model.trunk.parameters())
+
+
+def test_a_frozen_encoder_runs_without_dropout_and_the_decoder_with_it():
+    config = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    model = seed(config, freeze_encoder=True, mlm=False)
+    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
+    for _ in range(2):  # as built, and again after an evaluation
+        h_0 = [encode(model.trunk, arrays["input_ids"], arrays["attention_mask"]) for _ in range(2)]
+        assert torch.equal(*h_0)
+        assert model(**arrays)["decoder"].item() != model(**arrays)["decoder"].item()
+        assert model.decoder.training
+        model.eval()
+        assert model(**arrays)["decoder"].item() == model(**arrays)["decoder"].item()
+        assert model.train() is model
+
+
+@VARIANTS
+def test_without_cls_the_decoder_reads_nothing_from_the_encoder(variant):
+    model, arrays = seed(variant=variant, cls=False), tensors(seed_batch(EXAMPLES))
+    losses = model(**arrays)
+    torch.testing.assert_close(losses["decoder"], decoder_loss(model, arrays, None), rtol=1e-10, atol=0)
+    mlm = Mlm(model.trunk)
+    mlm.lm_head = model.lm_head
+    assert losses["mlm"].item() == mlm(**{n: x for n, x in arrays.items() if n in MLM_ARRAYS})["mlm"].item()
+    losses["decoder"].backward()
+    touched = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert {name for name in touched if not name.startswith("decoder.")} == {"trunk.embeddings.word_embeddings.weight"}
+    assert not [name for name, _ in model.named_parameters() if "cross_attention" in name]
+    other = {**arrays, "input_ids": arrays["input_ids"].flip(0)}
+    assert model(**other)["decoder"].item() == losses["decoder"].item() != model(**other)["mlm"].item()
+
+
+@VARIANTS
+@pytest.mark.parametrize("freeze", [False, True])
+def test_with_neither_cls_nor_mlm_no_encoder_runs(variant, freeze):
+    model = seed(variant=variant, cls=False, mlm=False, freeze_encoder=freeze)
+    arrays, runs = tensors(seed_batch(EXAMPLES, mlm=False)), []
+    model.trunk.register_forward_hook(lambda *args: runs.append(args))
+    loss = model(**arrays)["decoder"]
+    torch.testing.assert_close(loss, decoder_loss(model, arrays, None), rtol=1e-10, atol=0)
+    names = {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
+    names |= set() if freeze else {"trunk.embeddings.word_embeddings.weight"}
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained(model, arrays) == names
+    assert not runs
+
+
+@VARIANTS
+def test_swapping_gives_the_decoder_another_sequences_h_0(variant):
+    model, arrays = seed(variant=variant), tensors(seed_batch(EXAMPLES))
+    assert isinstance(model, Bottleneck)
+    own, other = model(**arrays), model(**arrays, swap=True)
+    assert other["mlm"].item() == own["mlm"].item()
+    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
+    torch.testing.assert_close(other["decoder"], decoder_loss(model, arrays, h_0[[2, 3, 0, 1]]), rtol=1e-10, atol=0)
+    assert other["decoder"].item() != own["decoder"].item()
+    no_cls = seed(variant=variant, cls=False)
+    assert no_cls(**arrays, swap=True)["decoder"].item() == no_cls(**arrays)["decoder"].item()
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(variant, window, dtype):
+    model = Seed(trunk(initializer_range=0.02), 3, window, variant).double()
+    half_precision(model, tensors(seed_batch(EXAMPLES)), dtype, rel=0.01)
+
+
+def test_a_causal_trunk_is_refused():
+    with pytest.raises(ValueError, match="causal"):
+        seed(config={"is_decoder": True})
+
+
+def test_a_training_step_lowers_both_losses():
+    training_lowers_every_loss(
+        Seed(trunk(initializer_range=0.02), 3, 2).double(), tensors(seed_batch(blocks([20], [20], [20], [20])))
+    )

@@ -1,0 +1,235 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.batching.sentences import ENOUGH
+from models.interface import IGNORED
+from models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher
+from tests.models import plain
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradient_at_states,
+    half_precision,
+    losses_add_up,
+    training_lowers_every_loss,
+)
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, perturbed, rngs, tensors, trunk
+
+LENGTHS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=4)
+DOCUMENTS = documents([5, 1, 20], [3, 3], [9], [7, 0, 2, 4], rng=3)
+CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
+SIDES = ("previous", "next")
+
+
+def batcher(max_tokens=MAX_TOKENS):
+    return SkipThoughtBatcher(VOCABULARY, max_tokens)
+
+
+def skip_thought(decoder_layers=2, **config):
+    """A `perturbed` model."""
+    return perturbed(SkipThought(trunk(**config), decoder_layers))
+
+
+def micro_batch(texts=DOCUMENTS, start=0):
+    maker = batcher()
+    examples = maker.examples(texts)
+    return maker.micro_batch(examples, rngs(len(examples), start))
+
+
+def framed(sentence):
+    return [CLS, *sentence.tolist(), SEP]
+
+
+def neighbours(texts, max_tokens=MAX_TOKENS):
+    """Yield (previous, sentence, next) of all documents, in order, as framed lists or None."""
+    longest = max_tokens - 2
+    for document in texts:
+        pieces = [framed(s[at : at + longest]) for s in document for at in range(0, len(s), longest)]
+        for i, sentence in enumerate(pieces):
+            if len(pieces) > 1:
+                yield pieces[i - 1] if i else None, sentence, pieces[i + 1] if i + 1 < len(pieces) else None
+
+
+def read(batch):
+    """Read the same from a micro-batch: the inputs, and by the targets what each decoder predicts."""
+    a = batch.arrays
+    sentences = [row[keep].tolist() for row, keep in zip(a["input_ids"], a["attention_mask"], strict=True)]
+    sides = []
+    for side in SIDES:
+        ids, width = a[f"{side}_ids"], a[f"{side}_ids"].shape[1]
+        predicted = [[] for _ in sentences]
+        for position, target in zip(a[f"{side}_positions"], a[f"{side}_targets"], strict=True):
+            if target != IGNORED:
+                row, slot = divmod(int(position), width)
+                assert ids[row, slot + 1] == target
+                assert slot == len(predicted[row])
+                predicted[row].append(int(target))
+        sides.append([[CLS, *row] if row else None for row in predicted])
+    return list(zip(sides[0], sentences, sides[1], strict=True))
+
+
+def by_text(examples):
+    return sorted(examples, key=str)
+
+
+@settings(max_examples=50)
+@given(LENGTHS, st.integers(3, MAX_TOKENS))
+def test_every_sentence_predicts_the_one_before_and_the_one_after(lengths, max_tokens):
+    texts = documents(*lengths)
+    maker = batcher(max_tokens)
+    examples = maker.examples(texts)
+    expected = list(neighbours(texts, max_tokens))
+    assert len(examples) == len(expected) == len(maker.origins(texts))
+    if not examples:
+        return
+    batch = maker.micro_batch(examples, rngs(len(examples)))
+    assert by_text(read(batch)) == by_text(expected)
+    for side, place in zip(SIDES, (0, 2), strict=True):
+        assert batch.counts[side] == sum(len(example[place]) - 1 for example in expected if example[place])
+        assert len(batch.arrays[f"{side}_targets"]) % 64 == 0
+    for example, (number,) in zip(examples, maker.origins(texts), strict=True):
+        assert any(
+            np.array_equal(example.sentence, s[at : at + max_tokens - 2]) for s in texts[number] for at in range(len(s))
+        )
+
+
+def test_the_first_and_the_last_sentence_have_one_neighbour_each():
+    batch = micro_batch(documents([2, 3, 4]))
+    a, b, c = (framed(s) for s in documents([2, 3, 4])[0])
+    assert by_text(read(batch)) == by_text([(None, a, b), (a, b, c), (b, c, None)])
+    assert batch.counts == {"previous": 3 + 4, "next": 4 + 5}
+
+
+def test_headings_are_left_out():
+    a, b, c = documents([2, 3, 4])[0]
+    batch = micro_batch([Text([a, b, c], headings=[1])])
+    assert by_text(read(batch)) == by_text([(None, framed(a), framed(c)), (framed(a), framed(c), None)])
+
+
+def test_two_context_sentences_are_neighbours_in_another_document_only():
+    a, b, c, d = documents([2, 3, 4, 5])[0]
+    texts = [Text([a, b, c]), Text([a, b, d], context=2)]
+    a, b, c, d = map(framed, (a, b, c, d))
+    first = [(None, a, b), (a, b, c), (b, c, None)]
+    assert by_text(read(micro_batch(texts))) == by_text([*first, (None, b, d), (b, d, None)])
+
+
+def test_a_document_of_one_sentence_gives_nothing():
+    assert batcher().examples(documents([9], [0, 9, 0], [], [0])) == []
+    assert batcher().origins(documents([9], [0, 9, 0], [], [0])) == []
+
+
+def test_data_without_sentence_boundaries_is_refused():
+    with pytest.raises(ValueError, match="needs sentence boundaries"):
+        batcher().examples(documents(*[[9]] * ENOUGH))
+
+
+def test_the_arrays_depend_only_on_the_documents():
+    first, second = micro_batch(), micro_batch(start=7)
+    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
+
+
+def plain_loss(decoder, vector, text, embedding):
+    """-sum of log P(w_t | w_<t, the sentence's vector) over one neighbour `[CLS] w_1 ... w_n [SEP]`."""
+    states = plain.weak_decoder(decoder, "paper", "all", vector[None], torch.tensor([text[:-1]]), embedding)[0]
+    log_p = (states @ embedding.T).log_softmax(-1)
+    return -sum(log_p[t, token] for t, token in enumerate(text[1:]))
+
+
+def test_losses_and_every_gradient_equal_a_plain_reference():
+    model = skip_thought()
+    embedding = model.trunk.get_input_embeddings().weight
+    batch = micro_batch()
+    ours = model(**tensors(batch))
+    expected = {"previous": 0.0, "next": 0.0}
+    for previous, sentence, following in neighbours(DOCUMENTS):
+        vector = model.trunk(input_ids=torch.tensor([sentence])).last_hidden_state[0, 0]
+        if previous:
+            expected["previous"] += plain_loss(model.previous_decoder, vector, previous, embedding)
+        if following:
+            expected["next"] += plain_loss(model.next_decoder, vector, following, embedding)
+    for side in SIDES:
+        torch.testing.assert_close(ours[side], expected[side], rtol=1e-10, atol=0)
+    weights = {"previous": 0.3, "next": 0.7}
+    plain.same_gradients(model, *(sum(weights[side] * losses[side] for side in SIDES) for losses in (ours, expected)))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_decoder_knows_the_sentence_only_by_its_vector(side):
+    """Without attention to the encoder's other states, their gradient is exactly 0."""
+    batch = micro_batch()
+    gradient = gradient_at_states(skip_thought(), tensors(batch), side)
+    has_neighbour = torch.tensor([example[SIDES.index(side) * 2] is not None for example in read(batch)])
+    assert torch.equal(gradient[:, 0].any(dim=1), has_neighbour)
+    assert not gradient[:, 1:].any()
+
+
+def test_the_decoders_share_only_the_trunks_embedding():
+    model = skip_thought()
+    table = [name for name, value in model.state_dict().items() if VOCABULARY.vocab_size in value.shape]
+    assert table == ["trunk.embeddings.word_embeddings.weight"]
+    assert {name.split(".")[0] for name in model.state_dict()} == {"trunk", "previous_decoder", "next_decoder"}
+    losses = model(**tensors(micro_batch()))
+    touched = {}
+    for side in SIDES:
+        grads = torch.autograd.grad(losses[side], list(model.parameters()), retain_graph=True, allow_unused=True)
+        touched[side] = {name for (name, _), g in zip(model.named_parameters(), grads, strict=True) if g is not None}
+    common = touched["previous"] & touched["next"]
+    assert common == {name for name, _ in model.named_parameters() if name.startswith("trunk.")}
+
+
+@settings(max_examples=20)
+@given(LENGTHS, st.randoms(use_true_random=False))
+def test_losses_are_the_sums_of_the_examples_losses_in_any_order(lengths, random):
+    maker, model = batcher(), skip_thought(1)
+    examples = maker.examples(documents(*lengths))
+    if not examples:
+        return
+
+    def make(examples, start=0):
+        return maker.micro_batch(examples, rngs(len(examples), start))
+
+    losses_add_up(model, make, examples)
+    shuffled = random.sample(examples, len(examples))
+    with torch.no_grad():
+        in_order, mixed = (model(**tensors(make(order))) for order in (examples, shuffled))
+    torch.testing.assert_close(in_order, mixed, rtol=1e-10, atol=1e-10)
+
+
+def test_more_padding_changes_nothing():
+    model, arrays = skip_thought(), tensors(micro_batch(DOCUMENTS[1:]))
+    wider = dict(arrays)
+    for name in ("input_ids", "attention_mask", "previous_ids", "next_ids"):
+        width = arrays[name].shape[1]
+        assert width < MAX_TOKENS
+        wider[name] = F.pad(arrays[name], (0, MAX_TOKENS - width), value=VOCABULARY.pad)
+        if name in ("previous_ids", "next_ids"):
+            positions = name.replace("ids", "positions")
+            wider[positions] = arrays[positions] // width * MAX_TOKENS + arrays[positions] % width
+    torch.testing.assert_close(model(**wider), model(**arrays), rtol=1e-12, atol=0)
+
+
+def test_swapped_vectors_change_both_losses():
+    model, arrays = skip_thought(), tensors(micro_batch())
+    own, others = model(**arrays), model(**arrays, swap=True)
+    assert model.bottleneck_terms == SIDES == tuple(own)
+    assert all(own[side] != others[side] for side in SIDES)
+
+
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
+    half_precision(SkipThought(trunk(initializer_range=0.02), 2).double(), tensors(micro_batch()), dtype)
+
+
+def test_unsuitable_trunks_are_refused():
+    with pytest.raises(ValueError, match="causal"):
+        skip_thought(is_decoder=True)
+    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
+        skip_thought(model_type="electra", embedding_size=8)
+
+
+def test_training_steps_lower_both_losses():
+    training_lowers_every_loss(SkipThought(trunk(initializer_range=0.02), 1).double(), tensors(micro_batch()))

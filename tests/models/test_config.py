@@ -1,0 +1,54 @@
+"""The configurations of methods refuse what their batchers and models could not use, naming the key."""
+
+import pytest
+
+from models.registry import MATCHING, PRETRAINING
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values"),
+    [
+        ("mlm", "max_tokens", [7, "many"]),
+        ("mlm", "blocks", ["some"]),
+        ("seed", "decoder_layers", [0]),
+        ("seed", "window", [0, "some"]),
+        ("seed", "variant", ["published"]),
+        ("ict", "max_tokens", [7]),
+        ("ict", "max_query_tokens", [7]),
+        ("ict", "remove", [-0.1, 1.1]),
+        ("skip_thought", "max_tokens", [7]),
+        ("skip_thought", "decoder_layers", [0]),
+        ("cross_thought", "sequences", [0]),
+        ("cross_thought", "sequence_tokens", [0]),
+        ("cross_thought", "special_tokens", [0]),
+        ("retromae", "encoder_mask", [0.0, 1.0]),
+        ("retromae", "decoder_mask", [-0.1, 1.1]),
+        ("condenser", "early_layers", [0]),
+        ("condenser", "head_layers", [0]),
+        ("poly", "max_tokens", [7]),
+        ("poly", "tokens", [0, 511]),  # a group has room for at least one pair
+        ("poly", "pairs", ["paragraphs"]),
+        ("siamese", "temperature", [0.0, -1.0]),
+        ("siamese", "max_query_tokens", [2]),
+        ("siamese", "max_document_tokens", [2]),
+        ("siamese", "loss", ["hinge"]),  # without sampled negatives
+        ("siamese", "negatives_per_query", [-1]),
+    ],
+)
+def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[object]) -> None:
+    config = (PRETRAINING | MATCHING)[name]
+    config.model_validate({"name": name})
+    for value in values:
+        with pytest.raises(ValueError, match=key):
+            config.model_validate({"name": name, key: value})
+
+
+def test_several_special_tokens_need_cls_pooling() -> None:
+    with pytest.raises(ValueError, match="method.special_tokens=3 are pooled by their own states"):
+        MATCHING["siamese"].model_validate({"name": "siamese", "special_tokens": 3, "pooling": "mean"})
+
+
+def test_a_frozen_seed_encoder_has_no_masked_words() -> None:
+    config = PRETRAINING["seed"].model_validate({"name": "seed", "freeze_encoder": True})
+    assert config.weights == {"decoder": 1.0}
+    assert config.needs_trained_encoder

@@ -1,0 +1,89 @@
+"""A method is one file and one line of the registry: those that CONTRIBUTING.md shows train, as they stand there."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import toy
+from tests.trainer.runs import write_run
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the packages, to which a test adds a method."""
+    for package in ("data_prep", "models", "trainer", "ds_configs"):
+        shutil.copytree(toy.ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def add_method(checkout: Path, room: str, config: str) -> None:
+    """Write the file of CONTRIBUTING.md that has the class `config` into a room, and its line into the registry."""
+    page = (toy.ROOT / "CONTRIBUTING.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"class {config}(" in block)
+    (name,) = re.findall(r'name: Literal\["(\w+)"\]', code)
+    registered = f"`{config}` in `_{room.upper()}`"
+    assert registered in page
+    assert f"`{name}.py`" in page
+    (checkout / "models" / room / f"{name}.py").write_text(code)
+    registry = checkout / "models" / "registry.py"
+    lines = registry.read_text().splitlines()
+    (start,) = (i for i, line in enumerate(lines) if line.startswith(f"_{room.upper()}:"))
+    lines[start] = re.sub(r"= \(", f"= ({config}, ", lines[start])
+    (first,) = (i for i, line in enumerate(lines) if line.startswith("from models.config import"))
+    lines.insert(first, f"from models.{room}.{name} import {config}")
+    registry.write_text("\n".join(lines) + "\n")
+
+
+def run(checkout: Path, module: str, *arguments: object) -> str:
+    """Run a command of the copy in one process; its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        env=toy.environment() | {"PYTHONPATH": str(checkout), "MASTER_PORT": str(toy.free_port())},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def losses(recipe: Path, term: str) -> list[float]:
+    return list(toy.scalars(recipe.with_suffix(""), f"loss/{term}").values())
+
+
+@pytest.mark.slow  # a real process
+def test_a_pretraining_method_is_a_file_and_a_line(checkout: Path, shards: Path) -> None:
+    recipe = toy.seed_recipe(checkout / "run.yaml", shards, steps=2, method={"name": "bag_of_words", "max_tokens": 32})
+    add_method(checkout, "pretraining", "BagOfWordsConfig")
+    run(checkout, "trainer.pretrain", recipe)
+    assert losses(recipe, "bag") == pytest.approx([np.log(300)] * 2, abs=0.3)  # chance, with 300 tokens
+
+
+@pytest.mark.slow  # two real processes
+def test_a_matching_model_is_a_file_and_a_line(checkout: Path, shards: Path, toy_collection: Path) -> None:
+    pretrained = write_run(checkout / "seed", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=2)
+    recipe = toy.write_recipe(
+        checkout / "run.yaml",
+        run=str(checkout / "run"),
+        steps=2,
+        log_every=1,
+        deepspeed="cpu",
+        init_from=str(pretrained),
+        data={"collection": str(toy_collection), "lanes": 4, "window": 2},
+        batch={"size": 8, "micro": 4},
+        method={"name": "two_way", "max_query_tokens": 16, "max_document_tokens": 32},
+        optimizer={"lr": 1e-3},
+    )
+    add_method(checkout, "matching", "TwoWayConfig")
+    run(checkout, "trainer.finetune", recipe)
+    for term in ("document", "query"):
+        assert losses(recipe, term) == pytest.approx([np.log(4)] * 2, rel=0.9)  # chance, among 4 documents or queries
+    options = ["--collection", toy_collection, "--split", "test", "--out", checkout / "results.json"]
+    run(checkout, "trainer.evaluate", *options, "--model", f"two_way={recipe.with_suffix('')}")
+    assert json.loads((checkout / "results.json").read_text())["two_way"]["recall@100"] > 0.5  # chance is 100 of 120

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from transformers import BertModel
+
+from models.encode import encode
+from models.trunk import build_trunk, max_positions
+from tests.models.tiny import CONFIG, trunk
+
+
+def test_the_trunk_is_a_stock_bert_without_pooler():
+    model = build_trunk(CONFIG)
+    assert type(model) is BertModel
+    assert model.pooler is None
+    assert model.config._attn_implementation == "sdpa"
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hiden_layers": 3}, "'num_hiden_layers'; nearest valid: 'num_hidden_layers'"),
+        ({"model_type": "bertt"}, "'bertt'; nearest valid: 'bert'"),
+        ({"model_type": None}, "unknown model_type None"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": 15}, "not a multiple of the number of attention heads"),
+        ({"hidden_act": "gelo"}, "gelo"),
+        ({"pad_token_id": 99}, "adding_idx"),
+        ({"auto_map": {}}, "'auto_map'"),
+        ({"num_attention_heads": 0}, "bert configuration: num_attention_heads must be at least 1, not 0"),
+        ({"hidden_size": -4}, "hidden_size must be at least 1, not -4"),
+        ({"max_position_embeddings": -1}, "max_position_embeddings must be at least 1, not -1"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, not -1"),
+        ({"intermediate_size": 0}, "intermediate_size must be at least 1, not 0"),
+        ({"type_vocab_size": -1}, "bert configuration: .*negative dimension"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        build_trunk({**CONFIG, **change})
+
+
+SMALL = {"vocab_size": 50, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "funnel"}, "model_type 'funnel' has no plain encoder"),
+        ({"model_type": "t5", "d_model": 16, "num_layers": 1, "d_ff": 16}, "'t5' has no max_position_embeddings"),
+        ({"model_type": "distilbert", "n_heads": 0}, "distilbert configuration: n_heads must be at least 1, not 0"),
+        ({"model_type": "distilbert", "num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
+    ],
+)
+def test_models_that_are_not_encoders_and_zero_sizes_under_other_names_are_refused(config, message):
+    with pytest.raises(ValueError, match=message):
+        build_trunk({**SMALL, **config})
+
+
+def test_longest_input():
+    assert max_positions(trunk()) == CONFIG["max_position_embeddings"]
+    roberta = trunk(model_type="roberta", max_position_embeddings=12 + 1, pad_token_id=0)
+    assert max_positions(roberta) == 12  # positions start at pad_token_id + 1
+    ids = torch.full((1, 13), 5)
+    encode(roberta, ids[:, :12], ids[:, :12] > 0)
+    with pytest.raises((IndexError, RuntimeError)):
+        encode(roberta, ids, ids > 0)

@@ -1,0 +1,90 @@
+"""The pages name files, modules, sections and functions that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_imports import ROOMS
+from tests.toy import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments name files, too
+
+
+def names(files: list[Path]) -> list[str]:
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES + RECIPES, ids=names(PAGES + RECIPES))
+def test_files_and_modules_exist(page: Path) -> None:
+    text = page.read_text()
+    for path in re.findall(rf"(?<![\w/.])(?:\.\./)?((?:{FOLDERS})/[\w./]*[\w/])", text):
+        assert (ROOT / path).exists() or "NAME" in path, path
+    for module in re.findall(r"(?:python -m|--module) ((?:data_prep|trainer|benchmarks)[\w.]*)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(((?!https?:)[^)]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_contributing_lists_the_rooms_in_their_order(package: str) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    (table,) = re.findall(rf"^\| `{package}/`: .*\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    listed = [re.findall(r"`(\w+)(?:/|\.py)`", row.split(" | ")[0]) for row in table.splitlines()]
+    assert [set(rooms) for rooms in listed] == ROOMS[package]
+
+
+TRAIL = re.findall(r"^\| .*\? \| `(.+\.py)` \| `(.+)` \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+
+def test_the_trail_leads_to_what_a_newcomer_looks_for() -> None:
+    rooms = {"/".join(file.split("/")[:2]) for file, _ in TRAIL}
+    assert rooms >= {"data_prep/sources", "models/pretraining", "trainer/checkpoints", "trainer/data", "trainer/engine"}
+
+
+@pytest.mark.parametrize(("file", "function"), TRAIL)
+def test_the_trail_names_functions_of_its_files(file: str, function: str) -> None:
+    defined: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
+    for name in function.split("."):
+        (node,) = (n for n in defined if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name)
+        defined = node.body
+    assert isinstance(node, ast.FunctionDef)
+
+
+# what differs from run to run in a message that docs/operations.md quotes
+VARIABLE = r"…|\S*\d\S*|weights\.safetensors|\bmlm\b|\bnan\b|\bsave\b"
+MESSAGES = [
+    (quote, part.strip(" :;"))
+    for row in re.findall(r"^\| .+ \| .+ \| (.+) \| .*\|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    for quote in re.findall(r"`([^`]+)`", row)
+    for part in re.split(VARIABLE, quote)
+    if len(part.strip(" :;")) > 8 and quote != "exits with return code"  # the launcher's
+]
+
+
+def test_messages_are_quoted() -> None:
+    assert len({quote for quote, _ in MESSAGES}) > 8
+
+
+@pytest.mark.parametrize(("quote", "part"), MESSAGES)
+def test_quoted_messages_are_those_of_the_code(quote: str, part: str) -> None:
+    files = [file for package in ("trainer", "data_prep") for file in sorted((ROOT / package).rglob("*.py"))]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text() for file in files))  # literals over several lines
+    assert part in code, f"docs/operations.md quotes `{quote}`"

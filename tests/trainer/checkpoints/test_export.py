@@ -1,0 +1,243 @@
+"""Exported folders, loaded offline by the libraries they are made for, against the trainer's own embeddings."""
+
+import importlib
+import json
+import os
+import re
+import socket
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.vocabulary import Vocabulary
+from tests import toy
+from tests.trainer.runs import STEP, write_run
+from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.retrieval.encode import encode_texts
+
+TEXTS = [
+    "abc de fghij",
+    "Upper CASE, naïve café!",
+    "",
+    "a [MASK] and a [SEP] that are text",
+    "unknown ☃ 漢字",
+    " ".join(["long"] * 100),
+]
+MAX_TOKENS = 24
+ROBERTA = {**toy.TRUNK, "model_type": "roberta", "type_vocab_size": 1}
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("loading an export asked the network for something")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def tokenizer_json(toy_collection: Path) -> Path:
+    return toy_collection / "tokenizer.json"
+
+
+def siamese(run: Path, tokenizer_json: Path, **changes: object) -> TrainedModel:
+    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, **changes}
+    return load_trained(write_run(run, tokenizer_json, **method))
+
+
+def own_embeddings(trained: TrainedModel) -> np.ndarray:
+    texts = trained.tokenizer.encode(TEXTS)
+    return encode_texts(trained.model, texts, trained.tokenizer, MAX_TOKENS)
+
+
+def own_ids(trained: TrainedModel) -> list[list[int]]:
+    t = trained.tokenizer
+    return [[t.cls, *ids[: MAX_TOKENS - 2].tolist(), t.sep] for ids in t.encode(TEXTS)]
+
+
+def load_stock(folder: Path) -> torch.nn.Module:
+    """Load by AutoModel; no key may be missing or left over."""
+    model, problems = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(problems.values()), problems
+    return model.eval()
+
+
+def stock_hidden(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """last_hidden_state [B, T, H] and mask [B, T] of TEXTS, by transformers alone."""
+    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        return load_stock(folder)(**batch).last_hidden_state, batch["attention_mask"]
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
+def test_sentence_transformer_is_the_trainers_encoder(
+    tmp_path: Path, tokenizer_json: Path, pooling: str, similarity: str
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    trained = siamese(tmp_path / "run", tokenizer_json, pooling=pooling, similarity=similarity)
+    export_encoder(trained, tmp_path / "out")
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    own = own_embeddings(trained)
+    np.testing.assert_allclose(model.encode(TEXTS), own, atol=1e-5)
+    assert np.ptp(own, axis=0).max() > 0.1  # the texts' embeddings differ
+    assert model.max_seq_length == MAX_TOKENS
+    assert model.similarity_fn_name == similarity
+    np.testing.assert_allclose(model.similarity(own, own), own @ own.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])
+def test_a_causal_encoder_stays_causal_in_stock_libraries(
+    tmp_path: Path, tokenizer_json: Path, trunk: dict[str, object]
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, "pooling": "last"}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, trunk={**trunk, "is_decoder": True}, **method))
+    export_encoder(trained, tmp_path / "out")
+    np.testing.assert_allclose(
+        SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), own_embeddings(trained), atol=1e-5
+    )
+    hidden, _ = stock_hidden(tmp_path / "out")
+    np.testing.assert_allclose(hidden[:, 0], hidden[:1, 0].expand(len(TEXTS), -1), atol=1e-5)  # [CLS] sees no text
+
+
+@pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])
+def test_auto_model_is_the_trainers_encoder(tmp_path: Path, tokenizer_json: Path, trunk: dict[str, object]) -> None:
+    run = write_run(
+        tmp_path / "run", tokenizer_json, trunk=trunk, name="siamese", max_document_tokens=MAX_TOKENS, pooling="mean"
+    )
+    trained = load_trained(run)
+    export_encoder(trained, tmp_path / "out")
+    hidden, mask = stock_hidden(tmp_path / "out")
+    mean = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+    np.testing.assert_allclose(mean, own_embeddings(trained), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, kind: str) -> None:
+    if kind == "bpe":
+        tokenizer_json = tokenizers.train(TEXTS, 300, tmp_path / "tokenizer.json", "bpe").path
+    trained = siamese(tmp_path / "run", tokenizer_json)
+    export_encoder(trained, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer(TEXTS, truncation=True)["input_ids"] == own_ids(trained)
+    assert tokenizer.model_max_length == MAX_TOKENS
+    assert len(tokenizer(TEXTS[-1])["input_ids"]) > MAX_TOKENS  # cut only where asked
+    special = Vocabulary(
+        tokenizer.vocab_size, *(getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask"))
+    )
+    assert special == Vocabulary(*(getattr(trained.tokenizer, field.name) for field in fields(Vocabulary)))
+    assert len(tokenizer) == trained.tokenizer.vocab_size
+    assert tokenizer.padding_side == "right"
+
+
+@pytest.mark.parametrize("name", ["seed", "mlm"])
+def test_a_pretrained_run_is_a_stock_model_and_its_decoder(tmp_path: Path, tokenizer_json: Path, name: str) -> None:
+    method = {"name": name, "max_tokens": MAX_TOKENS}
+    if name == "seed":
+        method |= {"decoder_layers": 2, "window": 3, "variant": "released"}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method))
+    out = tmp_path / "out"
+    export_encoder(trained, out, with_decoder=True)
+    hidden, mask = stock_hidden(out)
+    ids = AutoTokenizer.from_pretrained(out)(TEXTS, padding=True, truncation=True, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        own = trained.model.trunk(input_ids=ids, attention_mask=mask).last_hidden_state
+    np.testing.assert_allclose(hidden[mask.bool()], own[mask.bool()], atol=1e-5)
+    assert not (out / "modules.json").exists()
+    assert not any(key.startswith(("decoder.", "lm_head.", "trunk.")) for key in load_file(out / "model.safetensors"))
+
+    instructions = json.loads((out / "decoder.json").read_text())
+    module, kind = instructions["class"].rsplit(".", 1)
+    model = getattr(importlib.import_module(module), kind)(**instructions["method"]).model(load_stock(out))
+    keys = model.load_state_dict(load_file(out / "decoder.safetensors"), strict=False)
+    assert not keys.unexpected_keys
+    assert all(key.startswith("trunk.") for key in keys.missing_keys)
+    rebuilt = model.state_dict()
+    for key, tensor in trained.model.state_dict().items():
+        assert torch.equal(tensor, rebuilt[key]), key
+
+
+def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path, tokenizer_json: Path) -> None:
+    method = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method))
+    out = tmp_path / "out"
+    export_encoder(trained, out)
+    assert AutoTokenizer.from_pretrained(out).model_max_length == toy.TRUNK["max_position_embeddings"] - 2
+    code = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(), re.DOTALL)
+    variables: dict[str, torch.Tensor] = {}
+    exec("\n".join(code), variables)  # as a reader would
+    t = trained.tokenizer
+    ids = torch.tensor([[t.cls, *t.encode(["a text"])[0].tolist(), t.sep]])
+    torch.testing.assert_close(variables["embedding"], trained.model.embed(ids, ids == ids), atol=1e-5, rtol=0)
+
+
+def test_the_decoder_is_exported_only_on_request(tmp_path: Path, tokenizer_json: Path) -> None:
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, name="seed", max_tokens=MAX_TOKENS))
+    export_encoder(trained, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("decoder*"))
+    with pytest.raises(InputError, match="no decoder"):
+        export_encoder(siamese(tmp_path / "tuned", tokenizer_json), tmp_path / "tuned_out", with_decoder=True)
+    assert not (tmp_path / "tuned_out").exists()
+    alone = load_trained(write_run(tmp_path / "ict", tokenizer_json, name="ict", max_tokens=MAX_TOKENS))
+    with pytest.raises(InputError, match="ict trains only the encoder"):
+        export_encoder(alone, tmp_path / "ict_out", with_decoder=True)
+
+
+def test_all_files_have_the_same_permissions(tmp_path: Path, tokenizer_json: Path) -> None:
+    export_encoder(siamese(tmp_path / "run", tokenizer_json), tmp_path / "out")
+    assert len({path.stat().st_mode for path in (tmp_path / "out").glob("*.*")}) == 1
+
+
+def test_card_and_mark_name_run_and_step(tmp_path: Path, tokenizer_json: Path) -> None:
+    trained = siamese(tmp_path / "run", tokenizer_json)
+    export_encoder(trained, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert str(tmp_path / "run") in card
+    assert f"step {STEP}" in card
+    assert json.loads((tmp_path / "out" / "deepsiam.json").read_text())["step"] == STEP
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else(tmp_path: Path, tokenizer_json: Path) -> None:
+    trained, out = siamese(tmp_path / "run", tokenizer_json, similarity="cosine"), tmp_path / "out"
+    export_encoder(trained, out)
+    (out / "2_Normalize" / "stale").touch()
+    export_encoder(trained, out)
+    assert not (out / "2_Normalize" / "stale").exists()
+    (tmp_path / "empty").mkdir()
+    export_encoder(trained, tmp_path / "empty")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    (tmp_path / "file").touch()
+    for taken in ("full", "file"):
+        with pytest.raises(InputError, match="exists and is not an earlier export"):
+            export_encoder(trained, tmp_path / taken)
+    assert os.listdir(tmp_path / "full") == ["thesis.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out", "empty", "full", "file"}
+
+
+def test_a_failed_export_leaves_the_earlier_one(
+    tmp_path: Path, tokenizer_json: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, out = siamese(tmp_path / "run", tokenizer_json), tmp_path / "out"
+    export_encoder(trained, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trainer.checkpoints.export.save", full_disk)
+    with pytest.raises(InputError, match="No space left"):
+        export_encoder(trained, out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}

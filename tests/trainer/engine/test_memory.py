@@ -1,0 +1,66 @@
+"""Micro-batches that cannot fit into memory are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from data_prep.common.errors import InputError
+from models.registry import PRETRAINING
+from models.trunk import build_trunk
+from tests import toy
+from trainer.engine import memory
+from trainer.engine.memory import bytes_per_token, check_memory
+from trainer.recipe.build import build_model
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import build
+
+BERT_BASE = {"model_type": "bert", "vocab_size": 32768 + 4, "max_position_embeddings": 569}
+
+
+def recipe(micro: int = 1, **method: Any) -> PretrainRecipe:
+    values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": micro, "micro": micro}}
+    return build(PretrainRecipe, {**values, "trunk": {}, "optimizer": {"lr": 1e-3}, "method": method}, "a recipe")
+
+
+def test_a_sample_beyond_memory_is_refused_by_the_names_of_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "device_memory", lambda: 24_000_000_000)
+    with torch.device("meta"):
+        trunk = build_trunk(BERT_BASE)
+    usual = recipe(name="cross_thought")
+    model = build_model(usual.method, trunk)
+    check_memory(usual, model)  # 500 x 64 at BERT-base: 12 GB
+    large = recipe(name="cross_thought", sequences=5000)
+    sizes = "batch.micro=1, method.sequences=5000, method.sequence_tokens=64"
+    problem = "a micro-batch of 345,000 tokens keeps at least 57 GB .* has 24 GB"
+    with pytest.raises(InputError, match=f"^{sizes}: {problem}: .* method.activation_checkpointing=true$"):
+        check_memory(large, model)
+    check_memory(recipe(name="cross_thought", sequences=5000, activation_checkpointing=True), model)
+    with pytest.raises(InputError, match="lower one of them$"):
+        check_memory(recipe(micro=10, name="cross_thought", sequences=5000, activation_checkpointing=True), model)
+
+
+def test_the_bound_is_less_than_what_autograd_keeps(shards: Path) -> None:
+    """The bound must not refuse what fits: docs/cross_thought.md counts 12.0 GB, and 1.0 GB with checkpointing."""
+    with torch.device("meta"):
+        model = build_model(recipe(name="cross_thought").method, build_trunk(BERT_BASE))
+    tokens = 500 * 69
+    assert 0.4 * 12.0e9 < tokens * bytes_per_token(recipe(name="cross_thought"), model) < 12.0e9
+    checkpointed = recipe(name="cross_thought", activation_checkpointing=True)
+    assert 0.4 * 1.0e9 < tokens * bytes_per_token(checkpointed, model) < 1.0e9
+
+
+@pytest.mark.parametrize("name", [*PRETRAINING])
+def test_every_method_states_how_large_an_example_is(name: str) -> None:
+    assert recipe(name=name).method.example_tokens >= recipe(name=name).method.positions >= 8
+
+
+@pytest.mark.slow
+def test_pretraining_ends_with_that_line_before_the_first_step(shards: Path, tmp_path: Path) -> None:
+    method = {"name": "cross_thought", "sequences": 10**9, "sequence_tokens": 16, "special_tokens": 2}
+    done = toy.launch(1, "trainer.pretrain", toy.seed_recipe(tmp_path / "run.yaml", shards, method=method))
+    assert done.returncode == 2, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("trainer.pretrain: "))
+    assert "method.sequences=1000000000" in line
+    assert "Traceback" not in done.stderr

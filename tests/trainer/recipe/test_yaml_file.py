@@ -1,0 +1,136 @@
+"""Recipes from YAML: extending, overriding, and errors that name the key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from tests.toy import SEED_RECIPE, write_recipe
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import _Loader, load, read
+
+
+def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **values: Any) -> str:
+    path = write_recipe(tmp_path / "r.yaml", **{**SEED_RECIPE, **values})
+    with pytest.raises(InputError) as error:
+        load(kind, path, overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", steps=20, batch={"micro": 2}, method={"window": 4})
+    recipe = load(PretrainRecipe, top, ["optimizer.lr=2e-4", "method.window=all", "data.workers=2"])
+    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
+
+
+def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
+    assert load(PretrainRecipe, top).method.model_dump() == {"name": "mlm", "max_tokens": 512, "blocks": "complete"}
+
+
+def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    assert load(PretrainRecipe, path, ["trunk.layer_norm_eps=1e-5"]).trunk["layer_norm_eps"] == 1e-5
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-30, max_value=1e30))
+def test_every_way_to_write_a_float_is_read_as_that_float(value: float) -> None:
+    for text in (repr(value), f"{value:e}", f"{value:.17g}"):
+        assert float(yaml.load(text, _Loader)) == float(text)
+        if "e" in text:
+            assert isinstance(yaml.load(text, _Loader), float)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("optimizer.lrr=1", ("optimizer.lrr: unknown key", "did you mean optimizer.lr?")),
+        ("sede=3", ("sede: unknown key", "did you mean seed?")),
+        ("method.decoder_layer=3", ("method.decoder_layer: unknown key", "method.decoder_layers")),
+        ("steps=soon", ("steps:", "'soon'")),
+        ("steps=1.5", ("steps:", "1.5")),
+        ("method.window=none", ("method.window:", "'none'")),
+        ("method.name=sed", ("method:", "'seed'")),
+        ("batch.micro=3", ("batch.micro=3 does not divide batch.size=8",)),
+        ("steps.more=1", ("steps is a single value",)),
+        ("steps", ("key=value",)),
+        ("optimizer.betas=[0.9]", ("optimizer.betas",)),
+        ("optimizer.betas=[0.9, 1.0]", ("optimizer.betas:", "less than 1, not 1.0")),
+        ("optimizer.betas=[-0.1, 0.9]", ("optimizer.betas:", "greater than or equal to 0")),
+        ("optimizer.lr=.inf", ("optimizer.lr:", "finite number, not inf")),
+        ("optimizer.weight_decay=.nan", ("optimizer.weight_decay:", "finite number, not nan")),
+        ("data={mix: {a: {shard: s, weight: 1}}}", ("data.mix.a.shard: unknown key; did you mean data.mix.a.shards?",)),
+        ("data={mix: {a: {shards: s, weight: .inf}}}", ("data.mix.a.weight:", "finite number, not inf")),
+        ("faults.hang_seconds=1e300", ("faults.hang_seconds:", "less than or equal to")),
+        ("seed=9223372036854775808", ("seed:", "less than 9223372036854775808")),
+        ("run=2020-13-45", ("'run=2020-13-45': not YAML: month must be in 1..12",)),
+        ("run=!!int x", ("'run=!!int x': not YAML",)),
+        ("run=!!timestamp x", ("'run=!!timestamp x': not YAML",)),
+        ("run=!!bool x", ("'run=!!bool x': not YAML",)),
+        ("data=[}", ("'data=[}': not YAML",)),
+        ("method={name: mlm, name: seed}", ("the key 'name' appears twice",)),
+        ("trunk=" + "[" * 10_000, ("nested too deeply",)),
+    ],
+)
+def test_an_error_names_the_key_with_its_path(tmp_path: Path, override: str, words: tuple[str, ...]) -> None:
+    message = refused(tmp_path, override)
+    for word in words:
+        assert word in message
+
+
+def test_for_an_unknown_key_only_keys_of_its_own_method_are_suggested(tmp_path: Path) -> None:
+    changed = refused(tmp_path, "method.name=mlm", "method.decoder_layers=3")
+    assert "method.decoder_layers: unknown key" in changed
+    assert "did you mean method.decoder_layers" not in changed
+    assert "data.mix" not in changed
+    assert "did you mean method.max_tokens?" in refused(tmp_path, "method.name=mlm", "method.max_token=3")
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in SEED_RECIPE.items() if k != "optimizer"})
+    with pytest.raises(InputError, match="optimizer: missing"):
+        load(PretrainRecipe, path)
+
+
+def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "a.yaml", extends="b.yaml")
+    write_recipe(tmp_path / "b.yaml", extends="a.yaml")
+    (tmp_path / "c.yaml").write_text("a: [1,\nb: }")
+    (tmp_path / "d.yaml").write_text("!!python/object/apply:os.system ['true']")
+    (tmp_path / "e.yaml").write_text("steps: 1\nbatch:\n  size: 8\n  micro: 4\n  size: 16\n")
+    (tmp_path / "f.yaml").write_text("run: 2020-13-45")
+    (tmp_path / "g.yaml").write_text("[" * 10_000)
+    (tmp_path / "h.yaml").symlink_to(tmp_path / "i.yaml")
+    (tmp_path / "i.yaml").symlink_to(tmp_path / "h.yaml")
+    (tmp_path / "j.yaml").write_text("? [a]\n: 1\n? [b]\n: 2\n")
+    (tmp_path / "k.yaml").write_text('extends: "a\\0b"')
+    (tmp_path / "folder.yaml").mkdir()
+    for name, words in {
+        "a": "extends itself",
+        "missing": "cannot read this recipe",
+        "c": "not YAML",
+        "d": "not YAML",
+        "e": "the key 'size' appears twice .*line 5",
+        "f": "f.yaml: not YAML: month",
+        "g": "g.yaml: nested too deeply",
+        "h": "cannot read this recipe",
+        "j": "not YAML",
+        "k": "cannot read this recipe",
+        "folder": "cannot read this recipe .Is a directory",
+    }.items():
+        with pytest.raises(InputError, match=words) as error:
+            load(PretrainRecipe, tmp_path / f"{name}.yaml")
+        assert "\n" not in str(error.value)
+
+
+def test_a_yaml_merge_is_not_a_duplicate_key(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
+    assert read(tmp_path / "r.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}

@@ -1,0 +1,95 @@
+"""Metrics against hand-computed toys, and the permutation test against all permutations."""
+
+import itertools
+from math import log2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.retrieval.metrics import measure, paired_permutation_test
+
+
+def test_hand_computed_toy() -> None:
+    qrels = {
+        "0": {"0": 1},  # "0" is an ordinary id
+        "second": {"a": 1, "b": 1, "c": 0},
+        "graded": {"a": 1, "b": 3},
+        "missing": {"a": 1},
+        "nothing relevant": {"a": 0},
+        "deep": {"a": 1},
+    }
+    ranked = {
+        "deep": [f"x{i}" for i in range(10)] + ["a"],  # rank 11: beyond 10, within 100
+        "0": ["0", "1"],
+        "second": ["c", "a", "d", "b"],
+        "graded": ["a", "x", "b"],
+        "nothing relevant": ["a", "b"],
+        "not judged": ["a"],
+    }
+    metrics = measure(qrels, ranked)
+    expected = {
+        "mrr@10": [1, 1 / 2, 1, 0, 0, 0],
+        "ndcg@10": [
+            1,
+            (1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)),
+            (1 + 3 / log2(4)) / (3 + 1 / log2(3)),
+            0,
+            0,
+            0,
+        ],
+        "recall@100": [1, 1, 1, 0, 0, 1],
+    }
+    assert metrics.values.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(metrics.values[name], values, atol=1e-12, err_msg=name)
+        assert metrics.means[name] == pytest.approx(np.mean(values))
+
+
+def test_recall_stops_at_100() -> None:
+    documents = [f"d{i}" for i in range(101)]
+    metrics = measure({"q": {"d99": 1, "d100": 1}}, {"q": documents})
+    assert metrics.means == {"mrr@10": 0, "ndcg@10": 0, "recall@100": 0.5}
+
+
+@given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
+@settings(max_examples=30)
+def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
+    """The evaluators break ties by id, each in another way, so they must not see any."""
+    metrics = measure({"q": {str(i): 1 for i in relevant}}, {"q": order}).means
+    hits = [rank for rank, document in enumerate(order, 1) if int(document) in relevant and rank <= 10]
+    assert metrics["mrr@10"] == pytest.approx(1 / hits[0] if hits else 0)
+    ideal = sum(1 / log2(rank + 1) for rank in range(1, min(10, len(relevant)) + 1))
+    assert metrics["ndcg@10"] == pytest.approx(sum(1 / log2(rank + 1) for rank in hits) / ideal)
+    assert metrics["recall@100"] == 1
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 1.0])
+def test_permutation_test_approaches_all_sign_flips(shift: float) -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal(10) + shift, rng.standard_normal(10)
+    signs = np.array(list(itertools.product([-1, 1], repeat=10)))
+    exact = np.mean(abs(signs @ (a - b)) >= abs((a - b).sum()) - 1e-12)
+    assert paired_permutation_test(a, b) == pytest.approx(exact, abs=0.02)
+    assert paired_permutation_test(b, a) == paired_permutation_test(a, b)
+
+
+def test_the_permutation_test_counts_the_observed_difference() -> None:
+    same = np.array([0.0, 0.5, 1.0])
+    assert paired_permutation_test(same, same) == 1
+    better = np.ones(100)
+    assert paired_permutation_test(better, np.zeros(100), rounds=999) == 1 / 1000
+    # the sum of these depends on the order of addition: the flip of no pair must still count as extreme
+    a, b = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9]), np.zeros(4)
+    assert paired_permutation_test(a, b) == pytest.approx(2 / 16, abs=0.02)
+
+
+def test_permutation_test_is_keyed_by_its_seed() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random(50), rng.random(50)
+    np.random.seed(0)  # the global state must have no effect
+    first = paired_permutation_test(a, b, rounds=500)
+    np.random.seed(1)
+    assert paired_permutation_test(a, b, rounds=500) == first
+    assert paired_permutation_test(a, b, rounds=500, seed=2) != first

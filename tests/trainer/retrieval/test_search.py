@@ -1,0 +1,108 @@
+"""Exact search in blocks of any size, equal scores in corpus order."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from trainer.retrieval.search import best, search
+
+FEW_SCORES = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 1e-45, 0.5, 0.5000001, 3e38, np.inf])
+
+
+def reference(scores: np.ndarray, k: int) -> np.ndarray:
+    """A stable sort by falling score."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+@given(
+    hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=30), elements=FEW_SCORES),
+    st.integers(1, 33),
+)
+def test_best_is_the_stable_sort(scores: np.ndarray, k: int) -> None:
+    ranking = best(scores, k)
+    expected = reference(scores, k)
+    np.testing.assert_array_equal(ranking.documents, expected)
+    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(scores, expected, axis=1))
+
+
+@given(
+    hnp.arrays(np.float32, (5, 4), elements=st.integers(-2, 2)),
+    hnp.arrays(np.float32, (40, 4), elements=st.integers(-2, 2)),
+    st.integers(1, 50),
+    st.integers(1, 6),
+    st.integers(1, 50),
+)
+def test_search_equals_a_stable_sort_under_heavy_ties(
+    queries: np.ndarray, corpus: np.ndarray, k: int, query_block: int, corpus_block: int
+) -> None:
+    ranking = search(queries, corpus, k, query_block=query_block, corpus_block=corpus_block)
+    expected = reference(queries @ corpus.T, k)
+    np.testing.assert_array_equal(ranking.documents, expected)
+    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(queries @ corpus.T, expected, axis=1))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 130))
+def test_equal_documents_tie_wherever_they_are_in_a_block(seed: int, query_block: int, corpus_block: int) -> None:
+    rng = np.random.default_rng(seed)
+    queries = rng.standard_normal((3, 33)).astype(np.float32)
+    once = rng.standard_normal((25, 33)).astype(np.float32)
+    corpus = np.tile(once, (5, 1))  # document i, i + 25, ... are equal
+    ranking = search(queries, corpus, 125, query_block=query_block, corpus_block=corpus_block)
+    by_document = ranking.documents.reshape(3, 25, 5)
+    np.testing.assert_array_equal(by_document, by_document[:, :, :1] + 25 * np.arange(5))
+    unblocked = search(queries, corpus, 125)
+    np.testing.assert_array_equal(ranking.documents, unblocked.documents)
+    np.testing.assert_array_equal(ranking.scores, unblocked.scores)
+
+
+class Corpus:
+    """An array that notes which rows are read."""
+
+    def __init__(self, rows: np.ndarray):
+        self.rows = rows
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        self.read += range(len(self.rows))[part]
+        return self.rows[part]
+
+
+def test_every_document_is_read_once_for_all_queries() -> None:
+    corpus = Corpus(np.eye(50, dtype=np.float32))
+    ranking = search(corpus.rows[:10], corpus, 1, query_block=3, corpus_block=7)  # type: ignore[arg-type]
+    assert ranking.documents[:, 0].tolist() == list(range(10))
+    assert corpus.read == list(range(50))
+
+
+def test_memory_does_not_grow_with_a_block_of_scores_for_every_query() -> None:
+    rng = np.random.default_rng(0)
+    queries, corpus = (rng.standard_normal((rows, 4)).astype(np.float32) for rows in (64 * 20, 4096 * 2))
+    block_of_scores = 64 * 4096 * 8  # bytes in fp64
+
+    def peak(some_queries: np.ndarray) -> int:
+        tracemalloc.start()
+        search(some_queries, corpus, 10, query_block=64, corpus_block=4096)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    assert peak(queries) - peak(queries[:64]) < block_of_scores
+
+
+def test_search_takes_more_queries_than_a_block() -> None:
+    corpus = np.eye(7, dtype=np.float32)
+    ranking = search(np.tile(corpus, (300, 1)), corpus, 1)
+    np.testing.assert_array_equal(ranking.documents[:, 0], np.tile(np.arange(7), 300))
+    assert ranking.scores.dtype == np.float32
+
+
+def test_nan_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        best(np.array([[1.0, np.nan]], np.float32), 1)

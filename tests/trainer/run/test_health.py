@@ -1,0 +1,107 @@
+"""Which micro-batch is to blame, how it is reported, and when a run must end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from models.interface import MicroBatch
+from trainer.data.cursor import Cursor
+from trainer.data.lanes import START, Skip
+from trainer.data.order import LaneBatch
+from trainer.engine.engine import StepResult
+from trainer.engine.world import World
+from trainer.errors import SharedError
+from trainer.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, Health, blame
+
+NAN = float("nan")
+
+
+class OneRank:
+    world, weights, fp16 = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+class Origins:
+    names = ["wiki"]
+
+    def origins(self, batch: LaneBatch) -> list[list[str]]:
+        return [[f"document {i}"] for i in range(8)]
+
+
+def health(on_nan: str = "stop", fp16: bool = False, most: int = 1) -> Health:
+    engine = OneRank()
+    engine.fp16 = fp16
+    faults = SimpleNamespace(on_nan=on_nan, most_bad_shards=most)
+    return Health(SimpleNamespace(run="runs/x", faults=faults), engine, Origins())  # type: ignore[arg-type]
+
+
+def batch(index: int) -> LaneBatch:
+    return LaneBatch(MicroBatch({}, {}, 0), index, 0, index % 4, START, START, ())
+
+
+def result(*losses: list[float], norm: float = 1.0, skipped: bool = False) -> StepResult:
+    return StepResult(norm, 1.0, skipped, torch.tensor(losses))
+
+
+@pytest.mark.parametrize(
+    ("losses", "norm", "overflow", "blamed"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], 1.0, False, []),
+        ([[1.0, 2.0], [3.0, NAN]], 1.0, False, [1]),
+        ([[float("inf"), 2.0], [3.0, 4.0]], NAN, True, [0]),
+        ([[1.0, 2.0], [3.0, 4.0]], NAN, False, [0, 1]),
+        ([[1.0, 2.0], [3.0, 4.0]], float("inf"), True, []),
+    ],
+)
+def test_who_is_to_blame(losses: list[list[float]], norm: float, overflow: bool, blamed: list[int]) -> None:
+    assert blame(torch.tensor(losses), norm, overflow=overflow) == blamed
+
+
+def test_a_loss_that_is_nan_ends_the_run_with_lane_micro_batch_and_documents() -> None:
+    with pytest.raises(SharedError) as stopped:
+        health().is_sound(37, [batch(74), batch(75)], result([1.0, 2.0], [1.0, NAN]))
+    message = str(stopped.value)
+    assert message.startswith("step 37: the decoder loss is nan: micro-batch 75, wiki lane 3, documents document 0;")
+    assert "document 4 and 3 more" in message
+    assert "--show 37" in message
+
+
+def test_the_run_goes_back_a_few_times_only() -> None:
+    checks = health(on_nan="skip")
+    for _ in range(MOST_ROLLBACKS):
+        assert not checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+    with pytest.raises(SharedError, match="went back 3 times without reaching a new checkpoint"):
+        checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+    checks.rollbacks = 0  # a save
+    assert not checks.is_sound(6, [batch(1)], result([NAN, 1.0]))
+
+
+def test_fp16_overflow_is_normal_up_to_40_times_in_a_row() -> None:
+    checks = health(fp16=True)
+    overflow = result([1.0, 1.0], norm=float("inf"), skipped=True)
+    for _ in range(MOST_OVERFLOWS):
+        assert checks.is_sound(1, [batch(1)], overflow)
+    assert checks.is_sound(1, [batch(1)], result([1.0, 1.0]))
+    for _ in range(MOST_OVERFLOWS):
+        assert checks.is_sound(1, [batch(1)], overflow)
+    with pytest.raises(SharedError, match="fp16 overflow skipped 41 steps in a row"):
+        checks.is_sound(1, [batch(1)], overflow)
+
+
+def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health(most=1)
+    damaged = [Skip(0, epoch, 7, 2, "shard 7 is damaged") for epoch in range(3)]
+    cursor = Cursor([[START]], 0, set(damaged))
+    checks.check_bad_shards(cursor, damaged)
+    assert "bad shard 1 of at most 1, skipped: shard 7 is damaged\n" in capsys.readouterr().err
+    missing = Skip(0, 1, 8, 0, "shard 8 is missing")  # in an earlier epoch, of a slower lane
+    cursor.skips.add(missing)
+    with pytest.raises(SharedError, match="2 bad shards, faults.most_bad_shards is 1; among them: shard 8 is missing$"):
+        checks.check_bad_shards(cursor, [missing])

@@ -1,0 +1,172 @@
+"""What a run reports: events and progress lines, from rank 0 alone."""
+
+import errno
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+
+from models.interface import MicroBatch
+from tests.toy import scalars
+from trainer.data.lanes import START
+from trainer.data.order import LaneBatch
+from trainer.engine.engine import StepResult
+from trainer.engine.world import World
+from trainer.run.monitor import Monitor, duration
+
+
+@dataclass
+class TwinEngine:
+    """An engine of one of two ranks with the same values."""
+
+    world: World
+    weights: dict[str, float]
+    device = torch.device("cpu")
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values * 2
+
+
+def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
+    engine = TwinEngine(World(rank, 2, rank, 2), {"mlm": 1.0})
+    return Monitor(SimpleNamespace(run=run, steps=10), engine, sources, start)  # type: ignore[arg-type]
+
+
+def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
+    mask = (np.arange(100) < tokens).reshape(10, 10)
+    micro_batch = MicroBatch({"attention_mask": mask}, {"mlm": targets}, int(mask.sum()))
+    return LaneBatch(micro_batch, 0, source, 0, START, START, ())
+
+
+def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
+    result = StepResult(0.5, 1.0, skipped, torch.tensor([[loss * 4]]))
+    monitor.count([batch()], result)
+    monitor.log(step, 1e-4, result)
+
+
+def test_the_mean_is_over_targets_and_each_source_has_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = monitor(tmp_path, sources=("wiki", "books"))
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
+    m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: pytest.approx(40 / 15)}
+    assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
+    assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
+    assert "wiki" not in capsys.readouterr().out
+
+
+def test_the_share_of_padding(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0]]))
+    m.count([batch(tokens=97), batch(tokens=91)], result)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
+
+
+def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    one_step(m, 2, 2.25, skipped=True)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 2.5, 2: 2.25}
+    assert scalars(tmp_path, "skipped_steps") == {1: 0, 2: 1}
+    assert scalars(tmp_path, "grad_norm")[1] == 0.5
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
+    assert "tokens/s" in line
+    assert "ETA" in line
+
+
+def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path, rank=1)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
+    first = monitor(tmp_path)
+    for step in (1, 2, 3):
+        one_step(first, step, float(step))
+    first.close()
+    time.sleep(1.1)  # TensorBoard orders event files by the second of their start
+    second = monitor(tmp_path, start=2)  # the checkpoint was before step 3
+    one_step(second, 3, 30.0)
+    second.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}
+
+
+def test_utilisation_where_the_peak_is_known(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    m.peak, m.flops_per_token = 1e12, 1e6
+    one_step(m, 1, 1.0)
+    m.close()
+    rate = scalars(tmp_path, "tokens_per_second")[1]
+    assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
+
+
+def test_a_full_disk_ends_the_events_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.run.monitor.SummaryWriter.add_scalar", Mock(side_effect=full))
+        one_step(m, 2, 2.5)
+        one_step(m, 3, 2.5)
+        printed = capsys.readouterr()
+    assert printed.err == f"{tmp_path}/tensorboard: no more events are written: No space left on device\n"
+    assert [line.split("/")[0] for line in printed.out.splitlines()] == ["step 1", "step 2", "step 3"]
+    m.close()
+    time.sleep(1.1)  # TensorBoard orders event files by the second of their start
+    m.restart(1)
+    one_step(m, 2, 4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.run.monitor.SummaryWriter.close", Mock(side_effect=full))
+        m.writer.flush()  # type: ignore[union-attr]
+        with pytest.raises(ZeroDivisionError), closing(m):
+            raise ZeroDivisionError
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.run.monitor.SummaryWriter", Mock(side_effect=full))
+        m.restart(1)
+    one_step(m, 2, 5.0)
+    assert capsys.readouterr().err.count("no more events are written") == 2
+    assert 4.0 in scalars(tmp_path, "loss/mlm").values()
+
+
+def test_untimed_work_is_not_in_the_rates(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    with m.untimed():
+        time.sleep(1.0)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
+
+
+def test_waiting_for_data_is_a_share_of_the_time(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    with m.waiting():
+        time.sleep(0.2)
+    one_step(m, 1, 2.5)
+    one_step(m, 2, 2.5)
+    m.close()
+    shares = scalars(tmp_path, "data_wait_share")
+    assert 0.5 < shares[1] <= 1
+    assert shares[2] == 0
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,1 @@
+"""Figures: learning curves and what the papers show of their methods."""

@@ -1,0 +1,45 @@
+"""Cross-Thought's Table 4: which sequences a sequence attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.common.errors import InputError, printable
+from trainer.checkpoints.load import TrainedModel
+
+SHOWN = 5  # sequences listed, besides the sequence itself
+
+
+def case_study(
+    trained: TrainedModel, ids: np.ndarray, mask: np.ndarray, attention: np.ndarray, sequence: int | None
+) -> Iterator[str]:
+    """Describe in lines of text a masked sequence of a document, and the sequences that it attends to most.
+
+    Args:
+        trained: gives the tokenizer.
+        ids: int64 [M, T], the sequences of the document.
+        mask: bool [M, T].
+        attention: fp [M, M], the share of attention of each sequence (row) on each.
+        sequence: its number; None: the one whose attention is least even.
+
+    Raises:
+        InputError: the document has no such sequence.
+    """
+    real = np.flatnonzero(mask.any(1))
+    if sequence is None:
+        entropy = -(attention[real] * np.log(np.maximum(attention[real], 1e-12))).sum(1)
+        sequence = int(real[entropy.argmin()])
+    if sequence not in real:
+        raise InputError(f"--sequence: {sequence} is not one of the {len(real)} sequences, numbered from 0")
+
+    def text(number: int) -> str:
+        # the method's own special tokens have no spelling
+        kept = mask[number] & (ids[number] < trained.tokenizer.vocab_size)
+        return printable(trained.tokenizer.decode(ids[number][kept]))
+
+    yield f"sequence {sequence} of {len(real)}: {text(sequence)}"
+    for other in attention[sequence].argsort()[::-1][: SHOWN + 1].tolist():
+        itself = " (itself)" if other == sequence else ""
+        yield f"  {attention[sequence, other]:.3f}  {other}{itself}: {text(other)}"

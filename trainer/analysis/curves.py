@@ -1,0 +1,28 @@
+"""One logged scalar of several runs in one figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.common.errors import InputError
+from trainer.analysis.plots import COLORS, Curve, new_figure, read_scalars, save, smooth
+
+
+def read_curve(run: Path, tag: str) -> Curve:
+    """Read one scalar that a run logged; raise InputError, naming the tags that it has, where it has no such one."""
+    scalars = read_scalars(run)
+    if tag not in scalars:
+        raise InputError(f"{run}: has not logged {tag}; it has {', '.join(sorted(scalars)) or 'nothing'}")
+    return scalars[tag]
+
+
+def draw_curves(curves: dict[str, Curve], tag: str, out: Path) -> Path:
+    """Plot curves over optimizer steps, as moving averages."""
+    figure, (panel,) = new_figure(1, width=6.0, height=3.8)
+    for color, (name, (steps, values)) in zip(COLORS * len(curves), curves.items(), strict=False):
+        panel.plot(steps, smooth(values), color=color, linewidth=2.0, label=name)
+    panel.legend(frameon=False)
+    panel.set_xlabel("optimizer step")
+    panel.set_ylabel(f"{tag}, moving average")
+    panel.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+    return save(figure, out)

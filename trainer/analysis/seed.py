@@ -1,0 +1,45 @@
+"""SEED's Figure 4: how similar the decoder's states and [CLS] are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from data_prep.common.errors import InputError
+from models.encode import encode
+from models.interface import IGNORED
+from models.pretraining.seed import Seed
+from models.trunk import token_embedding
+from trainer.analysis.held_out import held_out_arrays
+from trainer.checkpoints.load import TrainedModel
+
+EXAMPLES = 256  # blocks that the mean is taken over
+
+
+def cosines(trained: TrainedModel, shards: Path) -> np.ndarray:
+    """The mean cosine of each position's last decoder state with h_0, over held-out blocks: fp64 [positions].
+
+    Raises:
+        InputError: the run is not a SEED run, or its decoder does not read [CLS].
+    """
+    model = trained.model
+    if not isinstance(model, Seed) or not model.cls:
+        raise InputError(f"{trained.checkpoint}: not a SEED run whose decoder reads [CLS]; name one")
+    sums, counts = np.zeros(0), np.zeros(0)
+    for arrays in held_out_arrays(trained, shards, EXAMPLES, 16):
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        with torch.inference_mode():
+            cls = encode(model.trunk, tensors["input_ids"], tensors["attention_mask"])[:, 0]  # [B, H]
+            states = model.decoder(cls, tensors["original_ids"], token_embedding(model.trunk))  # [B, T, H]
+            similarity = F.cosine_similarity(states, cls[:, None], dim=-1).double().numpy()  # [B, T]
+        has_target = np.zeros(similarity.shape, dtype=bool)  # a row's last state predicts nothing and is untrained
+        has_target.reshape(-1)[arrays["decoder_positions"][arrays["decoder_targets"] != IGNORED]] = True
+        has_target, similarity = has_target[:, 1:], similarity[:, 1:]  # slot 0 is [CLS] itself
+        missing = max(0, similarity.shape[1] - len(sums))
+        sums, counts = np.pad(sums, (0, missing)), np.pad(counts, (0, missing))
+        sums[: similarity.shape[1]] += (similarity * has_target).sum(0)
+        counts[: similarity.shape[1]] += has_target.sum(0)
+    return sums[counts > 0] / counts[counts > 0]  # the last position never has a target

@@ -1,0 +1,143 @@
+"""Which input tokens each target of a method's losses depends on, found by experiment: the figure on a method's page.
+
+One input token after another is replaced, and a target depends on it where the target's own loss then changes. Batcher
+and model are the recipe's, the model with random weights and in fp64; the text is two documents of a few words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from data_prep.common.errors import InputError
+from data_prep.shards.document import TokenDocument
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.interface import IGNORED, MicroBatch
+from models.trunk import TrunkModel
+from trainer.analysis.plots import COLORS, new_figure, save
+from trainer.data.rng import keyed_rngs
+from trainer.recipe.build import build_batcher, build_model, trunk_of
+from trainer.recipe.schema import PretrainRecipe
+
+TEXT = (
+    ("rain fell all night", "the river rose", "at noon the bridge was gone"),
+    ("she tuned an old cello", "nobody heard it", "then she played"),
+)
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = [*SPECIAL, *dict.fromkeys(" ".join(chain(*TEXT)).split())]
+EXAMPLES = 2  # at most, in the micro-batch
+SMALLEST = 1e-10  # change of a loss that counts; rounding errors of fp64 are far smaller
+SQUARE, PALE = 0.14, "#ececec"  # its side in inches, and its color where the target does not depend on the token
+
+Arrays = dict[str, np.ndarray]
+
+
+class Wiring(NamedTuple):
+    """Which input tokens, padding left out, the targets of one loss depend on."""
+
+    targets: list[str]  # what is predicted: a token, a class, a passage
+    inputs: list[tuple[str, str]]  # the array that a token is in, and the token
+    depends: np.ndarray  # bool [targets, inputs]
+
+
+def wiring(recipe: PretrainRecipe) -> dict[str, Wiring]:
+    """Find what each target of a small micro-batch depends on, by loss.
+
+    Raise InputError where the method makes no example of TEXT.
+    """
+    model, batch = _model_and_batch(recipe)
+    words = [*WORDS, *(f"[CLS{i}]" for i in range(2, 2 + model.trunk.config.vocab_size - len(WORDS)))]
+    ids = {name: array for name, array in batch.arrays.items() if name.endswith("_ids")}
+    places = [(name, tuple(place)) for name, array in ids.items() for place in np.argwhere(array)]  # 0 is padding
+    inputs = [(name, words[ids[name][place]]) for name, place in places]
+    targets: dict[str, list[str]] = {}
+    depends: dict[str, list[list[bool]]] = {}
+    for target, arrays in _single_targets(batch.arrays, words):
+        unchanged = _losses(model, arrays)
+        changed = [_losses(model, _replace_token(arrays, name, place)) for name, place in places]
+        for loss, value in unchanged.items():
+            if value:  # 0: another loss has this target
+                targets.setdefault(loss, []).append(target)
+                depends.setdefault(loss, []).append([abs(other[loss] - value) > SMALLEST for other in changed])
+    return {loss: Wiring(targets[loss], inputs, np.array(depends[loss])) for loss in targets}
+
+
+def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
+    method = recipe.method
+    size = {"vocab_size": len(WORDS) + method.added_tokens, "pad_token_id": 0}
+    torch.manual_seed(recipe.seed)
+    trunk = trunk_of({"model_type": "bert", **(recipe.trunk or {}), **size}, "trunk")
+    model = build_model(method, trunk).double().eval()
+    batcher = build_batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
+    number = {word: i for i, word in enumerate(WORDS)}
+    texts = [[np.array([number[word] for word in segment.split()]) for segment in text] for text in TEXT]
+    examples = batcher.examples([TokenDocument(text) for text in texts])[:EXAMPLES]
+    if not examples:
+        raise InputError(f"method: {method.name} makes no example of two documents of a few words each")
+    return model, batcher.micro_batch(examples, keyed_rngs("wiring", [(recipe.seed, i) for i in range(len(examples))]))
+
+
+def _single_targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arrays]]:
+    """Yield each target's name, and the micro-batch with this target alone."""
+    none = {name: np.full_like(array, IGNORED) for name, array in arrays.items() if name.endswith("_targets")}
+    for name in none:
+        of_tokens = name.replace("_targets", "_positions") in arrays  # else of pairs of texts
+        names = words if of_tokens else ("false", "true")
+        for place in map(tuple, np.argwhere(arrays[name] != IGNORED)):
+            target = none[name].copy()
+            target[place] = arrays[name][place]
+            yield names[target[place]], arrays | none | {name: target}
+    for query, passages in enumerate(arrays.get("allowed", ())):  # a softmax over the micro-batch's passages
+        allowed = np.eye(len(passages), dtype=bool)  # the loss of a query with a single allowed passage is 0
+        allowed[query] = passages
+        yield f"passage {query + 1}", arrays | {"allowed": allowed}
+
+
+def _losses(model: TrunkModel, arrays: Arrays) -> dict[str, float]:
+    with torch.inference_mode():
+        losses = model(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    return {name: float(loss) for name, loss in losses.items()}
+
+
+def _replace_token(arrays: Arrays, name: str, place: tuple[int, ...]) -> Arrays:
+    """The micro-batch with another word in one place."""
+    ids = arrays[name].copy()
+    ids[place] = len(SPECIAL) + (ids[place] == len(SPECIAL))
+    return arrays | {name: ids}
+
+
+def draw(wirings: dict[str, Wiring], out: Path) -> Path:
+    """Plot targets downwards, a colour a loss, and input tokens across: filled where one depends on the other."""
+    from matplotlib.colors import ListedColormap
+
+    inputs = next(iter(wirings.values())).inputs
+    targets = [target for wiring in wirings.values() for target in wiring.targets]
+    color = np.concatenate([wiring.depends * (i + 1) for i, wiring in enumerate(wirings.values())])  # [targets, inputs]
+    figure, (panel,) = new_figure(1, width=SQUARE * len(inputs) + 1.5, height=SQUARE * len(targets) + 1.2)
+    shades = ListedColormap([PALE, *COLORS[: len(wirings)]])
+    panel.pcolormesh(color, cmap=shades, vmin=-0.5, vmax=len(wirings) + 0.5, edgecolors="white", linewidth=0.5)
+    panel.set_aspect("equal")
+    panel.invert_yaxis()
+    panel.set_yticks(np.arange(len(targets)) + 0.5, targets, fontsize=7)
+    panel.set_xticks(np.arange(len(inputs)) + 0.5, [token for _, token in inputs], rotation=90, fontsize=7)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    for first, last, name in _runs([name for name, _ in inputs]):
+        panel.axvline(last, color="black", linewidth=0.8 * (last < len(inputs)))
+        panel.text((first + last) / 2, -0.5, name, ha="center", va="bottom", fontsize=8)
+    losses = [loss for loss, wiring in wirings.items() for _ in wiring.targets]
+    for (first, last, loss), shade in zip(_runs(losses), COLORS, strict=False):
+        panel.text(len(inputs) + 0.5, (first + last) / 2, f"loss {loss}", va="center", fontsize=8, color=shade)
+    return save(figure, out)
+
+
+def _runs(names: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Start, end and name of each run of equal names."""
+    for name, places in groupby(range(len(names)), key=names.__getitem__):
+        first, *others = places
+        yield first, first + len(others) + 1, name

@@ -1,0 +1,1 @@
+"""Checkpoints: saved, verified, resumed, loaded, exported."""

@@ -1,0 +1,243 @@
+"""Atomic checkpoints: written under a temporary name, hashed, renamed; verified before use.
+
+RUN/checkpoints/step-00001000/
+    weights.safetensors   every parameter in fp32: what fine-tuning, evaluation and export read (no pickle)
+    recipe.yaml           the recipe as it ran
+    tokenizer.json        the tokenizer of its data
+    trunk.json            the encoder's configuration
+    state.json            step, every lane's position, and the settings that a resumed run must agree in
+    engine/               DeepSpeed's own files, one set a rank, to resume exactly (pickles: read only after verifying)
+    manifest.json         size and SHA-256 of all of the above
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, replace_folder, sha256_of, whole_file
+from trainer.data.cursor import Cursor
+from trainer.errors import SharedError
+from trainer.recipe.schema import CheckpointConfig
+
+if TYPE_CHECKING:  # it imports DeepSpeed, which reading a checkpoint does not need
+    from trainer.engine.engine import Engine
+
+WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
+FORMAT = 2
+RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+
+
+class SaveError(SharedError):
+    """A checkpoint could not be written; nothing partial is left, and earlier checkpoints are intact."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a run after `step` optimizer steps, and the settings that its numbers depend on."""
+
+    step: int
+    cursor: Cursor
+    world_size: int
+    resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must agree in these
+
+
+def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:
+    """Save a checkpoint with the small `sidecar_files` (name to content); all ranks call.
+
+    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError on every rank where one of
+    them cannot write (disk full).
+    """
+    final = folder(run, state.step)
+    partial = final.with_name(f"{final.name}.partial")
+    on_rank_0 = engine.world.rank == 0
+    try:
+        _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
+        weights = engine.full_weights()
+        _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        _together(
+            engine,
+            "save",
+            partial,
+            lambda: _finish(partial, final, weights, state, sidecar_files) if on_rank_0 else None,
+        )
+    except SaveError:
+        if on_rank_0:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if on_rank_0:
+        for old in newest_first(run)[policy.keep :]:
+            if not policy.keep_every or step_of(old) % policy.keep_every:
+                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+    return final
+
+
+def newest(run: Path) -> Path | None:
+    """The newest checkpoint of a run that passes verification; None where the run has no checkpoint.
+
+    Raise InputError where all checkpoints are damaged, naming what is wrong with the newest.
+    """
+    problems: list[str] = []
+    for checkpoint in newest_first(run):
+        problem = verify(checkpoint)
+        if problem is None:
+            if problems:
+                print(f"{problems[0]}: using {checkpoint.name} instead", file=sys.stderr, flush=True)
+            return checkpoint
+        problems.append(problem)
+    if problems:
+        raise InputError(f"{problems[0]}; no older checkpoint is intact either: restore one, or start a new run folder")
+    return None
+
+
+def verify(checkpoint: Path) -> str | None:
+    """Check a checkpoint against its manifest; return what is wrong with it in one line, or None."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        if manifest["format"] != FORMAT:
+            return f"{checkpoint}: its format is version {manifest['format']}, but this code reads version {FORMAT}"
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return f"{checkpoint}: its {MANIFEST} is missing or damaged"
+    for name, (size, sha256) in files.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{checkpoint}: {name} is missing"
+        if file.stat().st_size != size or sha256_of(file) != sha256:
+            return f"{checkpoint}: {name} is damaged (its size or SHA-256 is not the saved one)"
+    return None
+
+
+def read_state(checkpoint: Path) -> State:
+    """Read the state of a verified checkpoint."""
+    values = json.loads((checkpoint / STATE).read_text())
+    return State(values["step"], Cursor.from_json(values["cursor"]), values["world_size"], values["fixed"])
+
+
+def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
+    """Load the engine's state from a verified checkpoint that `saved_by` ranks saved; all ranks call.
+
+    For another number of ranks, rank 0 first converts DeepSpeed's files to a temporary universal checkpoint.
+    """
+    if saved_by == engine.world.size:
+        engine.load(checkpoint, ENGINE)
+        return
+    universal = checkpoint.parent.parent / "universal" / checkpoint.name
+    on_rank_0 = engine.world.rank == 0
+    if on_rank_0:
+        print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
+    _together(engine, "convert", universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
+    engine.load(universal.parent, universal.name, universal=True)
+    _together(engine, "remove", universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
+
+
+def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
+    """Refuse to resume with settings that would change the run's numbers.
+
+    Keys absent from older checkpoints are not compared.
+    """
+    saved = read_state(checkpoint).resume_invariants
+    for key, was, now in _differences(saved, {key: value for key, value in invariants.items() if key in saved}):
+        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}")
+
+
+def folder(run: Path, step: int) -> Path:
+    """The folder of a run's checkpoint after `step` optimizer steps."""
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def step_of(checkpoint: Path) -> int:
+    """The number of optimizer steps before a checkpoint, by its folder's name."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def newest_first(run: Path) -> list[Path]:
+    """Every finished checkpoint folder, newest first; folders with any other name are ignored."""
+    finished = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
+    return sorted(finished, key=step_of, reverse=True)
+
+
+def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every dotted key in which two plain values differ, with both values."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in {**was, **now}:
+            yield from _differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
+    elif was != now:
+        yield key, was, now
+
+
+def _together(engine: Engine, verb: str, path: Path, part: Callable[[], object]) -> None:
+    """Do this rank's part of writing `path`; raise SaveError on every rank where one of them could not `verb` it."""
+    problem = None
+    try:
+        part()
+    except (OSError, SafetensorError, InputError) as error:
+        problem = f"{path}: cannot {verb} a checkpoint: {error}"
+    problems = [line for line in engine.gather(problem) if line]
+    if problems:
+        raise SaveError(problems[0])
+
+
+def _prepare(partial: Path) -> None:
+    for stale in partial.parent.glob("step-*.partial"):
+        shutil.rmtree(stale)
+    make_directory(partial / ENGINE)
+
+
+def _finish(
+    partial: Path, final: Path, weights: Mapping[str, Any], state: State, sidecar_files: Mapping[str, bytes]
+) -> None:
+    """Rank 0's part, after every rank has written: the common files, the manifest, the final name."""
+    save_file(dict(weights), partial / WEIGHTS)
+    for name, content in sidecar_files.items():
+        (partial / name).write_bytes(content)
+    values = {
+        "step": state.step,
+        "world_size": state.world_size,
+        "fixed": state.resume_invariants,
+        "cursor": state.cursor.to_json(),
+    }
+    (partial / STATE).write_text(json.dumps(values, indent=1))
+    files = {str(file.relative_to(partial)): _size_and_hash(file) for file in _files(partial)}
+    with whole_file(partial / MANIFEST) as manifest:
+        manifest.write(json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+    replace_folder(partial, final)  # a damaged one may be there, if the run resumed from an earlier one
+
+
+def _convert(source: Path, universal: Path) -> None:
+    """Convert DeepSpeed's files into a checkpoint at `universal` that any number of ranks can load.
+
+    It need not be atomic: no resume reads what an earlier one left there.
+    """
+    shutil.rmtree(universal.parent, ignore_errors=True)
+    make_directory(universal)
+    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
+    options = ["--input_folder", str(source), "--output_folder", str(universal), "--num_extract_workers", "1"]
+    done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(universal.parent, ignore_errors=True)
+        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def _size_and_hash(file: Path) -> dict[str, Any]:
+    """The manifest's entry for a file, which is synced to disk first."""
+    with open(file, "rb") as opened:
+        os.fsync(opened.fileno())
+    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}

@@ -1,0 +1,151 @@
+"""Export a checkpoint as a folder that Hugging Face and sentence-transformers load."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+from safetensors.torch import save
+from tokenizers.processors import BertProcessing
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, whole_folder
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.matching.siamese import SiameseConfig
+from trainer.checkpoints import model_card
+from trainer.checkpoints.load import TrainedModel
+
+DECODER = "decoder.safetensors"  # the heads that a pre-training run trained with the encoder
+MARK = "deepsiam.json"  # marks a folder as an export, and records what of
+SENTENCE_TRANSFORMERS = {  # class names that every version resolves
+    "": "sentence_transformers.models.Transformer",
+    "1_Pooling": "sentence_transformers.models.Pooling",
+    "2_Normalize": "sentence_transformers.models.Normalize",
+}
+
+
+def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False) -> None:
+    """Write a trained encoder to the folder `out`, completely or not at all; replace an earlier export there.
+
+    Args:
+        trained: fine-tuned or only pre-trained.
+        out: a new or empty folder, or an earlier export.
+        with_decoder: also write the heads of a pre-training run: decoder.safetensors, decoder.json.
+
+    Raises:
+        InputError: `out` has other contents or cannot be written, or the run has no decoder.
+    """
+    method = trained.recipe.method
+    if with_decoder and isinstance(method, SiameseConfig):
+        raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
+    if isinstance(method, SiameseConfig) and method.special_tokens > 1:
+        raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot pool several special tokens; use the run")
+    if with_decoder and not trained.model.heads:
+        raise InputError(f"{trained.checkpoint}: {method.name} trains only the encoder: leave out --with-decoder")
+    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
+    make_directory(out.parent)
+    trunk = trained.model.trunk
+    with whole_folder(out) as folder:
+        _write_encoder(trunk, folder)
+        _write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
+        if isinstance(method, SiameseConfig):
+            _write_sentence_transformer(method, trunk.config.hidden_size, folder)
+        if with_decoder:
+            _write_decoder(trained, folder)
+        (folder / "README.md").write_text(model_card.text(trained, out, with_decoder), encoding="utf-8")
+        source = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
+        _write_json(folder / MARK, {**source, "tokenizer": trained.tokenizer.fingerprint})
+
+
+def _write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
+    """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
+    stock = AutoModel.from_config(copy.deepcopy(trunk.config))
+    state = {name: tensor.detach() for name, tensor in trunk.state_dict().items()}
+    for name in stock.state_dict().keys() - state.keys():
+        if not name.startswith("pooler."):
+            raise InputError(f"{type(stock).__name__}: this encoder lacks {name} and cannot be exported")
+        # AutoModel adds BERT's pooler, which is not trained here, and would initialise it at random at every load.
+        # With the identity it is tanh of the first state: always the same, and useful to whoever takes it by mistake.
+        like = stock.state_dict()[name]
+        state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
+    _save_tensors(state, folder / "model.safetensors")
+    stock.config.architectures = [type(stock).__name__]
+    stock.config.save_pretrained(folder)
+
+
+def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> None:
+    """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates to `max_tokens` if asked."""
+    backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
+    backend.no_truncation()
+    backend.no_padding()
+    names = tokenizer.special_tokens
+    backend.post_processor = BertProcessing((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_tokens,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
+        "clean_up_tokenization_spaces": False,
+    }
+    special = {f"{name}_token": token for name, token in names.items()}
+    _write_json(folder / "tokenizer_config.json", settings | special)
+
+
+def _write_sentence_transformer(method: SiameseConfig, hidden_size: int, folder: Path) -> None:
+    """Write what makes a Hugging Face folder a SentenceTransformer: its modules and its trained similarity."""
+    paths = ["", "1_Pooling"] + (["2_Normalize"] if method.similarity == "cosine" else [])
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": SENTENCE_TRANSFORMERS[path]} for i, path in enumerate(paths)
+    ]
+    _write_json(folder / "modules.json", modules)
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    pooling = {
+        "word_embedding_dimension": hidden_size,
+        "pooling_mode_cls_token": method.pooling == "cls",
+        "pooling_mode_mean_tokens": method.pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_lasttoken": method.pooling == "last",
+    }
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    transformer = {"max_seq_length": method.max_document_tokens, "do_lower_case": False}  # the tokenizer lower-cases
+    _write_json(folder / "sentence_bert_config.json", transformer)
+    similarity: dict[str, Any] = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": method.similarity}
+    _write_json(folder / "config_sentence_transformers.json", similarity)
+
+
+def _write_decoder(trained: TrainedModel, folder: Path) -> None:
+    """Write all parameters but the encoder's, and how to rebuild the model from both."""
+    _save_tensors({name: head.detach() for name, head in trained.model.heads.items()}, folder / DECODER)
+    config = type(trained.recipe.method)
+    rebuild = [
+        f"from {config.__module__} import {config.__name__}",
+        "trunk = transformers.AutoModel.from_pretrained(FOLDER)",
+        f"model = {config.__name__}(**method).model(trunk)",
+        "model.load_state_dict(safetensors.torch.load_file(FOLDER + '/decoder.safetensors'), strict=False)",
+    ]
+    instructions = {
+        "class": f"{config.__module__}.{config.__name__}",
+        "method": trained.recipe.method.model_dump(mode="json"),
+        "rebuild": rebuild,
+    }
+    _write_json(folder / "decoder.json", instructions)
+
+
+def _save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    # save_file would create a file that only its owner may read
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in state.items()}, {"format": "pt"}))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,119 @@
+"""`init_from` of a pre-training: the weights of a run, of a folder exported from one, or of a Hugging Face encoder."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.trunk import TrunkModel
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.export import DECODER, MARK
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.build import settings_of, trunk_of
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class PretrainedEncoder:
+    """An encoder, and the weights of the heads that were trained with it, by their names in the model."""
+
+    path: Path
+    trunk: PreTrainedModel
+    heads: dict[str, Tensor]
+
+    def copy_heads(self, model: TrunkModel) -> str:
+        """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
+        own = model.heads
+        matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
+        with torch.no_grad():
+            for name in matching:
+                own[name].copy_(self.heads[name])
+        return f"starting from {self.path}: the encoder, and {len(matching)} of the {len(own)} head weights"
+
+
+def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Load the encoder of a run folder, a checkpoint, an exported folder or a Hugging Face model's folder.
+
+    Only configuration, safetensors and tokenizer.json are read, and no code from the folder is run.
+
+    Raises:
+        InputError: the folder is none of these, is damaged, or its token ids are not those of `tokenizer`.
+    """
+    if not (path / CONFIG).is_file():
+        trained = load_trained(path)
+        _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
+        heads = {name: head.detach() for name, head in trained.model.heads.items()}
+        return PretrainedEncoder(path, trained.model.trunk.train(), heads)
+    _check_ids(path, _recorded_fingerprint(path), path / "tokenizer.json", tokenizer)
+    heads = _read_tensors(path / DECODER) if (path / DECODER).is_file() else {}
+    return PretrainedEncoder(path, _load_hugging_face(path), heads)
+
+
+def _recorded_fingerprint(path: Path) -> str | None:
+    """The tokenizer's fingerprint that trainer.export wrote into the folder; None for a folder it did not write."""
+    if not (path / MARK).is_file():
+        return None
+    try:
+        return str(json.loads((path / MARK).read_text())["tokenizer"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path / MARK}: damaged; export the run again, or copy the folder again") from None
+
+
+def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
+    """Raise InputError where the vocabulary of `file` is not that of the data's `tokenizer`."""
+    if fingerprint == tokenizer.fingerprint:
+        return
+    if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, the ids may not
+        raise InputError(
+            f"init_from: {path} has other tokens than the data's {tokenizer.path}: prepare the data with "
+            f"--tokenizer {file}, or start from another encoder"
+        )
+
+
+def _load_hugging_face(path: Path) -> PreTrainedModel:
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path / CONFIG}: not the configuration of an encoder ({reason})") from None
+    weights = _read_tensors(path / WEIGHTS)
+    trunk = trunk_of(settings_of(config), str(path / CONFIG))
+    state = trunk.state_dict()
+    prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
+    given = {_current_name(name.removeprefix(prefix)): tensor for name, tensor in weights.items()}
+    missing = sorted(name for name in state.keys() - given.keys() if not name.endswith("position_ids"))
+    if missing:
+        raise InputError(
+            f"{path / WEIGHTS}: lacks {missing[0]} of a {config.model_type} encoder; copy the folder again"
+        )
+    for name, tensor in state.items():
+        if name in given and given[name].shape != tensor.shape:
+            stored, expected = list(given[name].shape), list(tensor.shape)
+            raise InputError(f"{path / WEIGHTS}: {name} is {stored}, {CONFIG} has {expected}; copy the folder again")
+    trunk.load_state_dict({name: given.get(name, tensor) for name, tensor in state.items()})
+    return trunk
+
+
+def _current_name(name: str) -> str:
+    """PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
+    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot read the weights ({error}); only safetensors files are read") from None

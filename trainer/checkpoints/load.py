@@ -1,0 +1,89 @@
+"""Load a trained model from a run's newest intact checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import nn
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.config import MatchingConfig
+from models.trunk import TrunkModel, max_positions
+from trainer.checkpoints import checkpoint
+from trainer.recipe.build import build_model, trunk_of
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from trainer.recipe.yaml_file import build as build_recipe
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model in fp32 on the CPU, in eval mode, with the recipe and tokenizer of its training."""
+
+    model: TrunkModel
+    kind: str  # the recipe's method.name: siamese, seed, mlm
+    recipe: PretrainRecipe | FinetuneRecipe
+    tokenizer: Tokenizer
+    checkpoint: Path
+    step: int
+
+    @property
+    def text_tokens(self) -> int:
+        """The longest text that the encoder was trained on, in tokens, [CLS] and [SEP] included."""
+        method = self.recipe.method
+        if isinstance(method, MatchingConfig):
+            return method.max_document_tokens
+        if self.model.trains_every_position:
+            return max_positions(self.model.trunk) - method.added_tokens
+        return method.positions
+
+
+def load_trained(path: Path) -> TrainedModel:
+    """Load the model of a run folder (its newest intact checkpoint) or of one checkpoint folder.
+
+    Raise InputError where `path` has no checkpoint or only damaged ones.
+    """
+    folder = _find(path)
+    values = yaml.safe_load((folder / checkpoint.RECIPE).read_text(encoding="utf-8"))
+    kind = values["method"]["name"]
+    recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
+    settings = json.loads((folder / checkpoint.TRUNK).read_text(encoding="utf-8"))
+    trunk = trunk_of(settings, str(folder / checkpoint.TRUNK))
+    model = build_model(recipe.method, trunk)
+    _copy_weights(folder, model)
+    return TrainedModel(
+        model=model.eval(),
+        kind=kind,
+        recipe=recipe,
+        tokenizer=tokenizers.load(folder / checkpoint.TOKENIZER),
+        checkpoint=folder,
+        step=checkpoint.read_state(folder).step,
+    )
+
+
+def _find(path: Path) -> Path:
+    if (path / checkpoint.MANIFEST).is_file():
+        problem = checkpoint.verify(path)
+        if problem:
+            raise InputError(problem)
+        return path
+    newest = checkpoint.newest(path)
+    if newest is None:
+        raise InputError(f"{path}: neither a checkpoint nor a run folder with one: train it first")
+    return newest
+
+
+def _copy_weights(folder: Path, model: nn.Module) -> None:
+    weights, parameters = load_file(folder / checkpoint.WEIGHTS), dict(model.named_parameters())
+    if weights.keys() != parameters.keys():
+        odd = sorted(weights.keys() ^ parameters.keys())[0]
+        raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])

@@ -1,0 +1,1 @@
+"""The order of data: lanes, mixing, cursor, and the sources of examples."""

@@ -1,0 +1,129 @@
+"""Open the data of a recipe, its shards or labelled pairs: check them and put them into the order of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.urls import is_remote
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.remote_folder import Cache
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.check import require_same_tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.interface import Batcher
+from trainer.data.held_out import HeldOut
+from trainer.data.order import Order, make_order
+from trainer.data.pair_source import PairSource
+from trainer.data.shard_source import ShardSource
+from trainer.recipe.build import build_batcher
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe, ShardDataConfig
+
+PAIRS_OF_A_UNIT = 32  # dealt to a lane together; fewer would make every epoch's deal slower
+
+
+@dataclass(frozen=True)
+class Data:
+    """The order of the micro-batches, the held-out data, and their tokenizer."""
+
+    order: Order
+    held_out: HeldOut | None
+    tokenizer: Tokenizer
+    sha256: dict[str, str]  # of every source, by name
+
+
+def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
+    """What the numbers of a run depend on, except its schedule: it must be the same when the run is resumed."""
+    encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "random_weights"})
+    # the name comes first: only the first difference is reported. Checkpointing activations changes no number
+    method = recipe.method.model_dump(mode="json", exclude={"activation_checkpointing"})
+    return {
+        "seed": recipe.seed,
+        **encoder,
+        "method": {"name": recipe.method.name, **method},
+        "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
+        "batch.size": recipe.batch.size,
+        "batch.micro": recipe.batch.micro,
+        "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
+        "data sha256": data.sha256,
+    }
+
+
+def shard_data(recipe: PretrainRecipe) -> Data:
+    """Open the shards of a pre-training run; raise InputError where they were made with different tokenizers."""
+    named = recipe.data.sources
+    sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
+    validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
+    manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
+    tokenizer = _one_tokenizer(manifests)
+    if recipe.method.needs_dialogues:
+        _check_dialogues(manifests)
+    batcher = build_batcher(recipe.method, tokenizer)
+    order = make_order(recipe, {name: (source, named[name].weight) for name, source in sources.items()}, batcher)
+    held_out = None
+    if validation:
+        held_out = HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro)
+    return Data(order, held_out, tokenizer, {name: source.manifest.sha256 for name, source in sources.items()})
+
+
+def _open(location: str, data: ShardDataConfig) -> ShardSource:
+    if is_remote(location):
+        return ShardSource(Cache(location, data.cache.expanduser(), data.cache_bytes))
+    return ShardSource(Manifest.load(Path(location)))
+
+
+def pair_data(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> Data:
+    """Open the labelled pairs of a fine-tuning run; raise InputError where their tokenizer is not the given one."""
+    collection = Collection.open(recipe.data.collection)
+    require_same_tokenizer(
+        tokenizer,
+        recipe.init_from,
+        collection.tokenizer.fingerprint,
+        f"data.collection: {recipe.data.collection}",
+        f"run python -m data_prep collection {recipe.data.collection} --tokenizer {tokenizer.path}",
+    )
+    keys, micro = recipe.data, recipe.batch.micro
+    # every lane gets a whole window of units, so that pairs of the same unit are shuffled with others in every epoch
+    least = keys.lanes * keys.window
+    source = PairSource(collection, keys.split, keys.pairs, recipe.seed, unit=PAIRS_OF_A_UNIT, least_units=least)
+    order = make_order(recipe, {"": (source, 1.0)}, _pair_batcher(recipe, collection, source, tokenizer))
+    held_out = None
+    if validation := recipe.validation:
+        # a unit is a micro-batch, whose documents are all the negatives
+        pairs = PairSource(collection, validation.split, validation.pairs, recipe.seed, "validation", unit=micro)
+        batcher = _pair_batcher(recipe, collection, pairs, tokenizer)
+        held_out = HeldOut(pairs, batcher, recipe.seed, window=1, micro_batch=micro)
+    return Data(order, held_out, tokenizer, {"": source.sha256})
+
+
+def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSource, tokenizer: Tokenizer) -> Batcher:
+    method = recipe.method
+    if method.negatives_per_query > source.negatives:
+        raise InputError(
+            f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
+            f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
+        )
+    return method.batcher(tokenizer, collection.corpus, source.candidates)
+
+
+def _check_dialogues(manifests: Sequence[Manifest]) -> None:
+    """Raise InputError for shards whose manifest states that they are not dialogues."""
+    for manifest in manifests:
+        if manifest.source.get("dialogues") is False:
+            raise InputError(
+                f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
+                "set method.pairs=sentences, or name shards of `data_prep reddit`"
+            )
+
+
+def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:
+    first, *others = manifests
+    tokenizer = tokenizers.load(first.directory / "tokenizer.json")
+    remedy = f"build the shards again with --tokenizer {tokenizer.path}"
+    for other in others:
+        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, remedy)
+    return tokenizer

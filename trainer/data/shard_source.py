@@ -1,0 +1,64 @@
+"""Read the documents of shards, chunk by chunk, for the lanes of a pre-training."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from data_prep.common.errors import InputError
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.reader import Shard
+from data_prep.shards.remote_folder import Cache
+
+RETRIES = (1.0, 5.0)  # seconds before a shard is read again: a file system may fail for a moment
+
+
+class ShardSource:
+    """The documents of a folder of shards, or of a remote folder through a cache.
+
+    Every shard is checked against the manifest before its first chunk is read.
+    """
+
+    def __init__(self, folder: Manifest | Cache):
+        self.cache = folder if isinstance(folder, Cache) else None
+        self.manifest = folder.manifest if isinstance(folder, Cache) else folder
+        self.chunks: Sequence[int] = [entry.chunks for entry in self.manifest.shards]
+        self._open: dict[int, Shard] = {}
+
+    def read(self, shard: int, chunk: int) -> list[TokenDocument]:
+        """Return the documents of one chunk; raise InputError naming a shard that differs from its manifest."""
+        for delay in () if self.cache else RETRIES:  # the cache has retries of its own
+            try:
+                return self._shard(shard).read(chunk)
+            except InputError as error:
+                print(f"{error}; trying again in {delay:.0f} s", file=sys.stderr, flush=True)
+                self._open.pop(shard, None)
+                time.sleep(delay)
+        return self._shard(shard).read(chunk)
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Download shards that will be read soon, in the background."""
+        if self.cache:
+            self.cache.fetch_ahead(shards)
+
+    def release(self, shard: int) -> None:
+        """Close a shard that has been read to its end."""
+        if self._open.pop(shard, None) and self.cache:
+            self.cache.release(shard)
+
+    def check_room(self, lanes: int) -> None:
+        """Raise InputError where the cache cannot hold a shard for each lane at once."""
+        if self.cache:
+            self.cache.check_room(lanes)
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """Return the names of the shard's file and the document, and the number of its chunk."""
+        opened = self._shard(shard)
+        return f"{opened.path.name} chunk {chunk} document {item} ({opened.read(chunk)[item].id})"
+
+    def _shard(self, shard: int) -> Shard:
+        if shard not in self._open:
+            self._open[shard] = self.cache.open(shard) if self.cache else Shard.open(self.manifest, shard)
+        return self._open[shard]

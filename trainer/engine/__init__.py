@@ -1,0 +1,1 @@
+"""DeepSpeed: the only room that imports it."""

@@ -1,0 +1,178 @@
+"""The DeepSpeed engine: one accumulated and clipped optimizer step, evaluation, DeepSpeed's checkpoint files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import numpy as np
+import torch
+import torch.distributed as dist
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+from deepspeed.utils import safe_get_full_fp32_param
+
+from data_prep.common.errors import InputError
+from models.interface import MicroBatch
+from models.trunk import TrunkModel
+from trainer.engine import ds_config
+from trainer.engine.optimizer import build_optimizer
+from trainer.engine.world import World
+from trainer.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of an optimizer step."""
+
+    grad_norm: float  # before clipping
+    loss_scale: float
+    skipped: bool  # by DeepSpeed, for an overflow
+    losses: torch.Tensor  # this rank's sums, fp32 [micro-batches, terms] on the device
+
+
+class Engine:
+    """A model under DeepSpeed, trained on global sums of losses over global counts of targets.
+
+    The gradient of a step is that of sum_k weight_k * (sum of losses of term k over all ranks and micro-batches) /
+    (number of targets of term k over all ranks and micro-batches): what one process would compute on the whole batch.
+    """
+
+    def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
+        self.model, self.world, self.weights = model, world, recipe.method.weights
+        _, config = ds_config.load(recipe.deepspeed)
+        self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
+            model=model,
+            optimizer=build_optimizer(model, recipe.optimizer),
+            config=ds_config.complete(config, recipe, world.size),
+        )
+        self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
+        self.deepspeed._copy_recovery_script = _do_nothing  # a script in every checkpoint: one more write that can fail
+        self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
+        self.device: torch.device = self.deepspeed.device
+        self.fp16: bool = self.deepspeed.fp16_enabled()
+
+    def step(
+        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int], lr: float
+    ) -> StepResult:
+        """Take one optimizer step on this rank's micro-batches; `seeds` has the dropout seed of each.
+
+        `targets` counts the targets of every loss term in the whole step, over all ranks.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        losses = []
+        skipped_before = self.deepspeed.skipped_steps
+        for micro_batch, seed in zip(micro_batches, seeds, strict=True):
+            torch.manual_seed(seed)
+            sums = self.deepspeed(**self._tensors(micro_batch))
+            losses.append(torch.stack([sums[term].detach() for term in self.weights]))
+            # max: a step may have no target of a term
+            total: Any = sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
+            # DeepSpeed averages over the ranks and the accumulated micro-batches; here they must be summed
+            self.deepspeed.backward(total * (self.world.size * self.accumulation))
+            self.deepspeed.step()
+        return StepResult(
+            grad_norm=float(self.deepspeed.get_global_grad_norm() or 0.0),
+            loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
+            skipped=self.deepspeed.skipped_steps > skipped_before,
+            losses=torch.stack(losses),
+        )
+
+    def evaluate(self, micro_batch: MicroBatch, **options: bool) -> torch.Tensor:
+        """Return the summed losses of a micro-batch, fp32 [terms] on the device, without dropout.
+
+        Under ZeRO-3 all ranks call. `options` are keywords of the model's `forward` (see models.interface.Bottleneck).
+        """
+        self.deepspeed.eval()
+        with torch.no_grad():
+            sums = self.deepspeed(**self._tensors(micro_batch), **options)
+        self.deepspeed.train()
+        return torch.stack([sums[term] for term in self.weights])
+
+    def embed(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
+        """Embed ids int64 with mask bool, both [B, T], into fp32 [B, H]; under ZeRO-3 all ranks call."""
+        self.deepspeed.eval()
+        with torch.no_grad():
+            ids, mask = (torch.from_numpy(array).to(self.device) for array in (input_ids, attention_mask))
+            embeddings = self.model.embed(ids, mask).float().cpu().numpy()
+        self.deepspeed.train()
+        return embeddings
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return every parameter in fp32 on the CPU, at any ZeRO stage, tied ones once; all ranks call."""
+        weights = {}
+        for name, parameter in self.deepspeed.module.named_parameters():
+            full = safe_get_full_fp32_param(parameter)
+            # None at stage 0, where DeepSpeed keeps no partitioned master copy
+            weights[name] = (parameter.data if full is None else full).detach().float().cpu().contiguous()
+        return weights
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
+        values = values.to(self.device)
+        dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, by rank; all ranks call. Slow: only for rare exchanges."""
+        values = [None] * self.world.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def save(self, folder: Path, tag: str) -> None:
+        """Write DeepSpeed's own files, for an exact continuation; all ranks call.
+
+        The first error of a file is raised only after this rank's part of the collective save: a rank that left it
+        earlier would leave the others waiting.
+        """
+        self.files.error = None
+        # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
+        self.deepspeed.save_checkpoint(
+            str(folder), tag=tag, save_latest=False, client_state={"universal_checkpoint_info": {}}
+        )
+        if self.files.error is not None:
+            raise self.files.error
+
+    def load(self, folder: Path, tag: str, *, universal: bool = False) -> None:
+        """Load what `save` wrote, or a `universal` checkpoint converted from it; all ranks call.
+
+        Only for verified folders: DeepSpeed unpickles its files.
+        """
+        self.deepspeed._config.load_universal_checkpoint = universal
+        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
+        loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
+        if loaded is None:
+            raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
+        if universal:
+            # stage 3 copies the first group's settings to all, and shares one step counter that each state advances
+            for group, decay in zip(self.optimizer.param_groups, decays, strict=True):
+                group["weight_decay"] = decay
+            for state in self.optimizer.state.values():
+                state["step"] = torch.clone(torch.as_tensor(state["step"]))
+
+    def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
+        return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}
+
+
+def _do_nothing(*arguments: object) -> None:
+    """Replace a function that is not wanted."""
+
+
+class CheckpointFiles(TorchCheckpointEngine):
+    """Writes DeepSpeed's files; keeps the first error until the collective save is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Write one file, unless an earlier one failed."""
+        if self.error is None:
+            try:
+                with open(path, "wb") as file:  # given a path, torch misses an error on the last bytes
+                    torch.save(state_dict, file)
+            except (OSError, RuntimeError) as error:
+                self.error = error.__context__ if isinstance(error.__context__, OSError) else error

@@ -1,0 +1,24 @@
+"""The optimizer that a recipe asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainer.recipe.schema import OptimizerConfig
+
+
+def build_optimizer(model: nn.Module, keys: OptimizerConfig) -> torch.optim.AdamW:
+    """Build AdamW over a model's trainable parameters."""
+    return torch.optim.AdamW(parameter_groups(model, keys.weight_decay), lr=keys.lr, betas=keys.betas, eps=keys.eps)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Split a model's trainable parameters: matrices decay; biases and normalisation weights do not, as in BERT."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]

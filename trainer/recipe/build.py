@@ -1,0 +1,76 @@
+"""Build what a recipe names: the trunk, the method's batcher and model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.config import MethodConfig, PretrainingConfig
+from models.interface import Batcher, Vocabulary
+from models.trunk import TrunkModel, build_trunk, max_positions
+
+
+def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
+    """Build a trunk with random weights for a tokenizer's vocabulary.
+
+    Raise InputError for an unknown key of the configuration, or a vocabulary size that differs from the data's.
+    """
+    known = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
+    for key, value in known.items():
+        if config.get(key, value) != value:
+            raise InputError(f"trunk.{key}: the recipe sets {config[key]}, the data's {tokenizer.path} has {value}")
+    return trunk_of({**config, **known}, "trunk")
+
+
+def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
+    """Build a trunk with random weights, as `build_trunk`; raise InputError, naming `where`, for unusable settings."""
+    with as_input_error(where):
+        return build_trunk(settings)
+
+
+def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    """Give the trunk's token embedding a row, drawn at random, for each special token that the method adds."""
+    rows = tokenizer.vocab_size + method.added_tokens
+    if method.added_tokens and trunk.config.vocab_size != rows:
+        trunk.resize_token_embeddings(rows, mean_resizing=False)
+
+
+def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
+    """The plain settings from which `build_trunk` builds a trunk of this configuration."""
+    valid = {field.name for field in dataclasses.fields(type(config))} - {"transformers_version", "dtype"}
+    settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
+    return {"model_type": config.model_type, **settings}
+
+
+def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
+    """Raise InputError naming `key` where inputs of `tokens` tokens exceed the trunk's positions."""
+    positions = max_positions(trunk)
+    if tokens > positions:
+        raise InputError(f"{key}: {tokens} tokens are more than the trunk's {positions} positions")
+
+
+def build_batcher(method: PretrainingConfig, vocabulary: Vocabulary) -> Batcher:
+    """Build a pre-training method's batcher; raise InputError where the vocabulary does not suit it."""
+    with as_input_error("method"):
+        return method.batcher(vocabulary)
+
+
+def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
+    """Build a method's model around a trunk; raise InputError where the trunk does not suit it."""
+    with as_input_error("method"):
+        return method.model(trunk)
+
+
+@contextmanager
+def as_input_error(where: str) -> Iterator[None]:
+    """Turn the models' ValueErrors into InputErrors that name the recipe's section or the file at fault."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None

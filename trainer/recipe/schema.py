@@ -1,0 +1,201 @@
+"""The keys of a recipe: a class for each section."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from models.config import MethodConfig, Section
+from models.registry import MATCHING, MatchingMethod, PretrainingMethod
+from trainer.recipe.schedule import Schedule, learning_rate
+
+
+class BatchConfig(Section):
+    """How many examples make an optimizer step, and how many of them a rank holds at once."""
+
+    size: PositiveInt
+    micro: PositiveInt
+
+    @model_validator(mode="after")
+    def _divides(self) -> BatchConfig:
+        if self.size % self.micro:
+            raise ValueError(f"batch.micro={self.micro} does not divide batch.size={self.size}")
+        return self
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one optimizer step over all ranks."""
+        return self.size // self.micro
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerConfig(Section):
+    """AdamW with linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
+
+    lr: PositiveFloat
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-6
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_steps: int = Field(0, ge=0)
+    schedule: Schedule = "linear"  # to zero at the run's last step; inverse_sqrt never gets there
+    clip: float = Field(1.0, ge=0)  # global gradient norm; 0 clips nothing
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate of a step, counted from 0, in a run of `steps` steps."""
+        return learning_rate(step, peak=self.lr, warmup_steps=self.warmup_steps, steps=steps, schedule=self.schedule)
+
+
+class CheckpointConfig(Section):
+    """When to save, and which checkpoints to keep."""
+
+    every: PositiveInt = 1000
+    keep: int = Field(2, ge=2)  # the newest; at least 2, because one may be damaged
+    keep_every: PositiveInt | None = None  # steps: checkpoints at its multiples are never removed
+
+
+class FaultsConfig(Section):
+    """What to do when something goes wrong during a run; see docs/operations.md."""
+
+    on_bad_shard: Literal["stop", "skip"] = "stop"
+    most_bad_shards: int = Field(10, ge=0)  # a run that skips them stops at more than this
+    on_nan: Literal["stop", "skip"] = "stop"  # skip: load the last checkpoint, continue after the bad step's data
+    hang_seconds: float = Field(1800.0, gt=0, le=threading.TIMEOUT_MAX)  # without a step, a save or a validation batch
+
+
+class LanesConfig(Section):
+    """The deterministic order of data (trainer/data/lanes.py); a resumed run may change only `workers`."""
+
+    lanes: PositiveInt = 64
+    window: PositiveInt = 16  # chunks (of a fine-tuning: units of pairs) that are shuffled together
+    workers: int = Field(0, ge=0)  # loader processes per rank
+
+
+class MixedShardsConfig(Section):
+    """One source of a mix: its shards, and its weight against the other sources'."""
+
+    shards: str
+    weight: PositiveFloat
+
+
+class ShardDataConfig(LanesConfig):
+    """Shards of token documents, as data_prep writes them: of one source, or of several by name and weight.
+
+    They are in a folder, or at an http(s), s3 or file URL; remote ones are read through a cache on every host.
+    """
+
+    shards: str | None = None
+    mix: dict[str, MixedShardsConfig] | None = None
+    cache: Path = Path("~/.cache/deepsiam/shards")
+    cache_bytes: PositiveInt = 100_000_000_000
+
+    @model_validator(mode="after")
+    def _one_or_a_mix(self) -> ShardDataConfig:
+        if (self.shards is None) == (not self.mix):
+            raise ValueError("data: name either data.shards or, for several sources, data.mix (null for the other)")
+        return self
+
+    @property
+    def sources(self) -> dict[str, MixedShardsConfig]:
+        """Every source by name; that of `shards` has the name ""."""
+        if self.shards is not None:
+            return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
+        return self.mix or {}
+
+
+class PairDataConfig(LanesConfig):
+    """Labelled (query, relevant document) pairs of a collection."""
+
+    collection: Path
+    split: str = "train"
+    pairs: PositiveInt | None = None  # how many, in an order that depends on the seed alone; null takes all
+
+
+class ValidationConfig(Section):
+    """How often the losses on held-out data are measured."""
+
+    every: PositiveInt  # optimizer steps
+
+
+class ShardValidationConfig(ValidationConfig):
+    """Held-out shards."""
+
+    shards: str
+
+
+class PairValidationConfig(ValidationConfig):
+    """Held-out pairs of the collection."""
+
+    split: str
+    pairs: PositiveInt | None = None
+
+
+class ProbeConfig(Section):
+    """What is measured besides the losses, and how often; see trainer/run/probe.py."""
+
+    collection: Path  # a tokenised BEIR folder
+    split: str
+    every: PositiveInt  # optimizer steps
+    queries: PositiveInt = 200
+    documents: PositiveInt = 2000  # the relevant ones of these queries, filled up with others to this number
+    max_tokens: int = Field(128, ge=3)
+
+
+class Recipe(Section):
+    """What every kind of run has."""
+
+    run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
+    seed: int = Field(1, ge=0, lt=2**63)
+    steps: PositiveInt  # optimizer steps
+    batch: BatchConfig
+    optimizer: OptimizerConfig
+    deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    faults: FaultsConfig = FaultsConfig()
+    log_every: PositiveInt = 20
+    data: LanesConfig
+    validation: ValidationConfig | None = None
+    method: MethodConfig
+
+
+class PretrainRecipe(Recipe):
+    """A pre-training run."""
+
+    data: ShardDataConfig
+    validation: ShardValidationConfig | None = None
+    probe: ProbeConfig | None = None
+    trunk: dict[str, Any] | None = None  # keys of the Hugging Face configuration named by trunk.model_type
+    init_from: Path | None = None  # or a trained encoder: a run or checkpoint, an export, a Hugging Face folder
+    method: PretrainingMethod
+
+    @model_validator(mode="after")
+    def _one_trunk(self) -> PretrainRecipe:
+        if (self.trunk is None) == (self.init_from is None):
+            raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
+        if self.method.needs_trained_encoder and self.init_from is None:
+            raise ValueError("method.freeze_encoder: only a trained encoder is worth freezing: name one in init_from")
+        return self
+
+
+class FinetuneRecipe(Recipe):
+    """A fine-tuning run; the trunk comes from a pre-training run."""
+
+    data: PairDataConfig
+    validation: PairValidationConfig | None = None
+    init_from: Path  # a run folder (its newest checkpoint) or one checkpoint folder
+    random_weights: bool = False  # the same trunk with random weights: the baseline of pre-training
+    method: MatchingMethod
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+
+def kind_of(values: Mapping[str, Any]) -> type[PretrainRecipe] | type[FinetuneRecipe]:
+    """The kind of recipe that plain values describe: matching models are fine-tuned, all other methods pre-train."""
+    method = values.get("method")
+    return FinetuneRecipe if isinstance(method, Mapping) and method.get("name") in MATCHING else PretrainRecipe

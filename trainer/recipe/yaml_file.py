@@ -1,0 +1,176 @@
+"""Read recipes from YAML files that extend one another, with dotted overrides and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from data_prep.common.errors import InputError
+from trainer.recipe.schema import AnyRecipe
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 that also reads 1e-4 as a float, and refuses a mapping with the same key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} appears twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$|^[-+]?(\d+\.\d*|\.\d+)$|^[-+]?\.inf$|^\.nan$"),
+    list("-+0123456789."),
+)
+
+
+def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """Read a recipe file, the files it extends, and `key=value` overrides; raise InputError naming the key at fault."""
+    return build(kind, read(path, overrides), str(path))
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
+    values = _read(path, ())
+    for override in overrides:
+        _override(values, override)
+    return values
+
+
+def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
+    """Build a typed recipe from plain values; errors name `where` they come from."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(dict.fromkeys(_explain(kind, problem) for problem in error.errors()))
+        raise InputError(f"{where}: {problems}") from None
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    try:
+        resolved, text = path.resolve(), path.read_text(encoding="utf-8")
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
+        raise InputError(f"{path}: cannot read this recipe ({getattr(error, 'strerror', None) or error})") from None
+    if resolved in seen:
+        raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in seen)}")
+    values = _parse(text, str(path))
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: a recipe is a mapping of keys to values")
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    return _merge(_read(path.parent / str(base), (*seen, resolved)), values)
+
+
+def _parse(text: str, where: str) -> Any:
+    """Parse a YAML text into plain values; raise InputError naming `where` the text comes from."""
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader: builds plain values only
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply for a recipe") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+        # PyYAML does not wrap the errors of its constructors: 2020-13-45, `!!int x`, `!!bool x`
+        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `over` into `base` key by key; a mapping with a different `name` replaces the one in `base`."""
+    merged = dict(base)
+    for key, value in over.items():
+        under = merged.get(key)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(under, dict)
+            and value.get("name", under.get("name")) == under.get("name")
+        ):
+            merged[key] = _merge(under, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"{override!r}: an override is written key=value, as optimizer.lr=2e-4")
+    value = _parse(text, repr(override))
+    *parents, leaf = key.split(".")
+    section = values
+    for depth, parent in enumerate(parents):
+        section = section.setdefault(parent, {})
+        if not isinstance(section, dict):
+            raise InputError(f"{override!r}: {'.'.join(parents[: depth + 1])} is a single value, without keys")
+    section[leaf] = value
+
+
+def _explain(kind: type[BaseModel], problem: Any) -> str:
+    """Describe a pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
+    known = [_named(path, problem["loc"]) for path in _paths(kind, problem["loc"])]
+    unknown_key = problem["type"] == "extra_forbidden"
+    path = ""
+    for depth, part in enumerate(problem["loc"], start=1):
+        longer = f"{path}.{part}" if path else str(part)
+        # the location also contains the member of a union that pydantic tried, which is not a key
+        if longer in known or (unknown_key and depth == len(problem["loc"])):
+            path = longer
+    if unknown_key:
+        near = difflib.get_close_matches(path, [name for name in known if "*" not in name], n=1, cutoff=0.5)
+        return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        return f"{'.'.join(map(str, problem['loc']))}: missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
+
+
+def _named(path: str, loc: tuple[int | str, ...]) -> str:
+    """Replace `*` in a path by the name that the user gave, if any."""
+    before, star, after = path.partition("*")
+    depth = before.count(".")
+    matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
+    return f"{before}{loc[depth]}{after}" if matches else path
+
+
+def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") -> list[str]:
+    """Every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
+
+    Where the section depends on a `name`, only the keys of the one that `loc` names.
+    """
+    paths = []
+    for name, field in kind.model_fields.items():
+        paths.append(prefix + name)
+        sections = _sections(field.annotation)
+        chosen = [s for s in sections if loc[:1] == (name,) and len(loc) > 1 and _has_name(s, loc[1])]
+        for section in chosen or sections:
+            paths += _paths(section, loc, f"{prefix}{name}.")
+        for section in _sections(field.annotation, named=True):
+            paths += [f"{prefix}{name}.*", *_paths(section, loc, f"{prefix}{name}.*.")]
+    return paths
+
+
+def _has_name(section: type[BaseModel], name: int | str) -> bool:
+    """Whether this `name` selects the section."""
+    return "name" in section.model_fields and name in get_args(section.model_fields["name"].annotation)
+
+
+def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:
+    """The sections that an annotation allows; with `named`, those under names that the user chooses."""
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        return [section for part in get_args(annotation) for section in _sections(part, named=named)]
+    if named:
+        return _sections(get_args(annotation)[1]) if get_origin(annotation) is dict else []
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

@@ -1,0 +1,1 @@
+"""Embed, search, rank, measure."""

@@ -1,0 +1,72 @@
+"""Ranking metrics averaged over all judged queries, and a significance test for two systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+HEADINGS = {
+    "mrr@10": "MRR@10",
+    "ndcg@10": "nDCG@10",
+    "recall@100": "Recall@100",
+}  # key: title of a column
+IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
+DEPTH = 100  # the longest ranking that a metric reads
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Each metric of each query, fp64 [Q] in the order of the relevance judgements."""
+
+    values: dict[str, np.ndarray]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Each metric, averaged over all judged queries."""
+        return {name: float(values.mean()) for name, values in self.values.items()}
+
+
+def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> Metrics:
+    """Compute MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
+
+    The evaluators behind ir_measures break ties in different ways, so their scores are the negated ranks, without
+    ties. They also skip queries that have no ranking or no relevant document; here those count 0.
+
+    Args:
+        qrels: query id -> document id -> grade; at least one query.
+        ranked: query id -> ids of documents, best first, each once; queries without judgements are ignored.
+    """
+    import ir_measures
+
+    judgements = [ir_measures.Qrel(q, d, grade) for q, judged in qrels.items() for d, grade in judged.items()]
+    run = [
+        ir_measures.ScoredDoc(query, document, float(-rank))
+        for query, documents in ranked.items()
+        for rank, document in enumerate(documents)
+    ]
+    row = {query: i for i, query in enumerate(qrels)}
+    names = {ir_measures.parse_measure(theirs): ours for ours, theirs in IR_MEASURES.items()}
+    values = {name: np.zeros(len(qrels)) for name in HEADINGS}
+    for result in ir_measures.iter_calc(list(names), judgements, run):
+        values[names[result.measure]][row[result.query_id]] = result.value
+    return Metrics(values)
+
+
+def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = 10_000, seed: int = 1) -> float:
+    """Compute the two-sided p-value of the mean difference of paired values fp64 [Q], by flipping random pairs.
+
+    p = (1 + rounds at least as extreme as the observed difference) / (1 + rounds), which is never 0 (Phipson and Smyth,
+    2010). The same seed draws the same flips.
+    """
+    differences = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    differences = differences[differences != 0]  # flipping a 0 changes nothing
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    observed = abs(differences.sum())
+    extreme = 0
+    for start in range(0, rounds, 1000):
+        signs = rng.choice([-1.0, 1.0], size=(min(1000, rounds - start), len(differences)))
+        sums = abs(signs @ differences)
+        extreme += int((sums >= observed * (1 - 1e-9)).sum())  # the last bits depend on the order of the sum
+    return (extreme + 1) / (rounds + 1)

@@ -1,0 +1,1 @@
+"""A run of the trainer: its command, job and loop, and what watches over it."""

@@ -1,0 +1,189 @@
+"""The command of a training: one process of it, started by the deepspeed launcher, from its arguments to its exit."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import torch.distributed as dist
+
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import lock, make_directory, whole_file
+from trainer.checkpoints import checkpoint
+from trainer.data.loader import check_layout
+from trainer.engine import ds_config
+from trainer.engine.world import World, has_joined, join
+from trainer.errors import SharedError
+from trainer.recipe.schema import AnyRecipe, Recipe
+from trainer.recipe.yaml_file import load as load_recipe
+from trainer.run.job import Job
+from trainer.run.loop import Run
+from trainer.run.stop import RESUME
+
+PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
+LOCK = "lock"  # in a run's folder, held by the process that trains it
+
+
+def main(
+    name: str,
+    kind: type[AnyRecipe],
+    build: Callable[[AnyRecipe], Job],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes of the recipe.
+
+    Bad input ends with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous that the
+    other ranks wait at, so that an error common to all ranks is printed once; the launcher then ends the others.
+    """
+    world = World.from_environment()
+    prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
+    with skip_interpreter_shutdown(), exit_on_input_error(prefix), _report_shared_errors_once(world):
+        if world.rank:
+            join(world)
+        arguments = _arguments(name, argv)
+        recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
+        ds_config.load(recipe.deepspeed)
+        # before the newest checkpoint is chosen: a process that holds the folder may save a newer one
+        held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
+        resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None
+        job = build(recipe)
+        _check_cluster(job, world)
+        if world.rank == 0:
+            if resume_from is not None:
+                checkpoint.check_continues(resume_from, job.resume_invariants)
+            held = held or _lock(recipe.run)
+            join(world)
+            record(job, world)
+        resume_from = from_rank_0(resume_from)
+        finished = True
+        if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
+            finished = Run(job, world, resume_from).train()
+        elif world.rank == 0:
+            print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
+        dist.destroy_process_group()
+        if held:
+            held.close()
+        if not finished:
+            raise SystemExit(RESUME)
+
+
+def record(job: Job, world: World) -> None:
+    """Write into the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
+    environment = {
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "git_commit": _git_commit(),
+        "world_size": world.size,
+        "deepspeed_config": str(ds_config.load(job.recipe.deepspeed)[0]),
+        **job.resume_invariants,
+    }
+    for name, content in {**job.sidecar_files, "environment.json": json.dumps(environment, indent=1).encode()}.items():
+        with whole_file(job.recipe.run / name) as file:
+            file.write(content)
+
+
+def from_rank_0(path: Path | None) -> Path | None:
+    """Broadcast rank 0's path: on a shared file system another rank might see a different newest checkpoint."""
+    chosen = [str(path) if path else None]
+    dist.broadcast_object_list(chosen)
+    return Path(chosen[0]) if chosen[0] else None
+
+
+@contextmanager
+def skip_interpreter_shutdown() -> Iterator[None]:
+    """Skip interpreter shutdown in a process that has joined the ranks.
+
+    About once in a hundred exits, a live process-group thread aborts the process and the exit code is lost.
+    """
+    code: str | int | None = 0
+    try:
+        yield
+    except SystemExit as end:
+        code = end.code
+        if not has_joined():
+            raise
+    if has_joined():
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+        for worker in multiprocessing.active_children():
+            worker.kill()  # workers ignore SIGTERM
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1 if isinstance(code, str) else code or 0)
+
+
+@contextmanager
+def _report_shared_errors_once(world: World) -> Iterator[None]:
+    """Leave a SharedError to rank 0, and a lost connection to the rank that failed: let that rank exit first.
+
+    The launcher ends all ranks as soon as one has ended.
+    """
+    try:
+        yield
+    except SharedError:
+        if world.rank:
+            raise SystemExit(2) from None
+        raise
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
+            raise
+        time.sleep(30)
+        raise SystemExit("lost contact with another rank, which reported no error") from error
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=name, description="Train what a recipe describes.")
+    parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
+    parser.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
+    return parser.parse_intermixed_args(argv)
+
+
+def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
+    """Choose the checkpoint to resume from; raise InputError where the folder has a run and `resume` is not set."""
+    newest = checkpoint.newest(recipe.run)
+    if newest is not None and not resume:
+        raise InputError(
+            f"{recipe.run} contains a run ({newest.name}): add --resume to continue it, or set another run=FOLDER"
+        )
+    if resume:
+        print(f"resuming from {newest}" if newest else f"{recipe.run} has no checkpoint yet: starting", flush=True)
+    return newest
+
+
+def _check_cluster(job: Job, world: World) -> None:
+    """Raise InputError where the ranks cannot share the lanes, or the host lacks room for the shards of its lanes."""
+    check_layout(job.order.lanes, job.recipe.batch.micro_batches, world.size, job.recipe.data.workers)
+    for lanes in job.order.sources.values():
+        lanes.source.check_room(job.order.lanes * world.local_size // world.size)
+
+
+def _lock(run: Path) -> BinaryIO:
+    """Lock a run's folder, made if missing, until the file is closed or the process ends.
+
+    Raise InputError where another process has the lock: ranks whose launcher was killed run on until their next step.
+    """
+    make_directory(run)
+    return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")
+
+
+def _git_commit() -> str:
+    """The commit of this code, with `-dirty` for uncommitted changes; `unknown` outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.strip()

@@ -1,0 +1,99 @@
+"""Check the numbers and the data of a run: losses and gradients that are not finite, shards that cannot be read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from trainer.data.cursor import Cursor
+from trainer.data.lanes import Skip
+from trainer.data.order import LaneBatch, Order
+from trainer.engine.engine import Engine, StepResult
+from trainer.errors import SharedError
+from trainer.recipe.schema import Recipe
+
+MOST_OVERFLOWS = 40  # steps in a row that fp16 overflow may skip: more than the loss scale can be halved
+MOST_ROLLBACKS = 3  # in a row without a new checkpoint
+MOST_DOCUMENTS = 5  # named of a bad micro-batch; trainer.trace shows all of them
+
+
+class Health:
+    """Judges every step by the policies of the recipe's `faults`; all ranks come to the same judgement."""
+
+    def __init__(self, recipe: Recipe, engine: Engine, order: Order):
+        self.recipe, self.engine, self.order = recipe, engine, order
+        self.overflows = self.rollbacks = 0  # in a row
+
+    def is_sound(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> bool:
+        """Whether a step's losses and gradients are finite on every rank; all ranks call.
+
+        fp16 overflow is normal while the loss scale settles. Raise SharedError, naming lane, micro-batch and documents,
+        where they are not finite and the recipe does not allow going back, or going back does not help.
+        """
+        overflow = self.engine.fp16 and result.skipped
+        blamed = blame(result.losses, result.grad_norm, overflow=overflow)
+        if not self.engine.sum_over_ranks(torch.tensor(len(blamed))).item():
+            self._count_overflow(overflow)
+            return True
+        problem = f"step {step}: {self._describe([(batches[i], result.losses[i].tolist()) for i in blamed])}"
+        hint = f"show the step: python -m trainer.trace {self.recipe.run}/recipe.yaml --show {step}"
+        if self.recipe.faults.on_nan == "stop":
+            raise SharedError(f"{problem}; {hint}; or skip such steps: --resume faults.on_nan=skip")
+        self.rollbacks += 1
+        if self.rollbacks > MOST_ROLLBACKS:
+            raise SharedError(f"{problem}; the run went back {MOST_ROLLBACKS} times without reaching a new checkpoint")
+        self._warn(f"{problem}; {hint}")
+        return False
+
+    def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
+        """Report the shards skipped since the last step; raise SharedError where the cursor's are too many."""
+        most = self.recipe.faults.most_bad_shards
+        reasons = "; ".join(dict.fromkeys(skip.reason for skip in new))
+        if cursor.bad_shards > most:
+            raise SharedError(
+                f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; among them: {reasons}"
+            )
+        self._warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
+
+    def _count_overflow(self, overflow: bool) -> None:
+        self.overflows = self.overflows + 1 if overflow else 0
+        if self.overflows > MOST_OVERFLOWS:
+            raise SharedError(
+                f"fp16 overflow skipped {self.overflows} steps in a row: lower optimizer.lr, or train in bf16 or fp32"
+            )
+
+    def _describe(self, blamed: Sequence[tuple[LaneBatch, list[float]]]) -> str:
+        """Choose one description among those of all ranks: a bad loss comes before a bad gradient."""
+        own = [(not self._bad_terms(losses), self._describe_batch(batch, losses)) for batch, losses in blamed]
+        return min(described for rank in self.engine.gather(own) for described in rank)[1]
+
+    def _describe_batch(self, batch: LaneBatch, losses: list[float]) -> str:
+        problem = self._bad_terms(losses) or "the gradient is not finite"
+        source = f"{self.order.names[batch.source]} " if self.order.names[batch.source] else ""
+        documents = list(dict.fromkeys(name for names in self.order.origins(batch) for name in names))
+        more = f" and {len(documents) - MOST_DOCUMENTS} more" if len(documents) > MOST_DOCUMENTS else ""
+        place = f"micro-batch {batch.index}, {source}lane {batch.lane}"
+        return f"{problem}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{more}"
+
+    def _bad_terms(self, losses: list[float]) -> str:
+        pairs = zip(self.engine.weights, losses, strict=True)
+        return ", ".join(f"the {term} loss is {loss}" for term, loss in pairs if not math.isfinite(loss))
+
+    def _warn(self, line: str) -> None:
+        if self.engine.world.rank == 0:
+            print(line, file=sys.stderr, flush=True)
+
+
+def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:
+    """The micro-batches to blame for a loss or gradient that is not finite; empty where all are finite.
+
+    losses: sums, fp32 [micro-batches, terms]. Where only the gradient is not finite, every micro-batch is to blame,
+    unless the cause is fp16's `overflow`.
+    """
+    blamed = (~torch.isfinite(losses).all(dim=1)).nonzero()[:, 0].tolist()
+    if not blamed and not overflow and not math.isfinite(grad_norm):
+        return list(range(len(losses)))
+    return blamed

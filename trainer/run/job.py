@@ -1,0 +1,49 @@
+"""What a run consists of, put together from its recipe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from data_prep.common.files import read_bytes
+from models.trunk import TrunkModel
+from trainer.checkpoints import checkpoint
+from trainer.data.open_data import Data, resume_invariants
+from trainer.data.order import Order
+from trainer.engine import ds_config
+from trainer.recipe.build import settings_of
+from trainer.recipe.schema import Recipe
+from trainer.run.probe import Probe
+from trainer.run.validation import Validation
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a run needs: a model, the order of its examples, and what is measured and saved with them."""
+
+    recipe: Recipe
+    model: TrunkModel
+    order: Order
+    validation: Validation | None
+    probe: Probe | None
+    sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
+    resume_invariants: dict[str, Any]  # what must not change when the run is resumed
+
+
+def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
+    """Put a job together; raise SharedError where its held-out data give no example."""
+    validation = None
+    if data.held_out and recipe.validation:
+        data.held_out.first()
+        validation = Validation(data.held_out, recipe.validation.every)
+    sidecar_files = {
+        checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
+        checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
+        checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
+    }
+    states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
+    invariants = resume_invariants(recipe, data) | {"deepspeed": states}
+    return Job(recipe, model, data.order, validation, probe, sidecar_files, invariants)

@@ -1,0 +1,142 @@
+"""The loop: take the step's micro-batches, step the engine, report, save. One for every kind of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from trainer.checkpoints import checkpoint
+from trainer.data.cursor import Cursor
+from trainer.data.loader import Loader
+from trainer.data.order import LaneBatch
+from trainer.data.rng import dropout_seed
+from trainer.engine.engine import Engine, StepResult
+from trainer.engine.world import World
+from trainer.errors import SharedError
+from trainer.run.health import Health
+from trainer.run.job import Job
+from trainer.run.monitor import Monitor
+from trainer.run.stop import STOP_FILE, Stop
+from trainer.run.watchdog import Watchdog
+
+
+class Run:
+    """A job under way: its finished optimizer steps, and its position in the data."""
+
+    def __init__(self, job: Job, world: World, resume_from: Path | None):
+        self.job, self.recipe, self.world = job, job.recipe, world
+        self.engine = Engine(job.model, job.recipe, world)
+        self.step, self.cursor, self.saved = 0, Cursor(job.order.start()), resume_from
+        if resume_from is not None:
+            self.cursor = self._load(resume_from).cursor
+            job.order.skip(self.cursor.skips)
+        self.loader = Loader(job.order, world.rank, world.size, self.recipe.data.workers)
+        self.health = Health(self.recipe, self.engine, job.order)
+        self.monitor = Monitor(self.recipe, self.engine, job.order.names, self.step)
+        self.watchdog = Watchdog(self.recipe.faults.hang_seconds, world.rank)
+        self.stop = Stop(self.recipe.run / STOP_FILE if world.rank == 0 else None)
+
+    def train(self) -> bool:
+        """Train to the recipe's last step; return False where a stop was requested before, with the run saved."""
+        with self.stop, self.watchdog, closing(self.monitor):
+            stream = self.loader.micro_batches(self.cursor)
+            while self.step < self.recipe.steps:
+                with self.monitor.waiting():
+                    batches = list(islice(stream, self.engine.accumulation))
+                targets, stop_requested = self._agree(batches)
+                if stop_requested:
+                    self._save(must_succeed=True)
+                    self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
+                    break
+                self._probe(batches)
+                result = self._optimize(batches, targets)
+                self.cursor.advance(batches, self.recipe.batch.micro_batches)
+                if not self.health.is_sound(self.step + 1, batches, result):
+                    self._roll_back()
+                    stream = self.loader.micro_batches(self.cursor)
+                    continue
+                self.step += 1
+                self.monitor.count(batches, result)
+                self._report_and_save(result)
+                self.watchdog.beat()
+        return self.step == self.recipe.steps
+
+    def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool]:
+        """Add up over the ranks, before a step, the targets of every loss term and the requests to stop.
+
+        Shards that any rank had to skip on the way are recorded and reported.
+        """
+        terms = self.engine.weights
+        targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in terms]
+        skips = [skip for batch in batches for skip in batch.skips]
+        own = torch.tensor([*targets, self.stop.requested, len(skips)], dtype=torch.int64)
+        *targets, stop_requests, skip_count = self.engine.sum_over_ranks(own).tolist()
+        if skip_count:
+            skips = [skip for rank_skips in self.engine.gather(skips) for skip in rank_skips]
+            self.cursor.skips.update(skips)
+            self.health.check_bad_shards(self.cursor, skips)
+        return dict(zip(terms, targets, strict=True)), stop_requests > 0
+
+    def _probe(self, batches: Sequence[LaneBatch]) -> None:
+        """Measure the model, where it is due, before it is trained on `batches`."""
+        probe = self.job.probe
+        if probe is not None and self.step % probe.every == 0:
+            with self.monitor.untimed():
+                micro_batches = [batch.micro_batch for batch in batches]
+                self.monitor.probed(self.step, probe.measure(self.engine, micro_batches, self.watchdog.beat))
+
+    def _optimize(self, batches: Sequence[LaneBatch], targets: dict[str, int]) -> StepResult:
+        micro_batches = [batch.micro_batch for batch in batches]
+        seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
+        with self.monitor.counting_flops(micro_batches):
+            return self.engine.step(micro_batches, targets, seeds, self._learning_rate(self.step))
+
+    def _learning_rate(self, step: int) -> float:
+        return self.recipe.optimizer.rate(step, self.recipe.steps)
+
+    def _report_and_save(self, result: StepResult) -> None:
+        save, validation = self._is_due(self.recipe.checkpoint.every), self.job.validation
+        if save or self.step % self.recipe.log_every == 0:
+            self.monitor.log(self.step, self._learning_rate(self.step - 1), result)
+        with self.monitor.untimed():
+            if validation is not None and self._is_due(validation.every):
+                self.monitor.validated(self.step, validation.losses(self.engine, self.watchdog.beat))
+            if save:
+                self._save(must_succeed=self.step == self.recipe.steps)
+
+    def _is_due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.recipe.steps
+
+    def _save(self, *, must_succeed: bool) -> None:
+        """Save a checkpoint; where that fails and it need not succeed, warn and train on."""
+        cursor = Cursor.merged(self.engine.gather(self.cursor))
+        state = checkpoint.State(self.step, cursor, self.world.size, self.job.resume_invariants)
+        try:
+            self.saved = checkpoint.save(
+                self.recipe.run, self.engine, state, self.job.sidecar_files, self.recipe.checkpoint
+            )
+            self.health.rollbacks = 0
+            self.monitor.info(f"saved {self.saved}")
+        except checkpoint.SaveError as error:
+            if must_succeed:
+                raise
+            self.monitor.warn(f"step {self.step}: {error}; training on, to try again at the next save")
+
+    def _load(self, path: Path) -> checkpoint.State:
+        """Load a checkpoint into the engine and set the step to its own; the cursor stays."""
+        state = checkpoint.read_state(path)
+        checkpoint.resume(self.engine, path, state.world_size)
+        self.step = state.step
+        return state
+
+    def _roll_back(self) -> None:
+        """Load the last checkpoint, to continue with the data after the bad step."""
+        if self.saved is None:
+            raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
+        self._load(self.saved)
+        self.monitor.warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
+        self.monitor.restart(self.step)

@@ -1,0 +1,194 @@
+"""Report a run while it trains: TensorBoard events and a progress line, from rank 0."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.tensorboard import SummaryWriter
+
+from models.interface import MicroBatch
+from trainer.data.order import LaneBatch
+from trainer.engine.engine import Engine, StepResult
+from trainer.recipe.schema import Recipe
+
+# peak FLOP/s in dense half precision (NVIDIA's data sheets), by a part of the device's name
+PEAK = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "V100": 125e12,
+    "T4": 65e12,
+}
+
+
+class Interval:
+    """What this rank has counted since the last progress line."""
+
+    def __init__(self, sources: int, terms: int, device: torch.device):
+        self.tokens = self.skipped = 0
+        self.slots = self.filled = 0  # places for tokens, padding included; those that are not padding
+        self.waited = 0.0  # seconds the steps waited for data
+        self.losses = torch.zeros(sources, terms, dtype=torch.float64, device=device)  # sums
+        self.counts = torch.zeros(sources, terms, dtype=torch.float64)  # of targets
+
+
+class Monitor:
+    """Counts on every rank, reports from rank 0.
+
+    Tokens/s are those of rank 0's micro-batches times the number of ranks; where the device's peak is known, model FLOP
+    utilisation is computed from them.
+    """
+
+    def __init__(self, recipe: Recipe, engine: Engine, sources: Sequence[str], start: int):
+        self.recipe, self.engine, self.sources = recipe, engine, sources
+        self.terms = list(engine.weights)
+        self.skipped = 0
+        name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+        self.peak = next((peak for part, peak in PEAK.items() if part in name), None)
+        self.flops_per_token: float | None = None
+        self.writer: SummaryWriter | None = None
+        self.restart(start)
+
+    def restart(self, start: int) -> None:
+        """Resume counting at a step; discard later events."""
+        self.close()
+        if self.engine.world.rank == 0:
+            with self._or_without_events():
+                self.writer = SummaryWriter(str(self.recipe.run / "tensorboard"), purge_step=start + 1)
+        self.start = start
+        self.began = self.since = time.monotonic()
+        self.interval = self._new_interval()
+
+    def count(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
+        """Count one optimizer step of this rank."""
+        interval = self.interval
+        interval.skipped += result.skipped
+        for batch, losses in zip(batches, result.losses, strict=True):
+            interval.tokens += batch.micro_batch.tokens
+            interval.slots += batch.micro_batch.slots
+            interval.filled += batch.micro_batch.filled
+            interval.losses[batch.source] += losses
+            interval.counts[batch.source] += torch.tensor([batch.micro_batch.counts[term] for term in self.terms])
+
+    def log(self, step: int, lr: float, result: StepResult) -> None:
+        """Write the events and the progress line after `step` finished steps; all ranks call."""
+        now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
+        seconds = now - self.since
+        losses = self._means()
+        self.skipped += interval.skipped
+        self.interval, self.since = self._new_interval(), now
+        if self.engine.world.rank:
+            return
+        rate = interval.tokens * ranks / seconds
+        scalars = {f"loss/{term}": value for term, value in losses.items()}
+        scalars |= {"lr": lr, "grad_norm": result.grad_norm, "loss_scale": result.loss_scale}
+        scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
+        scalars |= {"data_wait_share": interval.waited / seconds}
+        scalars |= {"padding_share": 1 - interval.filled / interval.slots}
+        if self.peak and self.flops_per_token:
+            scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
+        self._write(step, scalars)
+        eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
+        shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
+        self.info(
+            f"step {step}/{self.recipe.steps}  {shown}  lr {lr:.2e}  grad {result.grad_norm:.2f}  "
+            f"{rate / 1000:.1f}k tokens/s  data wait {scalars['data_wait_share']:.0%}  ETA {duration(eta)}"
+        )
+
+    def validated(self, step: int, losses: Mapping[str, float]) -> None:
+        """Write the losses on held-out data."""
+        self._write(step, {f"validation/{term}": value for term, value in losses.items()})
+        self.info(f"step {step}  validation  " + "  ".join(f"{term} {value:.4f}" for term, value in losses.items()))
+
+    def probed(self, step: int, figures: Mapping[str, float]) -> None:
+        """Write the figures of the probe."""
+        self._write(step, {f"probe/{name}": value for name, value in figures.items()})
+        self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time as waiting for data."""
+        began = time.monotonic()
+        yield
+        self.interval.waited += time.monotonic() - began
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Leave a save, a validation or a probe out of the rates; the ETA includes it."""
+        began = time.monotonic()
+        yield
+        self.since += time.monotonic() - began
+
+    @contextmanager
+    def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
+        """Count the operations of the first step, where the device's peak is known."""
+        if not self.peak or self.flops_per_token is not None:
+            yield
+            return
+        with FlopCounterMode(display=False) as counter:
+            yield
+        self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
+
+    def info(self, line: str) -> None:
+        """Print a line on stdout, from rank 0."""
+        if self.engine.world.rank == 0:
+            print(line, flush=True)
+
+    def warn(self, line: str) -> None:
+        """Print a line on stderr, from rank 0."""
+        if self.engine.world.rank == 0:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Write pending events and close the file."""
+        if writer := self.writer:
+            self.writer = None
+            with self._or_without_events():
+                writer.close()
+
+    def _new_interval(self) -> Interval:
+        return Interval(len(self.sources), len(self.terms), self.engine.device)
+
+    def _means(self) -> dict[str, float]:
+        """The mean of each loss term since the last line, over all ranks; with several sources also `term/source`."""
+        totals = self.engine.sum_over_ranks(
+            torch.stack([self.interval.losses, self.interval.counts.to(self.engine.device)])
+        )
+        losses, counts = totals.tolist()
+        rows = list(zip(self.sources, losses, counts, strict=True)) if len(self.sources) > 1 else []
+        rows.insert(0, ("", totals[0].sum(0).tolist(), totals[1].sum(0).tolist()))
+        return {
+            f"{term}/{name}" if name else term: loss / count
+            for name, sums, numbers in rows
+            for term, loss, count in zip(self.terms, sums, numbers, strict=True)
+            if count
+        }
+
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if writer := self.writer:
+            with self._or_without_events():
+                for tag, value in scalars.items():
+                    writer.add_scalar(tag, value, step)
+
+    @contextmanager
+    def _or_without_events(self) -> Iterator[None]:
+        """On a full disk, stop writing events until the next `restart`; the training continues."""
+        try:
+            yield
+        except OSError as error:
+            self.writer = None
+            self.warn(f"{self.recipe.run / 'tensorboard'}: no more events are written: {error.strerror or error}")
+
+
+def duration(seconds: float) -> str:
+    """Format seconds as h:mm:ss or m:ss."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

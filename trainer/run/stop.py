@@ -1,0 +1,52 @@
+"""Requests to stop that reach a run from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+STOP_FILE = "stop"  # in a run's folder: asks it to save and end, from any host that sees the folder
+SAME_REQUEST = 5.0  # seconds within which signals count as one: the launcher may repeat a signal that the rank received
+
+
+class Stop:
+    """A request to stop: SIGTERM, SIGUSR1 or Ctrl-C, the stop file, or the death of the launcher.
+
+    Without a launcher nobody would end ranks that lost another one. A second signal ends the process at once. The file
+    is removed when the block ends without an error; after an error nothing may have been saved, so the file stays.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.signalled: float | None = None  # when, by the monotonic clock
+        self.launcher = os.getppid()
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was requested."""
+        if self.signalled is not None or os.getppid() != self.launcher:
+            return True
+        return self.file is not None and self.file.exists()
+
+    def __enter__(self) -> Stop:
+        """Install the signal handlers."""
+        self.previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Restore the previous handlers."""
+        if self.file is not None and exception[0] is None:
+            self.file.unlink(missing_ok=True)
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.signalled is not None and now - self.signalled > SAME_REQUEST:
+            os._exit(128 + number)
+        self.signalled = self.signalled or now

@@ -1,0 +1,187 @@
+"""Start a training, and start it again after a fault for as long as it makes progress."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, os_errors_as_input_errors
+from trainer.checkpoints import checkpoint
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.recipe.yaml_file import load as load_recipe
+from trainer.run.stop import RESUME, STOP_FILE
+from trainer.run.watchdog import HUNG
+
+MODULES: dict[str, type[Recipe]] = {"trainer.pretrain": PretrainRecipe, "trainer.finetune": FinetuneRecipe}
+BAD_INPUT, INTERRUPTED = 2, 130  # exit codes
+MEANINGS = {
+    BAD_INPUT: "bad input",
+    RESUME: "stopped on request, saved",
+    HUNG: "no step for too long",
+    INTERRUPTED: "interrupted",
+}
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+FIRST_PAUSE, LONGEST_PAUSE = 5, 300  # seconds before a new start; doubled for every start without progress
+POLL_SECONDS = 0.5  # between two checks of the launcher and the signals
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is supervised: the launcher's command line, and the run folder that shows its progress."""
+
+    command: Sequence[str]
+    run: Path
+    steps: int
+
+    @classmethod
+    def from_command(cls, command: Sequence[str]) -> Training:
+        """The training that a deepspeed command line starts; raise InputError where it starts none of this project."""
+        positions = [position for position, word in enumerate(command) if word in MODULES]
+        if not positions:
+            raise InputError(
+                f"{' '.join(command) or 'no command'!r} starts no training: give, after --, "
+                f"a deepspeed command line with --module {' or '.join(MODULES)}"
+            )
+        module, rest = command[positions[0]], command[positions[0] + 1 :]
+        plain = [word for word in rest if not word.startswith("-")]
+        if not plain:
+            raise InputError(f"{module}: the recipe is missing: give {module} RECIPE [key=value ...]")
+        recipe = load_recipe(MODULES[module], Path(plain[0]), plain[1:])
+        return cls([*command] if "--resume" in rest else [*command, "--resume"], recipe.run, recipe.steps)
+
+    def request_stop(self) -> None:
+        """Make the training save and end: it checks for this file at every step, on any host."""
+        make_directory(self.run)
+        with os_errors_as_input_errors(self.run / STOP_FILE, "write"):
+            (self.run / STOP_FILE).touch()
+
+    def step(self) -> int:
+        """The step of the newest whole checkpoint, 0 before the first; raise InputError where every one is damaged."""
+        newest = checkpoint.newest(self.run)
+        return checkpoint.read_state(newest).step if newest else 0
+
+
+def supervise(
+    training: Training, tries: int, signals: Sequence[int], sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Start the training until it is finished or stopped on request, has bad input, or `tries` starts in a row failed.
+
+    A start fails where it brings no newer checkpoint. `signals` grows while this runs: the first signal makes the
+    training save and end, the second kills it. Return the exit code: 0 trained to the last step, RESUME stopped on
+    request, else the launcher's last one (never 0).
+    """
+    step, failed = training.step(), 0
+    while True:
+        _report(f"step {step} of {training.steps}: starting {' '.join(training.command)}")
+        code = _run(training, signals, sleep)
+        before, step = step, training.step()
+        failed = 0 if step > before else failed + 1
+        ended = f"step {step} of {training.steps}: ended with code {_explain(code)}"
+        if code == BAD_INPUT or (code == INTERRUPTED and not signals):
+            _report(f"{ended}: not starting again")
+            return code
+        if step >= training.steps:
+            _report(f"{ended}: trained to the last step")
+            return 0
+        if failed == tries and not signals:
+            _report(f"{ended}: giving up: no checkpoint after step {step} in {_starts(tries)}; see the errors above")
+            return code or 1
+        if not signals:
+            seconds = 0 if code == RESUME else pause(failed)
+            _report(f"{ended}: starting again in {seconds} s")
+            _wait(seconds, signals, sleep)
+        if signals:
+            _report(f"{ended}: stopped; the same command continues from step {step}")
+            return RESUME
+
+
+def pause(failed: int) -> int:
+    """Seconds before a new start, after `failed` starts in a row without progress."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2**failed)
+
+
+def _run(training: Training, signals: Sequence[int], sleep: Callable[[float], None]) -> int:
+    """Run the launcher; return its exit code, as a shell reports it, once every process that it started has ended."""
+    with os_errors_as_input_errors(Path(training.command[0]), "start it"):
+        launcher = subprocess.Popen(training.command, start_new_session=True)  # its processes are found by the session
+    handled = 0
+    try:
+        # WNOWAIT leaves the launcher a zombie, so that no new process can get its number, which is the session's too
+        while os.waitid(os.P_PID, launcher.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if len(signals) > handled:
+                name = signal.Signals(signals[handled]).name
+                handled += 1
+                if handled == 1:
+                    _report(f"{name}: asking the training to save and end; a second signal kills it")
+                    try:
+                        training.request_stop()
+                    except InputError as error:
+                        _report(f"{error}; the training continues until a second signal")
+                else:
+                    _report(f"{name} again: killing the training")
+                    _kill(launcher.pid)
+            sleep(POLL_SECONDS)
+    finally:
+        _kill(launcher.pid)
+        with suppress(OSError):  # the folder may not be writable
+            (training.run / STOP_FILE).unlink(missing_ok=True)
+    code = launcher.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _kill(session: int) -> None:
+    """Kill the remaining processes of a session: a new start needs their port and their devices."""
+    for _ in range(300):
+        remaining = _processes(session)
+        if not remaining:
+            return
+        for process in remaining:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.1)  # psutil's own wait would reap the launcher, and lose its exit code
+    _report(
+        f"cannot kill {', '.join(str(process.pid) for process in remaining)}: the next start may find the port taken"
+    )
+
+
+def _processes(session: int) -> list[psutil.Process]:
+    """The living processes of a session."""
+    processes = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes
+
+
+def _wait(seconds: float, signals: Sequence[int], sleep: Callable[[float], None]) -> None:
+    """Sleep until the time is over or a signal arrives."""
+    while seconds > 0 and not signals:
+        sleep(min(POLL_SECONDS, seconds))
+        seconds -= POLL_SECONDS
+
+
+def _explain(code: int) -> str:
+    """An exit code with its meaning; where signal n killed a rank, the launcher's is 256 - n."""
+    number = 256 - code if code > 192 else code - 128
+    killer = signal.Signals(number).name if number in set(signal.Signals) else None
+    meaning = MEANINGS.get(code) or (f"killed by {killer}" if killer else None)
+    return f"{code} ({meaning})" if meaning else str(code)
+
+
+def _starts(count: int) -> str:
+    return f"{count} start{'s' * (count > 1)}"
+
+
+def _report(line: str) -> None:
+    print(f"supervise: {line}", file=sys.stderr, flush=True)
