@@ -18,7 +18,7 @@ def linear_cross_entropy(
     """Sum -log softmax(hidden @ weight.T + bias)[target], with at most `chunk` rows of logits in memory.
 
     The forward pass computes the gradient, chunk by chunk, as softmax minus one-hot, and sums it in fp32; the backward
-    pass multiplies it by the incoming gradient and casts. So a loss scale (2**16 is too large for fp16) and the
+    pass multiplies it by the incoming gradient and casts. Exponentials are taken in place, in the dtype of hidden. So a loss scale (2**16 is too large for fp16) and the
     division by the number of targets are applied in fp32 only.
 
     Args:
@@ -57,20 +57,25 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = hidden.new_zeros((), dtype=dtype)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)
+            states, index = hidden[rows], targets[rows].clamp(min=0)  # [c, H], [c]
             kept = targets[rows, None] != IGNORED  # [c, 1]
-            index = targets[rows, None].clamp(min=0)  # [c, 1]
-            log_p = torch.log_softmax(F.linear(hidden[rows], weight, bias), dim=1, dtype=dtype)  # [c, V]
-            loss -= log_p.gather(1, index).masked_fill(~kept, 0.0).sum()
-            if d_hidden is None and d_weight is None and d_bias is None:
-                continue
-            d_logits = log_p.exp_().scatter_add_(1, index, log_p.new_full((), -1.0).expand_as(index))
-            if d_bias is not None:
-                d_bias += kept.to(dtype)[:, 0] @ d_logits
-            d_logits = d_logits.to(hidden.dtype)
+            logits = F.linear(states, weight, bias)  # [c, V]
+            top = logits.amax(dim=1, keepdim=True)  # [c, 1]
+            gap = top.to(dtype) - logits.gather(1, index[:, None])  # [c, 1]
+            exp = logits.sub_(top).exp_()  # [c, V], in the memory of the logits
+            total = exp.sum(dim=1, keepdim=True, dtype=dtype)  # [c, 1]
+            loss += (total.log() + gap).masked_fill(~kept, 0.0).sum()
+            # The softmax is exp * scale. It is never made: the products below are of exp, and the one-hot is
+            # subtracted from their sums, as a row of the weight or of the states, exactly.
+            scale = kept / total  # [c, 1], fp32
             if d_hidden is not None:
-                d_hidden[rows] = (d_logits @ weight).masked_fill_(~kept, 0.0)
+                d_hidden[rows] = (exp @ weight) * scale - weight[index] * kept
             if d_weight is not None:
-                d_weight += d_logits.T @ hidden[rows].masked_fill(~kept, 0.0)
+                d_weight += exp.T @ (states * scale).to(exp.dtype)
+                d_weight.index_put_((index,), (states * -kept.to(dtype)), accumulate=True)
+            if d_bias is not None:
+                d_bias += (scale.to(exp.dtype).T @ exp)[0]
+                d_bias.index_put_((index,), -kept[:, 0].to(dtype), accumulate=True)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.dtypes = [None if x is None else x.dtype for x in inputs]
         return loss
