@@ -49,7 +49,8 @@ demo: setup
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
 	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --bm25 \
-		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed --out runs/demo/results.json
+		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed \
+		--fuse bm25+from_seed --out runs/demo/results.json
 	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
 	$(BIN)/python -m trainer.report runs/demo
 

@@ -58,7 +58,8 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     results = json.loads((clone / "runs" / "demo" / "results.json").read_text())
     assert results["queries"] == 1000
     assert results["corpus"] == 10_000
-    for name in ("bm25", "from_random", "from_seed"):
+    for name in ("bm25", "from_random", "from_seed", "fused"):
         assert set(results[name]) == {"mrr@10", "ndcg@10", "recall@100"}
+    assert (results["fusion"]["rule"], results["fusion"]["split"]) == ("standardised", "dev")
     assert (clone / "runs" / "demo" / "export" / "model.safetensors").is_file()
     shutil.rmtree(clone / "data")

@@ -15,7 +15,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, read_bytes
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
-from trainer.retrieval.metrics import HEADINGS
+from trainer.retrieval.metrics import HEADINGS, row_title
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),
@@ -77,6 +77,8 @@ def read_results(path: Path) -> dict[str, Any]:
         results = None
     if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
         raise InputError(f"{path}: not results of trainer.evaluate: run it again")
+    if "fused" in results:
+        _require_fused_systems(results, path)
     numbers = {
         f"{name}.{metric}": value for name, system in systems_of(results).items() for metric, value in system.items()
     }
@@ -85,6 +87,14 @@ def read_results(path: Path) -> dict[str, Any]:
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise InputError(f"{path}: {key} is {value}, not a number: run trainer.evaluate again")
     return results
+
+
+def _require_fused_systems(results: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError where the results do not name the systems of their row `fused`."""
+    how = results.get("fusion")
+    names = how.get("systems") if isinstance(how, dict) else None
+    if not (isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) for name in names)):
+        raise InputError(f"{path}: fusion.systems does not name two systems: run trainer.evaluate again")
 
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -115,7 +125,7 @@ def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
 def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     """Plot the table as labelled bars, with a panel for each metric because their scales differ."""
     systems = systems_of(results)
-    labels = ["BM25" if name == "bm25" else name for name in systems]
+    labels = [row_title(name, results) for name in systems]
     colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
     figure, panels = new_figure(len(HEADINGS), width=3.4, height=1.7 + 0.42 * len(systems))
     rows = np.arange(len(systems))[::-1]
@@ -132,7 +142,8 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
     p_value = results.get("p_value")
     if isinstance(p_value, (int, float)) and math.isfinite(p_value):
-        title += f"; {labels[-1]} against {labels[-2]} on MRR@10: p = {p_value:.2g}"
+        first, second = [name for name in systems if name != "fused"][-2:]  # the last two models
+        title += f"; {second} against {first} on MRR@10: p = {p_value:.2g}"
     figure.suptitle(title, x=0.01, ha="left", weight="bold")
     return save(figure, folder / "results.png")
 

@@ -16,6 +16,8 @@ from tests.trainer.runs import STEP, write_run
 from trainer import evaluate
 from trainer.checkpoints.load import load_trained
 from trainer.retrieval import task
+from trainer.retrieval.metrics import paired_permutation_test
+from trainer.retrieval.task import Task, embed_task, index_task
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
@@ -108,6 +110,154 @@ def test_one_model_has_no_p_value(runs: dict[str, Path], toy_collection: Path, t
     results = json.loads((tmp_path / "r.json").read_text())
     assert results["p_value"] is None
     assert "bm25" not in results
+
+
+@pytest.fixture
+def with_dev(toy_collection: Path, tmp_path: Path) -> Path:
+    """The toy collection with a dev split, whose pool is half of the corpus.
+
+    Most of its queries have another relevant document than the one that they were taken from: BM25 alone is not best.
+    """
+    folder = tmp_path / "with dev"
+    shutil.copytree(toy_collection, folder)
+    (folder / "pools").mkdir()
+    (folder / "pools" / "dev.txt").write_text("".join(f"d{i}\n" for i in range(60)))
+    judged = "".join(f"q{i}\td{i if i % 4 == 0 else 7 * i % 60}\t1\n" for i in range(30))
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    return folder
+
+
+def plain_fused(collection: Collection, split: str, run: Path, weight: float | None) -> list[float]:
+    """MRR@10 of every query, by a run and BM25 as one."""
+    task = Task.of(collection, split)
+    fused = []
+    for system in (embed_task(load_trained(run), task), index_task(task)):
+        scores = system.scores(slice(0, len(task.queries))).astype(np.float64)
+        if weight is None:
+            fused.append(1 / (60 + (scores[:, None] >= scores[:, :, None]).sum(2)))
+        else:
+            fused.append((scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True))
+    a, b = (1.0, 1.0) if weight is None else (1 - weight, weight)
+    order = np.argsort(-(a * fused[0] + b * fused[1]).astype(np.float32), axis=1, kind="stable")[:, :10]
+    reciprocal = []
+    for row, judged in zip(order, task.qrels.values(), strict=True):
+        hits = [rank for rank, i in enumerate(row, 1) if collection.corpus.ids[task.pool[i]] in judged]
+        reciprocal.append(1 / hits[0] if hits else 0.0)
+    return reciprocal
+
+
+@pytest.mark.parametrize("dev", [True, False])
+def test_a_fused_row(
+    runs: dict[str, Path],
+    toy_collection: Path,
+    with_dev: Path,
+    tmp_path: Path,
+    dev: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, out = with_dev if dev else toy_collection, tmp_path / "results.json"
+    encoded = Mock(side_effect=task.encode_texts)
+    monkeypatch.setattr(task, "encode_texts", encoded)
+    models = [f"--model=from_random={runs['one']}", f"--model=from_seed={runs['two']}"]
+    evaluate.main(arguments(folder, out, "--bm25", *models, "--fuse=from_seed+bm25"))
+    assert encoded.call_count == (6 if dev else 4)  # queries and documents: of two models, and of one on dev
+    results = json.loads(out.read_text())
+    collection = Collection.open(folder)
+    rule, split = ("standardised", "dev") if dev else ("reciprocal ranks", None)
+    weight = results["fusion"]["weight"]
+    assert results["fusion"] == {"systems": ["from_seed", "bm25"], "rule": rule, "weight": weight, "split": split}
+    if dev:
+        on_dev = {w / 10: np.mean(plain_fused(collection, "dev", runs["two"], w / 10)) for w in range(11)}
+        assert 0 < weight < 1
+        assert weight == max(on_dev, key=lambda w: (round(on_dev[w], 9), -w))
+    fused = plain_fused(collection, "test", runs["two"], weight)
+    assert results["fused"].keys() == {"mrr@10", "ndcg@10", "recall@100"}
+    assert results["fused"]["mrr@10"] == pytest.approx(np.mean(fused))
+    bm25 = task.evaluate_bm25(collection, "test").values["mrr@10"]
+    assert results["p_value_bm25"] == paired_permutation_test(np.array(fused), bm25)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[4].split() == ["from_seed+bm25", *(f"{value:.4f}" for value in results["fused"].values())]
+    assert len({len(line) for line in printed[:5]}) == 1  # aligned
+    assert printed[5].startswith(f"MRR@10: from_seed {results['from_seed']['mrr@10']:.4f} against from_random")
+    assert printed[6].startswith(
+        f"MRR@10: from_seed+bm25 {np.mean(fused):.4f} against BM25 {results['bm25']['mrr@10']:.4f}, "
+        f"p = {results['p_value_bm25']:.4f}"
+    )
+    rules = {
+        True: f"from_seed+bm25: {1 - (weight or 0):.1f} from_seed + {weight or 0:.1f} BM25, scores standardised per "
+        "query; weight chosen by MRR@10 on split dev",
+        False: "from_seed+bm25: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated "
+        "one to choose a weight on",
+    }
+    assert printed[7] == rules[dev]
+
+    evaluate.main(arguments(folder, out, "--bm25", *models))
+    alone = json.loads(out.read_text())  # without --fuse: the same numbers, no other keys
+    assert alone == {key: value for key, value in results.items() if key not in ("fused", "p_value_bm25", "fusion")}
+    assert "fuse" not in capsys.readouterr().out
+
+
+def test_two_encoders_are_fused_and_compared_with_nothing(
+    runs: dict[str, Path], with_dev: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"--model=a+b={runs['one']}", f"--model=c={runs['two']}"]
+    evaluate.main(arguments(with_dev, tmp_path / "r.json", *models, "--fuse=c+a+b", "--fuse-split=train"))
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert results["p_value_bm25"] is None
+    assert results["fusion"]["systems"] == ["c", "a+b"]
+    assert results["fusion"]["split"] == "train"
+    assert "BM25" not in capsys.readouterr().out
+
+
+def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_dev: Path, tmp_path: Path) -> None:
+    given = ["--collection", str(with_dev), "--split", "dev", "--out", str(tmp_path / "r.json"), "--bm25"]
+    evaluate.main([*given, f"--model=m={runs['one']}", "--fuse=bm25+m"])
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert results["fusion"] == {
+        "systems": ["bm25", "m"],
+        "rule": "reciprocal ranks",
+        "weight": None,
+        "split": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ["--bm25", "--fuse=bm25+x"],
+            "--fuse bm25+x: write two different systems of this command as NAME+NAME; it has",
+        ),
+        (["--bm25", "--fuse=bm25+x"], "it has bm25, m\n"),
+        (["--fuse=bm25+m"], "it has m (bm25 needs --bm25)"),
+        (["--bm25", "--fuse=m+m"], "two different systems"),
+        (["--bm25", "--fuse=m"], "NAME+NAME"),
+        (["--bm25", "--fuse="], "NAME+NAME"),
+        (["--bm25", "--fuse=bm25+m", "--fuse-split=dev"], "no split 'dev'; choose one of: test, train"),
+        (
+            ["--bm25", "--fuse=bm25+m", "--fuse-split=test"],
+            "--fuse-split test: the weight would be chosen on the queries",
+        ),
+        (["--bm25", "--fuse-split=train"], "--fuse-split train: give --fuse NAME+NAME, too"),
+        (["--model=fused=x"], "the name 'fused' is taken"),
+        (["--model=fusion=x"], "the name 'fusion' is taken"),
+        (["--model=p_value_bm25=x"], "the name 'p_value_bm25' is taken"),
+    ],
+)
+def test_a_fusion_that_cannot_be_made_is_refused_before_anything_is_ranked(
+    runs: dict[str, Path],
+    toy_collection: Path,
+    tmp_path: Path,
+    options: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("compare", "load_trained"):
+        monkeypatch.setattr(evaluate, name, Mock(side_effect=AssertionError(name)))
+    given = arguments(toy_collection, tmp_path / "r.json", f"--model=m={runs['one']}", *options)
+    assert words in refusal(capsys, given)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from trainer.report import draw_results, find_runs, main, read_losses
+from data_prep.common.errors import InputError
+from trainer.report import draw_results, find_runs, main, read_losses, read_results
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
 RESULTS = {"bm25": METRICS, "from_random": METRICS, "from_seed": METRICS, "p_value": 0.5, "queries": 9, "corpus": 99}
@@ -86,6 +87,25 @@ def test_every_system_has_a_bar_with_its_number(tmp_path: Path, monkeypatch: pyt
         assert [bar.get_width() for bar in panel.patches] == [0, 0.1, 0.2, 0.3]
         assert [text.get_text() for text in panel.texts] == ["0.000", "0.100", "0.200", "0.300"]
     assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == list(systems)
+
+
+def test_the_fused_row_has_the_names_of_its_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
+    draw_results({**RESULTS, "fused": METRICS, "fusion": {"systems": ["bm25", "from_seed"]}}, tmp_path)
+    labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
+    assert labels == ["BM25", "from_random", "from_seed", "bm25+from_seed"]
+    assert "; from_seed against from_random on MRR@10: p = 0.5" in drawn[0].get_suptitle()
+
+
+@pytest.mark.parametrize("fusion", [None, {}, {"systems": ["a"]}, {"systems": [1, 2]}])
+def test_a_fused_row_of_unknown_systems_is_refused(tmp_path: Path, fusion: object) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**RESULTS, "fused": METRICS, "fusion": fusion}))
+    with pytest.raises(InputError, match="fusion.systems does not name two systems: run trainer.evaluate again"):
+        read_results(path)
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"queries": 1, "corpus": 2, "m": {"mrr@10": 1}}'])

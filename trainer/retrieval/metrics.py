@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,13 @@ class Metrics:
     def means(self) -> dict[str, float]:
         """Each metric, averaged over all judged queries."""
         return {name: float(values.mean()) for name, values in self.values.items()}
+
+
+def row_title(name: str, results: Mapping[str, Any]) -> str:
+    """The title of a system's row, from its name in the results of trainer.evaluate and those results."""
+    if name == "fused":
+        return "+".join(results["fusion"]["systems"])
+    return "BM25" if name == "bm25" else name
 
 
 def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> Metrics:

@@ -45,10 +45,15 @@ def search(
         for start in range(0, len(corpus), corpus_block):
             documents = corpus[start : start + corpus_block].astype(np.float64)
             for i, block in enumerate(query_blocks):
-                scores = (block.astype(np.float64) @ documents.T).astype(np.float32)
+                scores = inner_products(block, documents)
                 kept[i] = _smallest(np.concatenate([kept[i], _keys(scores, start)], axis=1), k)
             report(start + len(documents), "")
     return _ranking(np.concatenate(kept))
+
+
+def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """The scores of a block, fp32 [q, n], of queries fp32 [q, H] and documents fp64 [n, H]: summed in fp64, rounded."""
+    return (queries.astype(np.float64) @ documents.T).astype(np.float32)
 
 
 def best(scores: np.ndarray, k: int) -> Ranking:

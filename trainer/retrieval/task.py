@@ -14,10 +14,10 @@ from models.config import MatchingConfig
 from models.trunk import TrunkModel
 from trainer.checkpoints.load import TrainedModel
 from trainer.data.rng import keyed_rng
-from trainer.retrieval import bm25
+from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.encode import encode_texts
 from trainer.retrieval.metrics import DEPTH, Metrics, measure
-from trainer.retrieval.search import search
+from trainer.retrieval.system import Embedded
 
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 
@@ -55,14 +55,15 @@ class Task:
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)))
 
 
-def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:
-    """Rank a split with a fine-tuned model, by exact search over the split's pool, and measure it.
+def embed_task(trained: TrainedModel, task: Task) -> Embedded:
+    """Encode a task's queries and its pool with a fine-tuned model.
 
     Raises:
         InputError: the model was not fine-tuned, or its tokenizer is not the collection's.
     """
+    collection = task.collection
     model, method = matching_of(trained, collection)
-    task, vocabulary = Task.of(collection, split), trained.tokenizer
+    vocabulary = trained.tokenizer
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)
     queries = (collection.queries.tokens(i) for i in task.queries)
@@ -73,15 +74,29 @@ def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> M
     encoded_documents = encode_texts(
         model, documents, vocabulary, method.max_document_tokens, what="encode documents", device=device
     )
-    return task.measure(search(encoded_queries, encoded_documents, DEPTH).documents.tolist())
+    return Embedded(encoded_queries, encoded_documents)
+
+
+def index_task(task: Task) -> Bm25:
+    """Index a task's pool with BM25, for its queries."""
+    queries, documents = task.collection.query_texts(), task.collection.corpus_texts()
+    return Bm25([queries[i] for i in task.queries], [documents[i] for i in task.pool])
+
+
+def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:
+    """Rank a split with a fine-tuned model, by exact search over the split's pool, and measure it.
+
+    Raises:
+        InputError: the model was not fine-tuned, or its tokenizer is not the collection's.
+    """
+    task = Task.of(collection, split)
+    return task.measure(embed_task(trained, task).rank(DEPTH))
 
 
 def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     """Rank a split with BM25, over the same pool in the same order, and measure it."""
     task = Task.of(collection, split)
-    queries, documents = collection.query_texts(), collection.corpus_texts()
-    ranked = bm25.rank([queries[i] for i in task.queries], [documents[i] for i in task.pool], DEPTH)
-    return task.measure(ranked)
+    return task.measure(index_task(task).rank(DEPTH))
 
 
 def matching_of(trained: TrainedModel, collection: Collection) -> tuple[TrunkModel, MatchingConfig]:

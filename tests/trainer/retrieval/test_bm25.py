@@ -3,10 +3,11 @@
 import json
 from math import log
 
+import numpy as np
 import pytest
 
 from tests.samples import DATA, needs
-from trainer.retrieval.bm25 import K1, B, rank
+from trainer.retrieval.bm25 import K1, B, Bm25
 from trainer.retrieval.metrics import measure
 
 
@@ -31,17 +32,28 @@ def test_order_is_the_formulas() -> None:
     for query in ("wing", "heat drag", "lift wing heat", "drag drag shock"):
         scores = formula(query, documents)
         expected = [i for i in sorted(range(len(documents)), key=lambda i: -scores[i]) if scores[i] > 0]
-        assert rank([query], documents, 10) == [expected]
+        assert Bm25([query], documents).rank(10) == [expected]
+
+
+def test_scores_are_the_formulas_for_every_document() -> None:
+    documents = ["lift drag wing", "wing wing wing flow heat", "heat", "drag drag heat", "shock wave tube lift lift"]
+    queries = ["wing", "heat drag", "unheard", "drag drag shock"]
+    bm25 = Bm25(queries, documents)
+    assert bm25.shape == (4, 5)
+    scores = bm25.scores(slice(1, 4))
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, [formula(query, documents) for query in queries[1:]], rtol=1e-6)
+    np.testing.assert_array_equal(Bm25(queries, ["", "the"]).scores(slice(0, 4)), np.zeros((4, 2), np.float32))
 
 
 def test_equal_scores_rank_in_the_order_given_and_k_limits() -> None:
     documents = ["other words", "lift and drag", "the lift or drag", "drag lift"]
-    assert rank(["drag lift", "LIFT"], documents, 2) == [[1, 2], [1, 2]]
+    assert Bm25(["drag lift", "LIFT"], documents).rank(2) == [[1, 2], [1, 2]]
 
 
 def test_documents_without_a_word_of_the_query_are_not_ranked() -> None:
-    assert rank(["unheard", "", "the of"], ["lift", "the of and"], 10) == [[], [], []]
-    assert rank(["lift"], ["", "the"], 10) == [[]]
+    assert Bm25(["unheard", "", "the of"], ["lift", "the of and"]).rank(10) == [[], [], []]
+    assert Bm25(["lift"], ["", "the"]).rank(10) == [[]]
 
 
 @needs("cranfield")
@@ -56,7 +68,7 @@ def test_cranfield() -> None:
     for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]:
         query, document, grade = line.split("\t")
         qrels.setdefault(query, {})[document] = int(grade)
-    ranked = rank([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus], 100)
+    ranked = Bm25([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus]).rank(100)
     metrics = measure(
         qrels, {q["_id"]: [corpus[i]["_id"] for i in row] for q, row in zip(queries, ranked, strict=True)}
     )

@@ -1,0 +1,94 @@
+"""Two systems as one: by their scores, standardised for each query and weighted, or by their reciprocal ranks.
+
+A weight w means (1 - w) * the first system's standardised scores + w * the second's. None stands for reciprocal ranks
+(Cormack, Clarke and Buettcher, 2009), which need no weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from data_prep.common.progress import meter
+from trainer.retrieval.metrics import Metrics
+from trainer.retrieval.search import QUERY_BLOCK, best
+from trainer.retrieval.system import System
+
+WEIGHTS = tuple(i / 10 for i in range(11))
+RANK_OFFSET = 60  # the constant of Cormack et al.
+SCORES = 2**27  # of each system, held at once: 512 MiB in fp32
+
+
+def standardise(scores: np.ndarray) -> np.ndarray:
+    """Shift and scale each row of fp32 [q, N] to mean 0 and standard deviation 1, fp64; equal scores give zeros."""
+    centred = scores.astype(np.float64)
+    centred -= centred.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True))
+    constant = scores.min(axis=1, keepdims=True) == scores.max(axis=1, keepdims=True)  # its mean may be rounded
+    return np.where(constant, 0.0, centred / np.where(constant, 1.0, deviation))
+
+
+def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
+    """Compute 1 / (60 + rank) for each score of a row, fp32 [q, N] to fp64.
+
+    Equal scores share the last of their ranks: all documents without a word of the query then get next to nothing from
+    BM25, and a system without a preference does not change the other's order.
+    """
+    ranks = [len(row) - np.searchsorted(np.sort(row), row, side="left") for row in scores]
+    return 1.0 / (RANK_OFFSET + np.array(ranks))
+
+
+def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndarray:
+    """Fuse two systems' scores fp32 [q, N] of the same documents into one, fp32 [q, N].
+
+    At the ends, 0 and 1, they are one system's own: standardised and rounded again, scores that differ could tie.
+    """
+    if weight is None:
+        fused = reciprocal_ranks(first) + reciprocal_ranks(second)
+    elif weight in (0, 1):
+        fused = second if weight else first
+    else:
+        fused = (1 - weight) * standardise(first) + weight * standardise(second)
+    return fused.astype(np.float32)
+
+
+def rank(
+    first: System, second: System, weights: Sequence[float | None], k: int, *, held: int = SCORES
+) -> list[list[list[int]]]:
+    """Rank the k best documents of the pool for each query, by each of the weights: [weight][query][rank].
+
+    Equal scores rank in the pool's order. All documents are ranked, also those that share no word with the query.
+
+    Args:
+        first: of the same queries and pool as `second`.
+        second: weighted by w where `first` is weighted by 1 - w.
+        weights: in [0, 1], or None for reciprocal ranks.
+        k: all N are ranked where N < k.
+        held: the scores of each system held at once, if not those of a single query are more; the result does not
+            depend on it.
+    """
+    queries, documents = first.shape
+    block = min(QUERY_BLOCK, max(1, held // documents))
+    ranked: list[list[list[int]]] = [[] for _ in weights]
+    with meter("fuse", "queries", queries) as report:
+        for start in range(0, queries, block):
+            rows = slice(start, min(start + block, queries))
+            # query by query: what fusing needs in fp64 is a few rows, not a few blocks
+            for a, b in zip(first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True):
+                for rankings, weight in zip(ranked, weights, strict=True):
+                    rankings += best(fuse(a, b, weight), k).documents.tolist()
+            report(rows.stop, "")
+    return ranked
+
+
+def choose_weight(first: System, second: System, measure: Callable[[Sequence[Sequence[int]]], Metrics]) -> float:
+    """Choose the weight of WEIGHTS whose rankings have the largest MRR@10, the smallest such weight.
+
+    Args:
+        first: scores of the queries to choose by.
+        second: scores of the same queries and pool.
+        measure: turns rankings, one a query, into metrics.
+    """
+    means = [measure(ranked).means["mrr@10"] for ranked in rank(first, second, WEIGHTS, 10)]
+    return WEIGHTS[int(np.argmax(np.round(means, 12)))]  # rounded: the last bits depend on the order of the sum
