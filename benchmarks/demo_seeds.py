@@ -1,0 +1,50 @@
+"""The demo for three seeds: its table depends on the draw of weights, masks and order of data.
+
+    python -m benchmarks.demo_seeds          (after make demo; about twice its time; goes on where it stopped)
+
+Every seed pre-trains, fine-tunes from both starts and ranks the test split as `make demo` does, which is seed 1.
+Writes benchmarks/results/demo_seeds.json; docs/results.md has its table.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.side_by_side import write
+from benchmarks.training import train
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import exit_on_input_error
+from trainer.checkpoints.load import load_trained
+from trainer.evaluate import Fusion, compare, table
+
+SEEDS = (1, 2, 3)
+OUTPUT = Path(__file__).parent / "results" / "demo_seeds.json"
+DEMO = Path("runs/demo")
+MODELS = ("from_random", "from_seed")
+
+
+def main() -> None:
+    argparse.ArgumentParser(prog="benchmarks.demo_seeds", description=__doc__.splitlines()[0]).parse_args()
+    collection = Collection.open(Path("data/demo/collection"))
+    results = {}
+    for seed in SEEDS:
+        folder = DEMO if seed == SEEDS[0] else Path("runs/demo_seeds") / str(seed)
+        results[f"seed {seed}"] = run(collection, seed, folder)
+        print(f"seed {seed}", *table(results[f"seed {seed}"], MODELS), sep="\n", flush=True)
+    write(OUTPUT, results)
+
+
+def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
+    """Train and evaluate as `make demo` does, into a folder."""
+    train("trainer.pretrain", "recipes/demo_seed.yaml", folder / "seed", {"seed": seed})
+    start = {"seed": seed, "init_from": folder / "seed"}
+    train("trainer.finetune", "recipes/demo_siamese_random.yaml", folder / "from_random", start)
+    train("trainer.finetune", "recipes/demo_siamese.yaml", folder / "from_seed", start)
+    models = {name: load_trained(folder / name) for name in MODELS}
+    results = compare(collection, "test", models, with_bm25=True, fuse=Fusion(("bm25", "from_seed"), "dev"))
+    return {key: value for key, value in results.items() if key not in ("collection", "checkpoints")}
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("benchmarks.demo_seeds"):
+        main()
