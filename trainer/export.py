@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.common.errors import exit_on_input_error
-from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import load_trained
+from data_prep.common.imports import without_collecting
+
+with without_collecting():
+    from trainer.checkpoints.export import export_encoder
+    from trainer.checkpoints.load import load_trained
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import torch
-
 from data_prep.common.errors import InputError
-from models.trunk import build_trunk
-from trainer.checkpoints.load import load_trained
-from trainer.data.open_data import pair_data
-from trainer.recipe.build import build_model, check_length, settings_of
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.run.command import main
-from trainer.run.job import Job, make_job
+from data_prep.common.imports import without_collecting
+
+with without_collecting():
+    import torch
+
+    from models.trunk import build_trunk
+    from trainer.checkpoints.load import load_trained
+    from trainer.data.open_data import pair_data
+    from trainer.recipe.build import build_model, check_length, settings_of
+    from trainer.recipe.schema import FinetuneRecipe
+    from trainer.run.command import main
+    from trainer.run.job import Job, make_job
 
 
 def build(recipe: FinetuneRecipe) -> Job:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+from data_prep.common.imports import without_collecting
 
-from trainer.checkpoints.init_from import load_encoder
-from trainer.data.open_data import shard_data
-from trainer.engine.memory import check_memory
-from trainer.engine.world import World
-from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings
-from trainer.recipe.schema import PretrainRecipe
-from trainer.run.command import main
-from trainer.run.job import Job, make_job
-from trainer.run.probe import open_probe
+with without_collecting():
+    import torch
+
+    from trainer.checkpoints.init_from import load_encoder
+    from trainer.data.open_data import shard_data
+    from trainer.engine.memory import check_memory
+    from trainer.engine.world import World
+    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+    from trainer.recipe.schema import PretrainRecipe
+    from trainer.run.command import main
+    from trainer.run.job import Job, make_job
+    from trainer.run.probe import open_probe
 
 
 def build(recipe: PretrainRecipe) -> Job:

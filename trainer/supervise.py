@@ -15,7 +15,10 @@ import sys
 from collections.abc import Sequence
 
 from data_prep.common.errors import InputError, exit_on_input_error
-from trainer.run.supervisor import STOP_SIGNALS, Training, supervise
+from data_prep.common.imports import without_collecting
+
+with without_collecting():
+    from trainer.run.supervisor import STOP_SIGNALS, Training, supervise
 
 
 def main(argv: Sequence[str] | None = None) -> int:

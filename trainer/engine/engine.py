@@ -18,6 +18,7 @@ from data_prep.common.errors import InputError
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.engine import ds_config
+from trainer.engine.compiler import without_compiler
 from trainer.engine.optimizer import build_optimizer
 from trainer.engine.world import World
 from trainer.recipe.schema import Recipe
@@ -43,11 +44,12 @@ class Engine:
     def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
         self.model, self.world, self.weights = model, world, recipe.method.weights
         _, config = ds_config.load(recipe.deepspeed)
-        self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
-            model=model,
-            optimizer=build_optimizer(model, recipe.optimizer),
-            config=ds_config.complete(config, recipe, world.size),
-        )
+        with without_compiler():
+            self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
+                model=model,
+                optimizer=build_optimizer(model, recipe.optimizer),
+                config=ds_config.complete(config, recipe, world.size),
+            )
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
         self.deepspeed._copy_recovery_script = _do_nothing  # a script in every checkpoint: one more write that can fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()

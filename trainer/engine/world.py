@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections import defaultdict
 from dataclasses import dataclass
 
 import deepspeed
@@ -60,8 +61,9 @@ def join(world: World) -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-    # CPU ranks use gloo alone; DeepSpeed's shared-memory kernel would need a C++ compiler at start
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # CPU ranks use gloo alone; DeepSpeed's shared-memory kernel would need a C++ compiler at start. Its question which
+    # of its kernels could be built here is answered for all of them, as it would start compilers to find out
+    deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
     global _joined

@@ -1,0 +1,22 @@
+"""The collector rests during imports, and is afterwards as it was."""
+
+import gc
+
+import pytest
+
+from data_prep.common.imports import without_collecting
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_before_and_leaves_what_was_imported_alone(enabled: bool) -> None:
+    try:
+        if not enabled:
+            gc.disable()
+        before = gc.get_freeze_count()
+        with without_collecting():
+            assert not gc.isenabled()
+        assert gc.isenabled() == enabled
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.enable()
+        gc.unfreeze()
