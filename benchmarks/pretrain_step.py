@@ -149,7 +149,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
     cases = results["cases"]
     bars = [(name, ratio, numbers) for name, case in cases.items() for ratio, numbers in case["ratios"].items()]
     colors = dict(zip(dict.fromkeys(ratio for _, ratio, _ in bars), (*plots.COLORS, plots.GREY), strict=False))
-    figure, (panel,) = plots.new_figure(1, 7, 0.8 + 0.28 * len(bars))
+    figure, (panel,) = plots.new_figure(1, 7, 1.4 + 0.28 * len(bars))
     for ratio, color in colors.items():
         places = [place for place, bar in enumerate(bars) if bar[1] == ratio]
         least, middle, most = ([bars[place][2][key] for place in places] for key in ("min", "median", "max"))
@@ -163,7 +163,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
     panel.invert_yaxis()
     panel.set_xlabel("ratio of tokens a second" if f"{OURS} / plain" in colors else "ratio of steps a second")
     panel.set_title(results["machine"]["gpu"] or results["machine"]["cpu"], fontsize="medium")
-    panel.legend(loc="best", fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     return plots.save(figure, path)
 
 

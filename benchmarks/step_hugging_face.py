@@ -84,7 +84,7 @@ class Turns(TrainerCallback):
 
     def __init__(self) -> None:
         self.may_step, self.is_ready = threading.Semaphore(0), threading.Semaphore(0)
-        self.closing, self.seconds = False, 0.0
+        self.closing, self.seconds, self.steps = False, 0.0, 0
         self.error: BaseException | None = None
 
     def start(self, trainer: Trainer) -> None:
@@ -118,6 +118,7 @@ class Turns(TrainerCallback):
         """Stop the clock."""
         machine.synchronize()
         self.seconds = time.perf_counter() - self.began
+        self.steps += 1
 
     def _train(self, trainer: Trainer) -> None:
         try:

@@ -105,17 +105,17 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def rounds(measures: Mapping[str, Callable[[], float]], end: float) -> Values:
-    """Measure in turn until about `end`, a time of `time.monotonic`; the first round is for warming up only."""
+def rounds(measures: Mapping[str, Callable[[], float]], end: float, warm_up: bool = True) -> Values:
+    """Measure in turn until about `end`, a time of `time.monotonic`; with `warm_up` the first round does not count."""
     began = time.monotonic()
-    alternate(measures, 1)
+    first = alternate(measures, 1)
     round_seconds = time.monotonic() - began
-    left = end - time.monotonic()
-    if left < LEAST_ROUNDS * round_seconds:
-        raise TooLongError(
-            f"a round takes {round_seconds:.1f} s, and {max(0.0, left):.0f} s are left for {LEAST_ROUNDS}"
-        )
-    return alternate(measures, min(MOST_ROUNDS, int(left / round_seconds)))
+    least = LEAST_ROUNDS if warm_up else LEAST_ROUNDS - 1
+    left = max(0.0, end - time.monotonic())
+    if left < least * round_seconds:
+        raise TooLongError(f"a round takes {round_seconds:.1f} s, and {left:.0f} s are left for {least} more")
+    more = alternate(measures, min(MOST_ROUNDS, int(left / round_seconds)))
+    return more if warm_up else {name: first[name] + values for name, values in more.items()}
 
 
 def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import cycle
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from torch import Tensor
 from benchmarks import machine
 from benchmarks.methods import longest_inputs, plain_arrays
 from benchmarks.step_cases import Step, Workload
+from models.config import PretrainingConfig
 from models.interface import IGNORED, MicroBatch
 from trainer.engine import ds_config
 from trainer.engine.engine import Engine
@@ -84,16 +86,12 @@ class Plain(Ours):
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        self.steps = cycle([Step(list(map(self._plain, s.micro_batches)), s.seeds) for s in workload.steps])
+        plain = partial(plain_batch, self.recipe.method)
+        self.steps = cycle([Step(list(map(plain, step.micro_batches)), step.seeds) for step in workload.steps])
 
     def take(self, step: Step) -> None:
         with plain_layers():
             super().take(step)
-
-    def _plain(self, batch: MicroBatch) -> MicroBatch:
-        arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-        plain = plain_arrays(arrays, longest_inputs(self.recipe.method, batch))
-        return batch._replace(arrays={name: array.numpy() for name, array in plain.items()})
 
 
 class Bare(Rival):
@@ -144,14 +142,24 @@ class Bare(Rival):
             weight.grad = None
 
 
+def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
+    """A micro-batch whose rows are padded to the longest possible input, with a label at every position."""
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    plain = plain_arrays(arrays, longest_inputs(method, batch))
+    return batch._replace(arrays={name: array.numpy() for name, array in plain.items()})
+
+
 @contextmanager
 def plain_layers() -> Iterator[None]:
     """Replace the losses and the decoder's attention of all methods by plain ones."""
     plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
+    modules = model_modules()
     with ExitStack() as replaced:
-        for module in model_modules():
-            for name in plain.keys() & vars(module).keys():
-                replaced.enter_context(mock.patch.object(module, name, plain[name]))
+        for name, function in plain.items():
+            users = [module for module in modules if name in vars(module)]
+            assert users, f"no method uses {name}: the plain way must replace what it became"
+            for module in users:
+                replaced.enter_context(mock.patch.object(module, name, function))
         yield
 
 
@@ -173,6 +181,3 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dro
     mask = (back >= 0) & ((back < window) | (place == 0))
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)
-
-
-RIVALS: dict[str, Callable[[Workload], Rival]] = {"deepsiam": Ours, "plain": Plain, "bare loop": Bare}

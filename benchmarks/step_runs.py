@@ -31,7 +31,7 @@ from trainer.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[1]
 RUN_STEPS, LINE_STEPS = 25, 5  # of a run; between two progress lines, the first of which is not used
-DOCUMENTS = 1500
+DOCUMENTS = 600
 CHUNK_TOKENS = 2048
 LINE = re.compile(r"^step (\d+)/\d+ .* ([\d.]+)k tokens/s")
 DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -68,7 +68,9 @@ def compare(case: str, ways: Mapping[str, Way], folder: Path, seconds: float) ->
     text = write_text(folder / "text.jsonl")
     shards = {checkout: prepare(checkout, text, folder) for checkout in {way.checkout for way in ways.values()}}
     recipes = {checkout: write_recipe(case, made) for checkout, made in shards.items()}
-    values = rounds({name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end)
+    values = rounds(
+        {name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end, warm_up=False
+    )
     return in_numbers(values)
 
 
