@@ -2,7 +2,8 @@
 
     python -m benchmarks.pretrain_step [--cases NAME ...] [--minutes 8]         on a CPU, at small sizes
     python -m benchmarks.pretrain_step --gpu [--minutes 8]                      on one GPU, at the papers' sizes
-    python -m benchmarks.pretrain_step --against DIR [--ranks]                  whole runs; on a CPU
+    python -m benchmarks.pretrain_step --against DIR --cases seed-demo          whole runs; on a CPU
+    python -m benchmarks.pretrain_step --ranks                                  likewise
 
 A step is forward, backward, clipping and AdamW on micro-batches prepared before: the loader is benchmarks.loader's.
 
@@ -173,6 +174,8 @@ def _check(chosen: argparse.Namespace) -> None:
     has_gpu = torch.cuda.is_available()
     if chosen.gpu and not has_gpu:
         raise InputError("--gpu: torch finds no CUDA GPU here: leave it out, or install a torch for this machine's GPU")
+    if chosen.gpu and torch.cuda.device_count() > 1:
+        raise InputError("--gpu: there are several GPUs here, and one is measured: set CUDA_VISIBLE_DEVICES=0")
     if has_gpu and not chosen.gpu and not chosen.against and not chosen.ranks:
         raise InputError("this machine has a GPU: add --gpu, or hide it: CUDA_VISIBLE_DEVICES= DS_ACCELERATOR=cpu")
     if chosen.gpu and (chosen.against or chosen.ranks):

@@ -34,8 +34,12 @@ def missing(workload: Workload, compiled: bool) -> str | None:
         return "transformers.Trainer needs a package: pip install 'accelerate>=1.1'"
     if compiled and not torch.cuda.is_available() and not (shutil.which("g++") or shutil.which("clang++")):
         return "torch.compile needs a C++ compiler on a CPU: install g++"
-    if compiled and torch.cuda.is_available() and find_spec("triton") is None:
-        return "torch.compile needs a package on a GPU: pip install triton"
+    if (
+        compiled
+        and torch.cuda.is_available()
+        and not (find_spec("triton") and (shutil.which("gcc") or shutil.which("clang")))
+    ):
+        return "torch.compile needs triton and a C compiler on a GPU: pip install triton, and install gcc"
     return None
 
 

@@ -24,7 +24,7 @@ from benchmarks.step_hugging_face import HuggingFace
 from benchmarks.step_parts import count_flops, time_parts
 from benchmarks.step_rivals import Bare, Ours, Plain, Rival
 from benchmarks.training import free_port
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
 from trainer.engine import ds_config
 from trainer.engine.world import World, join
 
@@ -32,6 +32,7 @@ OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, comp
 WARM_UP = 2  # steps; in fp16 more, until one does not overflow
 MOST_WARM_UP = 20
 COMPILING = 60 if torch.cuda.is_available() else 180  # seconds, at most, that torch.compile takes for a case
+GRACE = 0.1  # of a case's time, for its rounds, though building the rivals took all of it
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50
 
 Make = Callable[[Workload], Rival]
@@ -68,13 +69,17 @@ def measure(workload: Workload, peak: float, seconds: float) -> dict[str, Any]:
         for name, make in makers.items():
             try:
                 rivals[name], allocated = start(make, workload)
-            except torch.OutOfMemoryError:
-                left_out[name] = "out of GPU memory"
+            except Exception as error:  # one rival's failure must not cost the time of all
+                if name == OURS:
+                    raise
+                left_out[name] = f"it failed: {type(error).__name__}: {printable(str(error))[:200]}"
+                free()
             else:
                 memory.setdefault(name, allocated)
         ours = rivals[OURS]
         assert isinstance(ours, Ours)
         inside = inside_a_step(ours, workload)
+        end = max(end, time.monotonic() + GRACE * seconds)  # a slow start alone should not cost the case
         values = rounds({name: rival.round for name, rival in rivals.items()}, end)
     finally:
         for rival in rivals.values():

@@ -133,7 +133,10 @@ class Bare(Rival):
         if self.scale != 1.0:
             torch._foreach_div_(grads, self.scale)
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.recipe.optimizer.clip or math.inf, foreach=True)
-        if math.isfinite(norm.item()):  # as DeepSpeed, which skips a step that overflows
+        self.skipped = not math.isfinite(norm.item())
+        if self.skipped:  # as in DeepSpeed
+            self.scale /= 2
+        else:
             self.optimizer.step()
             if self.masters is not self.weights:
                 with torch.no_grad():
