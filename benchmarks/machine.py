@@ -1,0 +1,81 @@
+"""The machine that a benchmark runs on: its description for the results, its matrix peak, memory of a process."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import resource
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FLAGS = {"amx_tile": "AMX", "amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX512", "avx2": "AVX2"}
+PACKAGES = ("torch", "deepspeed", "transformers")
+PEAK_SECONDS = 0.5  # for each size of matrix
+
+
+def device() -> torch.device:
+    """The GPU if there is one, as DeepSpeed chooses."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def synchronize() -> None:
+    """Wait until the device has finished what it was given; a CPU always has."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def describe() -> dict[str, Any]:
+    """What the numbers depend on: processor, GPU, threads, versions, commit."""
+    cpu = _cpu_info()
+    present = set(cpu.get("flags", "").split())
+    return {
+        "cpu": cpu.get("model name", "unknown"),
+        "instructions": [name for flag, name in FLAGS.items() if flag in present],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "commit": commit_of(Path(__file__).parent),
+    }
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of a checkout, with `-dirty` for uncommitted changes; `unknown` outside one."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def matrix_peak(dtype: torch.dtype) -> float:
+    """Measure the best rate of a large matrix product, in FLOP/s: the roof of any step on this device."""
+    sizes = (4096, 8192, 16384) if torch.cuda.is_available() else (512, 1024, 2048)
+    return max(_matmul_rate(size, dtype) for size in sizes)
+
+
+def highest_resident() -> int:
+    """The highest resident size of this process so far, in bytes; of a process just forked, its present size."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _matmul_rate(size: int, dtype: torch.dtype) -> float:
+    a, b = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
+    torch.mm(a, b)
+    synchronize()
+    best, end = 0.0, time.perf_counter() + PEAK_SECONDS
+    while not best or time.perf_counter() < end:
+        start = time.perf_counter()
+        torch.mm(a, b)
+        synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - start))
+    return best
+
+
+def _cpu_info() -> dict[str, str]:
+    """The first processor's lines of /proc/cpuinfo; nothing where there is no such file."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().split("\n\n")[0].splitlines() if path.is_file() else []
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

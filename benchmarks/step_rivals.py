@@ -1,0 +1,186 @@
+"""The rivals of benchmarks.pretrain_step: ways to take the same optimizer step of the same model.
+
+Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included, and
+`losses`, the sums of that step's loss terms, fp32 [micro-batches, terms].
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import cycle
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks import machine
+from benchmarks.methods import longest_inputs, plain_arrays
+from benchmarks.step_cases import Step, Workload
+from models.config import PretrainingConfig
+from models.interface import IGNORED, MicroBatch
+from trainer.engine import ds_config
+from trainer.engine.engine import Engine
+from trainer.engine.optimizer import build_optimizer
+from trainer.engine.world import World
+
+LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's first one
+
+
+class Rival(ABC):
+    """A way to take the workload's steps, again and again."""
+
+    losses: Tensor
+    skipped = False  # whether the last step overflowed, and changed nothing
+
+    def __init__(self, workload: Workload) -> None:
+        self.recipe = workload.recipe
+        self.steps, self.length = cycle(workload.steps), len(workload.steps)
+
+    def step(self) -> float:
+        """Take the next step; return its seconds."""
+        step = next(self.steps)
+        machine.synchronize()
+        start = time.perf_counter()
+        self.take(step)
+        machine.synchronize()
+        return time.perf_counter() - start
+
+    def round(self) -> float:
+        """Take every step of the workload once; return the seconds of a step."""
+        return sum(self.step() for _ in range(self.length)) / self.length
+
+    @abstractmethod
+    def take(self, step: Step) -> None:
+        """Take one optimizer step."""
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to end)
+        """End what runs in the background."""
+
+
+class Ours(Rival):
+    """The trainer's own engine."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.engine = Engine(workload.model(), workload.recipe, World.from_environment())
+
+    def take(self, step: Step) -> None:
+        result = self.engine.step(step.micro_batches, step.targets, step.seeds, self.recipe.optimizer.lr)
+        self.losses, self.skipped = result.losses, result.skipped
+
+    def close(self) -> None:
+        self.engine.deepspeed.destroy()
+
+
+class Plain(Ours):
+    """The same engine, and the model as it is written first: full logits, full masks, full-length inputs."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        plain = partial(plain_batch, self.recipe.method)
+        self.steps = cycle([Step(list(map(plain, step.micro_batches)), step.seeds) for step in workload.steps])
+
+    def take(self, step: Step) -> None:
+        with plain_layers():
+            super().take(step)
+
+
+class Bare(Rival):
+    """Our model in a loop without DeepSpeed: half-precision weights, gradients summed in them, fp32 master copies."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        _, config = ds_config.load(self.recipe.deepspeed)
+        dtype = ds_config.precision(config)
+        self.scale = LOSS_SCALE if dtype == torch.float16 else 1.0
+        self.model = workload.model().to(machine.device(), dtype).train()
+        self.optimizer = build_optimizer(self.model, self.recipe.optimizer)
+        self.weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.masters = self.weights
+        if dtype != torch.float32:
+            self.masters = [weight.detach().float().requires_grad_() for weight in self.weights]
+            masters = iter(self.masters)
+            for group in self.optimizer.param_groups:
+                group["params"] = [next(masters) for _ in group["params"]]
+
+    def take(self, step: Step) -> None:
+        losses = []
+        for batch, seed in zip(step.micro_batches, step.seeds, strict=True):
+            torch.manual_seed(seed)
+            arrays = {k: torch.from_numpy(v).to(machine.device(), non_blocking=True) for k, v in batch.arrays.items()}
+            sums = self.model(**arrays)
+            losses.append(torch.stack([sums[term].detach() for term in self.recipe.method.weights]))
+            weights = self.recipe.method.weights.items()
+            total = sum(weight * (sums[term] / max(1, step.targets[term])) for term, weight in weights)
+            (total * self.scale).backward()
+        self.losses = torch.stack(losses)
+        self._update()
+
+    def _update(self) -> None:
+        if self.masters is not self.weights:
+            for master, weight in zip(self.masters, self.weights, strict=True):
+                master.grad = None if weight.grad is None else weight.grad.float()
+        grads = [master.grad for master in self.masters if master.grad is not None]
+        if self.scale != 1.0:
+            torch._foreach_div_(grads, self.scale)
+        norm = torch.nn.utils.clip_grad_norm_(self.masters, self.recipe.optimizer.clip or math.inf, foreach=True)
+        self.skipped = not math.isfinite(norm.item())
+        if self.skipped:  # as in DeepSpeed
+            self.scale /= 2
+        else:
+            self.optimizer.step()
+            if self.masters is not self.weights:
+                with torch.no_grad():
+                    torch._foreach_copy_(self.weights, self.masters)
+        for weight in self.weights:
+            weight.grad = None
+
+
+def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
+    """A micro-batch whose rows are padded to the longest possible input, with a label at every position."""
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    plain = plain_arrays(arrays, longest_inputs(method, batch))
+    return batch._replace(arrays={name: array.numpy() for name, array in plain.items()})
+
+
+@contextmanager
+def plain_layers() -> Iterator[None]:
+    """Replace the losses and the decoder's attention of all methods by plain ones."""
+    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
+    modules = model_modules()
+    with ExitStack() as replaced:
+        for name, function in plain.items():
+            users = [module for module in modules if name in vars(module)]
+            assert users, f"no method uses {name}: the plain way must replace what it became"
+            for module in users:
+                replaced.enter_context(mock.patch.object(module, name, function))
+        yield
+
+
+def model_modules() -> list[ModuleType]:
+    """The modules of the methods and their layers that are in use."""
+    return [module for name, module in sys.modules.items() if name.startswith("models.")]
+
+
+def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:
+    """`linear_cross_entropy` with the logits of all rows at once, in fp32."""
+    logits = F.linear(hidden, weight, bias).float()
+    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+
+
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
+    """`local_attention`, [B, T, heads, d], with a mask of T x T."""
+    place = torch.arange(query.shape[1], device=query.device)
+    back = place[:, None] - place
+    mask = (back >= 0) & ((back < window) | (place == 0))
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)

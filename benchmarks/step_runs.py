@@ -1,0 +1,160 @@
+"""Whole runs compared by the user's command: another checkout, or other numbers of ranks and threads. On a CPU.
+
+A run's rate is that of its progress lines, by the time at which they arrive: what a checkout counts as a token does not
+matter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.side_by_side import Values, ratios, spread
+from benchmarks.step_cases import CASES, DEMO_WORDS, RECIPES
+from benchmarks.step_measures import rounds
+from benchmarks.training import file_name, free_port
+from data_prep.common.errors import InputError
+from trainer.data.rng import keyed_rng
+from trainer.recipe.yaml_file import read
+
+ROOT = Path(__file__).parents[1]
+RUN_STEPS, LINE_STEPS = 25, 5  # of a run; between two progress lines, the first of which is not used
+DOCUMENTS = 600
+CHUNK_TOKENS = 2048
+LINE = re.compile(r"^step (\d+)/\d+ .* ([\d.]+)k tokens/s")
+DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train: a checkout, how many ranks, how many threads each."""
+
+    checkout: Path
+    ranks: int = 1
+    threads: int = 1
+
+
+def against(other: Path) -> dict[str, Way]:
+    """This checkout and another."""
+    if not (other / "trainer" / "pretrain.py").is_file():
+        raise InputError(f"--against: {other} is no checkout of deepsiam: make one with git worktree add")
+    return {"this checkout": Way(ROOT), "the other": Way(other.resolve())}
+
+
+def scaling() -> dict[str, Way]:
+    """Two cores used in two ways, and one core."""
+    return {
+        "2 ranks x 1 thread": Way(ROOT, 2, 1),
+        "1 rank x 2 threads": Way(ROOT, 1, 2),
+        "1 rank x 1 thread": Way(ROOT),
+    }
+
+
+def compare(case: str, ways: Mapping[str, Way], folder: Path, seconds: float) -> dict[str, Any]:
+    """Train a case in each way in turn, within about `seconds`; return steps a second and the first one's ratios."""
+    end = time.monotonic() + seconds
+    text = write_text(folder / "text.jsonl")
+    shards = {checkout: prepare(checkout, text, folder) for checkout in {way.checkout for way in ways.values()}}
+    recipes = {checkout: write_recipe(case, made) for checkout, made in shards.items()}
+    values = rounds(
+        {name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end, warm_up=False
+    )
+    return in_numbers(values)
+
+
+def in_numbers(values: Values) -> dict[str, Any]:
+    """Turn steps a second, by round, into their spread and the first way's ratios to the others."""
+    first, *others = values
+    return {
+        "steps_per_second": {name: spread(rates) for name, rates in values.items()},
+        "ratios": {f"{first} / {name}": ratios(values[first], values[name]) for name in others},
+    }
+
+
+def write_text(path: Path) -> Path:
+    """Write documents of made-up words, by Zipf's law, as JSON lines."""
+    rng = keyed_rng("benchmark text")
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(DEMO_WORDS)]
+    with path.open("w") as file:
+        for _ in range(DOCUMENTS):
+            sentences = [(rng.zipf(1.2, rng.integers(5, 20)) - 1) % DEMO_WORDS for _ in range(rng.integers(5, 15))]
+            text = " ".join(" ".join(words[i] for i in sentence).capitalize() + "." for sentence in sentences)
+            file.write(json.dumps({"text": text}) + "\n")
+    return path
+
+
+def prepare(checkout: Path, text: Path, folder: Path) -> Path:
+    """Make shards, if not yet there, by a checkout's own command: their format has changed."""
+    out = folder / file_name(str(checkout).strip("/").replace("/", "-"))
+    if out.exists():
+        return out / "shards"
+    sizes = ["--vocab-size", DEMO_WORDS, "--chunk-tokens", CHUNK_TOKENS, "--keep-duplicates", "--workers", 1]
+    command = [sys.executable, "-m", "data_prep", "jsonl", text, "--out", out, *sizes]
+    run(command, Way(checkout))
+    return out / "shards"
+
+
+def write_recipe(case: str, shards: Path) -> Path:
+    """Write the recipe of a case at its small size as one file beside the made-up shards that it reads."""
+    path = shards.parent / f"{case}.yaml"
+    values = read(RECIPES / CASES[case].recipe, CASES[case].cpu)
+    values["trunk"].pop("vocab_size", None)  # the tokenizer's
+    values |= {
+        "run": str(path.with_suffix("")),
+        "steps": RUN_STEPS,
+        "log_every": LINE_STEPS,
+        "data": {"shards": str(shards), "lanes": 4, "window": 4},
+        "checkpoint": {"every": RUN_STEPS},
+    }
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def train(way: Way, recipe: Path) -> float:
+    """Train once from the start; return optimizer steps a second."""
+    port = str(free_port())
+    launcher = [Path(sys.executable).with_name("deepspeed"), "-q", "--num_accelerators", way.ranks]
+    command = [*launcher, "--master_port", port, "--module", "trainer.pretrain", recipe, f"run={recipe.parent / port}"]
+    return rate_of(run(command, way))
+
+
+def rate_of(lines: Iterable[tuple[float, str]]) -> float:
+    """Steps a second between the first and the last progress line, among lines with the seconds of their arrival."""
+    arrivals = [(seconds, int(found[1])) for seconds, line in lines if (found := LINE.match(line))]
+    if len(arrivals) < 2:
+        raise InputError(f"the run printed {len(arrivals)} progress lines: at least two are needed")
+    (began, first), (ended, last) = arrivals[0], arrivals[-1]
+    return (last - first) / (ended - began)
+
+
+def run(command: Iterable[object], way: Way) -> list[tuple[float, str]]:
+    """Run a command of a way's checkout; return its lines and when they came. Raise InputError where it fails."""
+    environment = {key: value for key, value in os.environ.items() if key not in DROPPED}
+    environment |= {"OMP_NUM_THREADS": str(way.threads), "DS_ACCELERATOR": "cpu"}
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        cwd=way.checkout,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = [(time.monotonic(), line.rstrip()) for line in process.stdout]
+    if process.wait():
+        said = next((line for _, line in reversed(lines) if line), "it said nothing")
+        raise InputError(f"{way.checkout}: a run failed with code {process.returncode}: {said}")
+    return lines
