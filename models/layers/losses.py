@@ -18,8 +18,9 @@ def linear_cross_entropy(
     """Sum -log softmax(hidden @ weight.T + bias)[target], with at most `chunk` rows of logits in memory.
 
     The forward pass computes the gradient, chunk by chunk, as softmax minus one-hot, and sums it in fp32; the backward
-    pass multiplies it by the incoming gradient and casts. Exponentials are taken in place, in the dtype of hidden. So a loss scale (2**16 is too large for fp16) and the
-    division by the number of targets are applied in fp32 only.
+    pass multiplies it by the incoming gradient and casts. So a loss scale (2**16 is too large for fp16) and the
+    division by the number of targets are applied in fp32 only. Exponentials are taken in the memory of the logits, in
+    their dtype.
 
     Args:
         hidden: [N, H], any float dtype.
