@@ -1,6 +1,6 @@
 """Measure the start of a training: CPU time and wall time from the command to the first step, and from it to the end.
 
-    python -m benchmarks.start_up [--against DIR] [--rounds N] [--out PATH]          (a minute a round)
+    python -m benchmarks.start_up [--against DIR] [--rounds N] [--out PATH]          (a minute a code and round)
 
 A tiny SEED pre-training of one step on two CPU ranks, in parts:
 
@@ -124,10 +124,9 @@ def main() -> None:
                 for part, value in measure(codes[code], folder).items():
                     measured[code][part].append(value)
     results = summary(measured)
-    for code in results.keys() - {"seconds"}:
-        unit = "" if "/" in code else "s"
-        for part in PARTS:
-            print(in_words(f"{part}: {code}", results[code][part], unit))
+    for part in PARTS:
+        for code in [name for name in results if name != "seconds"]:
+            print(in_words(f"{part}: {code}", results[code][part], "" if "/" in code else "s"))
     write(options.out, results)
 
 
