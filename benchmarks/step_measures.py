@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import machine, step_hugging_face
 from benchmarks.side_by_side import Values, alternate, ratios, spread
-from benchmarks.step_cases import Workload
+from benchmarks.step_cases import STEPS, Workload
 from benchmarks.step_hugging_face import NAME as HUGGING_FACE
 from benchmarks.step_hugging_face import HuggingFace
 from benchmarks.step_parts import count_flops, time_parts
@@ -29,7 +29,7 @@ from trainer.engine import ds_config
 from trainer.engine.world import World, join
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
-WARM_UP = 2  # steps; in fp16 more, until one does not overflow
+WARM_UP = STEPS  # all of the workload; in fp16 more, until one does not overflow
 MOST_WARM_UP = 20
 COMPILING = 60 if torch.cuda.is_available() else 180  # seconds, at most, that torch.compile takes for a case
 GRACE = 0.1  # of a case's time, for its rounds, though building the rivals took all of it
@@ -110,17 +110,18 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def rounds(measures: Mapping[str, Callable[[], float]], end: float, warm_up: bool = True) -> Values:
-    """Measure in turn until about `end`, a time of `time.monotonic`; with `warm_up` the first round does not count."""
+def rounds(measures: Mapping[str, Callable[[], float]], end: float) -> Values:
+    """Measure in turn until about `end`, a time of `time.monotonic`; the first round tells how many there can be."""
     began = time.monotonic()
     first = alternate(measures, 1)
     round_seconds = time.monotonic() - began
-    least = LEAST_ROUNDS if warm_up else LEAST_ROUNDS - 1
     left = max(0.0, end - time.monotonic())
-    if left < least * round_seconds:
-        raise TooLongError(f"a round takes {round_seconds:.1f} s, and {left:.0f} s are left for {least} more")
-    more = alternate(measures, min(MOST_ROUNDS, int(left / round_seconds)))
-    return more if warm_up else {name: first[name] + values for name, values in more.items()}
+    if left < (LEAST_ROUNDS - 1) * round_seconds:
+        raise TooLongError(
+            f"a round takes {round_seconds:.1f} s, and {left:.0f} s are left for {LEAST_ROUNDS - 1} more"
+        )
+    more = alternate(measures, min(MOST_ROUNDS - 1, int(left / round_seconds)))
+    return {name: first[name] + values for name, values in more.items()}
 
 
 def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:

@@ -116,10 +116,9 @@ def test_the_number_of_rounds_follows_from_the_first_and_too_little_time_is_said
         sleep(0.02)
         return 1.0
 
-    assert 3 <= len(rounds({"a": slow}, monotonic() + 2)["a"]) <= 99
-    assert 3 <= len(rounds({"a": slow}, monotonic() + 2, warm_up=False)["a"]) <= 100
+    assert 3 <= len(rounds({"a": slow}, monotonic() + 0.9)["a"]) <= 45
     with pytest.raises(TooLongError, match="a round takes"):
-        rounds({"a": slow}, monotonic() + 0.05)
+        rounds({"a": slow}, monotonic() + 0.03)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without a GPU")
