@@ -1,4 +1,4 @@
-"""Every command of the README runs: in a fresh clone, as written, in order."""
+"""Every command of the README runs: in a fresh clone, as written, in order; its table is that of a whole demo."""
 
 import json
 import re
@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.toy import ROOT, environment
+from trainer.evaluate import table
 
+# added to the trainings of `make demo`: a whole run takes up to twenty minutes; benchmarks/results/demo.json is of one
+BRIEF = "steps=20 optimizer.warmup_steps=2 checkpoint.every=20"
 # commands that a test cannot run as written, and what it runs instead
 INSTEAD = {
     "make test": None,  # it runs this test
@@ -34,7 +37,26 @@ def test_the_readme_has_commands_and_only_known_exceptions() -> None:
     assert set(INSTEAD) <= set(commands())
 
 
-@pytest.mark.slow  # make demo among them: about ten minutes
+def brief_demo(clone: Path) -> str:
+    """The commands of `make demo`, with a few steps of each training."""
+    # make test runs this test: its own settings are not for this make
+    outside = {name: value for name, value in environment().items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    make = ["make", "--no-print-directory", "--dry-run", "demo"]
+    printed = subprocess.run(make, cwd=clone, capture_output=True, text=True, env=outside, check=True).stdout
+    lines = printed.replace("\\\n", " ").splitlines()
+    trainings = [line for line in lines if "--resume" in line]
+    assert len(trainings) == 3
+    return "\n".join(f"{line} {BRIEF}" if line in trainings else line for line in lines)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_table_is_that_of_a_whole_demo(page: str) -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text())
+    printed = "\n".join(f"    {line}" for line in table(results, ["from_random", "from_seed"]))
+    assert printed in (ROOT / page).read_text()
+
+
+@pytest.mark.slow  # about four minutes
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "ready").exists():
         pytest.skip("the README's commands need .venv: run this by make test")
@@ -43,11 +65,12 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     (clone / ".venv").symlink_to(ROOT / ".venv")
     (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make does not set up again
     (clone / "hostfile").write_text("localhost slots=2\n")
+    instead = {**INSTEAD, "make demo": brief_demo(clone)}
     for command in commands():
-        if INSTEAD.get(command, command) is None:
+        if instead.get(command, command) is None:
             continue
         done = subprocess.run(
-            ["bash", "-c", f"set -e; source .venv/bin/activate; {INSTEAD.get(command, command)}"],
+            ["bash", "-c", f"set -e; source .venv/bin/activate; {instead.get(command, command)}"],
             cwd=clone,
             capture_output=True,
             text=True,
