@@ -21,7 +21,8 @@ for all rivals), the highest memory (on a GPU: allocated; on a CPU: by how much 
 step (benchmarks.step_parts says what they contain; measured apart from the rates, with a wait at each border).
 
 `--against` compares optimizer steps a second of `trainer.pretrain` with those of another checkout of this repository,
-`--ranks` those of one core, of two ranks and of two threads.
+`--ranks` those of one core, of two ranks and of two threads. A run takes half a minute, a comparison three of each:
+give these some --minutes more.
 """
 
 from __future__ import annotations

@@ -68,9 +68,7 @@ def compare(case: str, ways: Mapping[str, Way], folder: Path, seconds: float) ->
     text = write_text(folder / "text.jsonl")
     shards = {checkout: prepare(checkout, text, folder) for checkout in {way.checkout for way in ways.values()}}
     recipes = {checkout: write_recipe(case, made) for checkout, made in shards.items()}
-    values = rounds(
-        {name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end, warm_up=False
-    )
+    values = rounds({name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end)
     return in_numbers(values)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from benchmarks import pretrain_step, step_runs
@@ -17,6 +18,8 @@ from data_prep.common.errors import InputError
 from models.interface import IGNORED, MicroBatch
 from tests import toy
 from tests.benchmarks import tiny_steps
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import build
 
 
 @pytest.fixture(params=list(tiny_steps.CASES))
@@ -107,6 +110,31 @@ def test_a_runs_rate_is_that_between_its_progress_lines() -> None:
     assert step_runs.rate_of(zip([100.0, 101.0, 104.0, 105.0, 110.0], lines, strict=True)) == pytest.approx(2.0)
     with pytest.raises(InputError, match="printed 1 progress lines"):
         step_runs.rate_of([(100.0, lines[0]), (101.0, lines[1])])
+
+
+def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trained = []
+
+    def train(way: step_runs.Way, recipe: Path) -> float:
+        trained.append(recipe.parent.name)
+        values = build(PretrainRecipe, yaml.safe_load(recipe.read_text()), "the recipe")
+        assert values.data.shards == str(recipe.parent / "shards")
+        return 3.0 if recipe.parent.name == "a" else 2.0
+
+    def prepare(checkout: Path, text: Path, folder: Path) -> Path:
+        assert {"text"} == json.loads(text.read_text().splitlines()[-1]).keys()
+        (folder / checkout.name).mkdir()
+        return folder / checkout.name / "shards"
+
+    monkeypatch.setattr(step_runs, "train", train)
+    monkeypatch.setattr(step_runs, "prepare", prepare)
+    ways = {name: step_runs.Way(tmp_path / name) for name in ("a", "b")}
+    (tmp_path / "work").mkdir()
+    results = step_runs.compare("poly", ways, tmp_path / "work", 60.0)
+    assert results["ratios"] == {"a / b": {"min": 1.5, "median": 1.5, "max": 1.5}}
+    assert trained[:4] == ["a", "b", "a", "b"]
 
 
 def test_the_number_of_rounds_follows_from_the_first_and_too_little_time_is_said() -> None:
