@@ -75,6 +75,7 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     for key in sorted({*COUNTS, *(config_class.attribute_map.get(key, key) for key in COUNTS)} & settings.keys()):
         if isinstance(settings[key], int) and settings[key] < 1:
             raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
+    settings = {**_without_foreign_ids(config_class, settings), **settings}
     has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
     options = {"add_pooling_layer": False} if has_pooler else {}
     try:
@@ -84,6 +85,15 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
     max_positions(trunk)  # refuses a trunk that has no such limit
     return trunk
+
+
+def _without_foreign_ids(config_class: type, settings: Mapping[str, Any]) -> dict[str, None]:
+    """Unset default special ids beyond the vocabulary: no encoder reads them, but transformers warns of them."""
+    names = [f"{token}_token_id" for token in ("bos", "cls", "eos", "sep")]
+    vocabulary, defaults = settings.get("vocab_size"), {name: getattr(config_class, name, None) for name in names}
+    return {
+        k: None for k, v in defaults.items() if isinstance(v, int) and isinstance(vocabulary, int) and v >= vocabulary
+    }
 
 
 def _known(what: str, name: Any, valid: Iterable[str]) -> str:

@@ -56,6 +56,15 @@ def test_models_that_are_not_encoders_and_zero_sizes_under_other_names_are_refus
         build_trunk({**SMALL, **config})
 
 
+def test_special_ids_of_another_vocabulary_are_unset_without_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    trunk = build_trunk({"model_type": "modernbert", "vocab_size": 300, "pad_token_id": 0, "eos_token_id": 3, **sizes})
+    assert (trunk.config.cls_token_id, trunk.config.eos_token_id) == (None, 3)
+    assert capfd.readouterr().err == ""
+    trunk = build_trunk({"model_type": "roberta", "vocab_size": 300, "pad_token_id": 0, **sizes})
+    assert (trunk.config.bos_token_id, trunk.config.eos_token_id) == (0, 2)
+
+
 def test_longest_input():
     assert max_positions(trunk()) == CONFIG["max_position_embeddings"]
     roberta = trunk(model_type="roberta", max_position_embeddings=12 + 1, pad_token_id=0)
