@@ -46,6 +46,7 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/python -m data_prep docstrings --out data/demo
 	$(DEEPSPEED) trainer.pretrain recipes/demo_seed.yaml --resume
+	$(DEEPSPEED) trainer.pretrain recipes/demo_ict.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
 	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --bm25 \

@@ -37,7 +37,8 @@ def main() -> None:
 def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
     """Train and evaluate as `make demo` does, into a folder."""
     train("trainer.pretrain", "recipes/demo_seed.yaml", folder / "seed", {"seed": seed})
-    start = {"seed": seed, "init_from": folder / "seed"}
+    train("trainer.pretrain", "recipes/demo_ict.yaml", folder / "ict", {"seed": seed, "init_from": folder / "seed"})
+    start = {"seed": seed, "init_from": folder / "ict"}
     train("trainer.finetune", "recipes/demo_siamese_random.yaml", folder / "from_random", start)
     train("trainer.finetune", "recipes/demo_siamese.yaml", folder / "from_seed", start)
     models = {name: load_trained(folder / name) for name in MODELS}

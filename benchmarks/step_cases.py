@@ -47,7 +47,7 @@ class Case:
 
 
 CASES = {
-    "seed-demo": Case("demo_seed.yaml"),
+    "seed-demo": Case("seed_small.yaml", *2 * [("method.decoder_layers=1",)]),
     "mlm-demo": Case("mlm_small.yaml"),
     "seed-512": Case("seed_base.yaml", ("batch.size=64", "batch.micro=32"), (*SMALL, "batch.size=4", "batch.micro=2")),
     "mlm-512": Case("mlm_base.yaml", ("batch.size=64", "batch.micro=32"), (*SMALL, "batch.size=4", "batch.micro=2")),

@@ -45,7 +45,7 @@ def brief_demo(clone: Path) -> str:
     printed = subprocess.run(make, cwd=clone, capture_output=True, text=True, env=outside, check=True).stdout
     lines = printed.replace("\\\n", " ").splitlines()
     trainings = [line for line in lines if "--resume" in line]
-    assert len(trainings) == 3
+    assert len(trainings) == 4
     return "\n".join(f"{line} {BRIEF}" if line in trainings else line for line in lines)
 
 

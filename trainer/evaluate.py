@@ -177,7 +177,7 @@ def _fusion_rule(results: Mapping[str, Any]) -> str:
     weights = f"{1 - how['weight']:.1f} {first} + {how['weight']:.1f} {second}"
     return (
         f"{row_title('fused', results)}: {weights}, scores standardised per query; "
-        f"weight chosen by MRR@10 on split {how['split']}"
+        f"weight chosen by nDCG@10 on split {how['split']}"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -24,6 +25,7 @@ class MlmConfig(BlockConfig):
     """Masked language modelling alone: the baseline of the SEED paper ("RoBERTa (Ours)")."""
 
     name: Literal["mlm"]
+    mask: float = Field(0.15, gt=0, lt=1)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -32,7 +34,7 @@ class MlmConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return MlmBatcher(vocabulary, self.max_tokens, self.blocks)
+        return MlmBatcher(vocabulary, self.max_tokens, self.blocks, self.mask)
 
     def model(self, trunk: PreTrainedModel) -> TrunkModel:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -47,12 +49,17 @@ class MlmBatcher:
     M depends on B and T only: shapes are fixed, and the model never waits for a count of masked positions.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete") -> None:
-        """Make blocks of at most `max_tokens` tokens, [CLS] and [SEP] included; see `models.batching.packing.pack`."""
+    def __init__(
+        self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete", mask: float = 0.15
+    ) -> None:
+        """Make blocks of at most `max_tokens` tokens, [CLS] and [SEP] included; see `models.batching.packing.pack`.
+
+        `mask` is the share of their tokens that become targets.
+        """
         self.vocabulary = vocabulary
         self.max_tokens = max_tokens
         self.packing = packing
-        self.masking = Masking(vocabulary)
+        self.masking = Masking(vocabulary, mask)
 
     def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
         """Return unmasked blocks of ids, int64, those of one document far apart."""

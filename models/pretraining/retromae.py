@@ -18,7 +18,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.masking import Masking
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import Packing, pad
 from models.config import BlockConfig
@@ -81,8 +80,7 @@ class RetroMaeBatcher(MlmBatcher):
             encoder_mask: the share of the tokens that the encoder predicts; in the paper 0.15 to 0.3.
             decoder_mask: the share hidden from each prediction, in steps of 1/256; in the paper 0.5 to 0.7.
         """
-        super().__init__(vocabulary, max_tokens, packing)
-        self.masking = Masking(vocabulary, encoder_mask)
+        super().__init__(vocabulary, max_tokens, packing, encoder_mask)
         self.decoder_mask = decoder_mask
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:

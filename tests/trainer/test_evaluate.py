@@ -186,7 +186,7 @@ def test_a_fused_row(
     )
     rules = {
         True: f"from_seed+bm25: {1 - (weight or 0):.1f} from_seed + {weight or 0:.1f} BM25, scores standardised per "
-        "query; weight chosen by MRR@10 on split dev",
+        "query; weight chosen by nDCG@10 on split dev",
         False: "from_seed+bm25: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated "
         "one to choose a weight on",
     }

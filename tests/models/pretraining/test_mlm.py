@@ -100,3 +100,9 @@ def test_weights_start_as_berts_do():
     head = Mlm(trunk(hidden_size=128, initializer_range=0.02)).lm_head
     assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert head.dense.bias.abs().sum() == head.bias.abs().sum() == 0
+
+
+def test_the_share_of_masked_tokens_is_the_recipes() -> None:
+    examples = [np.full(62, 10) for _ in range(50)]
+    batcher = MlmBatcher(VOCABULARY, 64, mask=0.4)
+    assert batcher.micro_batch(examples, rngs(50)).counts["mlm"] == pytest.approx(0.4 * 62 * 50, rel=0.02)

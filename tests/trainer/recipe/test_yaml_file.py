@@ -33,7 +33,8 @@ def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
 def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tmp_path: Path) -> None:
     write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
     top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
-    assert load(PretrainRecipe, top).method.model_dump() == {"name": "mlm", "max_tokens": 512, "blocks": "complete"}
+    defaults = {"name": "mlm", "max_tokens": 512, "blocks": "complete", "mask": 0.15}
+    assert load(PretrainRecipe, top).method.model_dump() == defaults
 
 
 def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:

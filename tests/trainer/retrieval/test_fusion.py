@@ -1,5 +1,6 @@
 """Fused scores and rankings against plain sums, and the choice of the weight."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
@@ -127,8 +128,8 @@ def test_equal_fused_scores_rank_in_the_pools_order() -> None:
 
 
 def measure_first(ranked: Sequence[Sequence[int]]) -> Metrics:
-    """Reciprocal ranks where document 0 is relevant to every query."""
-    return Metrics({"mrr@10": np.array([1 / (1 + row.index(0)) if 0 in row else 0.0 for row in ranked])})
+    """nDCG where document 0 alone is relevant to every query."""
+    return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in ranked])})
 
 
 def test_the_weight_is_the_smallest_of_the_best() -> None:
