@@ -7,26 +7,17 @@ Each has `step()`, which takes the next step of the workload and returns its sec
 from __future__ import annotations
 
 import math
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle
-from types import ModuleType
-from typing import Any
-from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import machine
-from benchmarks.methods import longest_inputs, plain_arrays
+from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import Step, Workload
-from models.config import PretrainingConfig
-from models.interface import IGNORED, MicroBatch
 from trainer.engine import ds_config
 from trainer.engine.engine import Engine
 from trainer.engine.optimizer import build_optimizer
@@ -143,44 +134,3 @@ class Bare(Rival):
                     torch._foreach_copy_(self.weights, self.masters)
         for weight in self.weights:
             weight.grad = None
-
-
-def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
-    """A micro-batch whose rows are padded to the longest possible input, with a label at every position."""
-    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-    plain = plain_arrays(arrays, longest_inputs(method, batch))
-    return batch._replace(arrays={name: array.numpy() for name, array in plain.items()})
-
-
-@contextmanager
-def plain_layers() -> Iterator[None]:
-    """Replace the losses and the decoder's attention of all methods by plain ones."""
-    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
-    modules = model_modules()
-    with ExitStack() as replaced:
-        for name, function in plain.items():
-            users = [module for module in modules if name in vars(module)]
-            assert users, f"no method uses {name}: the plain way must replace what it became"
-            for module in users:
-                replaced.enter_context(mock.patch.object(module, name, function))
-        yield
-
-
-def model_modules() -> list[ModuleType]:
-    """The modules of the methods and their layers that are in use."""
-    return [module for name, module in sys.modules.items() if name.startswith("models.")]
-
-
-def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:
-    """`linear_cross_entropy` with the logits of all rows at once, in fp32."""
-    logits = F.linear(hidden, weight, bias).float()
-    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """`local_attention`, [B, T, heads, d], with a mask of T x T."""
-    place = torch.arange(query.shape[1], device=query.device)
-    back = place[:, None] - place
-    mask = (back >= 0) & ((back < window) | (place == 0))
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)
