@@ -46,6 +46,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from trainer.analysis import plots
 from trainer.engine import ds_config
+from trainer.run.commit import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parent / "results"
@@ -79,7 +80,7 @@ def jobs_of(chosen: argparse.Namespace, folder: Path) -> dict[str, Job]:
     jobs: dict[str, Job] = {}
     if chosen.against:
         ways = step_runs.against(chosen.against)
-        commits = {name: machine.commit_of(way.checkout) for name, way in ways.items()}
+        commits = {name: git_commit(way.checkout) for name, way in ways.items()}
         jobs |= {
             f"{name}, whole runs": partial(whole_runs, name, ways, folder, {"commits": commits})
             for name in chosen.cases
