@@ -16,6 +16,7 @@ from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
 from models.trunk import TrunkModel, build_trunk
 from trainer.data.rng import keyed_rng, keyed_rngs
+from trainer.engine import ds_config
 from trainer.recipe.build import build_batcher, build_model
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
@@ -96,6 +97,11 @@ class Workload:
     def tokens(self) -> int:
         """Tokens of all steps."""
         return sum(step.tokens for step in self.steps)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The dtype that the recipe's DeepSpeed configuration trains in."""
+        return ds_config.precision(ds_config.load(self.recipe.deepspeed)[1])
 
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the made-up text."""

@@ -20,7 +20,6 @@ from benchmarks import machine
 from benchmarks.step_cases import Step, Workload
 from benchmarks.step_rivals import Rival
 from models.interface import IGNORED, MicroBatch
-from trainer.engine import ds_config
 
 Row = dict[str, Tensor]
 NAME = "Hugging Face"
@@ -153,8 +152,7 @@ class InOrder(Trainer):
 def arguments_of(workload: Workload, folder: str, compiled: bool) -> TrainingArguments:
     """The recipe as the Trainer's arguments; nothing is logged or saved."""
     recipe, on_gpu = workload.recipe, torch.cuda.is_available()
-    dtype = ds_config.precision(ds_config.load(recipe.deepspeed)[1])
-    keys = recipe.optimizer
+    keys, dtype = recipe.optimizer, workload.precision
     return TrainingArguments(
         output_dir=folder,
         max_steps=10**6,

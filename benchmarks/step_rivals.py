@@ -18,7 +18,6 @@ from torch import Tensor
 from benchmarks import machine
 from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import Step, Workload
-from trainer.engine import ds_config
 from trainer.engine.engine import Engine
 from trainer.engine.optimizer import build_optimizer
 from trainer.engine.world import World
@@ -90,8 +89,7 @@ class Bare(Rival):
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        _, config = ds_config.load(self.recipe.deepspeed)
-        dtype = ds_config.precision(config)
+        dtype = workload.precision
         self.scale = LOSS_SCALE if dtype == torch.float16 else 1.0
         self.model = workload.model().to(machine.device(), dtype).train()
         self.optimizer = build_optimizer(self.model, self.recipe.optimizer)
