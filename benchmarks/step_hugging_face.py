@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, 
 from transformers.utils import logging
 
 from benchmarks import machine
-from benchmarks.step_cases import Step, Workload
+from benchmarks.step_cases import Workload
 from benchmarks.step_rivals import Rival
 from models.interface import IGNORED, MicroBatch
 
@@ -72,10 +73,6 @@ class HuggingFace(Rival):
         """Let the Trainer take its next step."""
         return self.turns.take()
 
-    def take(self, step: Step) -> None:
-        """Not used: the Trainer has the data."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """End the Trainer's thread."""
         self.turns.close()
@@ -125,9 +122,8 @@ class Turns(TrainerCallback):
 
     def _train(self, trainer: Trainer) -> None:
         try:
-            trainer.train()
-        except _ClosedError:
-            pass
+            with suppress(_ClosedError):
+                trainer.train()
         except BaseException as error:
             self.error = error
             self.is_ready.release()

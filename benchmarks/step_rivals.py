@@ -1,7 +1,6 @@
 """The rivals of benchmarks.pretrain_step: ways to take the same optimizer step of the same model.
 
-Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included, and
-`losses`, the sums of that step's loss terms, fp32 [micro-batches, terms].
+Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included.
 """
 
 from __future__ import annotations
@@ -28,15 +27,33 @@ LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's first one
 class Rival(ABC):
     """A way to take the workload's steps, again and again."""
 
-    losses: Tensor
     skipped = False  # whether the last step overflowed, and changed nothing
 
     def __init__(self, workload: Workload) -> None:
-        self.recipe = workload.recipe
-        self.steps, self.length = cycle(workload.steps), len(workload.steps)
+        self.length = len(workload.steps)
 
+    @abstractmethod
     def step(self) -> float:
         """Take the next step; return its seconds."""
+
+    def round(self) -> float:
+        """Take every step of the workload once; return the seconds of a step."""
+        return sum(self.step() for _ in range(self.length)) / self.length
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to end)
+        """End what runs in the background."""
+
+
+class TimedRival(Rival):
+    """A rival that is handed its steps, and is timed from outside."""
+
+    losses: Tensor  # the sums of the last step's loss terms, fp32 [micro-batches, terms]
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.recipe, self.steps = workload.recipe, cycle(workload.steps)
+
+    def step(self) -> float:
         step = next(self.steps)
         machine.synchronize()
         start = time.perf_counter()
@@ -44,19 +61,12 @@ class Rival(ABC):
         machine.synchronize()
         return time.perf_counter() - start
 
-    def round(self) -> float:
-        """Take every step of the workload once; return the seconds of a step."""
-        return sum(self.step() for _ in range(self.length)) / self.length
-
     @abstractmethod
     def take(self, step: Step) -> None:
         """Take one optimizer step."""
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to end)
-        """End what runs in the background."""
 
-
-class Ours(Rival):
+class Ours(TimedRival):
     """The trainer's own engine."""
 
     def __init__(self, workload: Workload) -> None:
@@ -84,7 +94,7 @@ class Plain(Ours):
             super().take(step)
 
 
-class Bare(Rival):
+class Bare(TimedRival):
     """Our model in a loop without DeepSpeed: half-precision weights, gradients summed in them, fp32 master copies."""
 
     def __init__(self, workload: Workload) -> None:
