@@ -19,18 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.made_up_text import make_document
 from benchmarks.plain_way import plain_arrays, plain_layers
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.config import PretrainingConfig
-from models.interface import Document, MicroBatch
+from models.interface import MicroBatch
 from models.registry import PRETRAINING
 from models.trunk import TrunkModel, build_trunk
 from trainer.data.rng import keyed_rng, keyed_rngs
@@ -54,7 +53,7 @@ def method_of(name: str, tokens: int) -> PretrainingConfig:
 
 
 def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch]:
-    """Make a method's model and one micro-batch of synthetic text: words by Zipf's law, log-normal sentence lengths."""
+    """Make a method's model and one micro-batch of made-up text."""
     torch.manual_seed(0)
     method = method_of(name, sizes["tokens"])
     vocabulary = Vocabulary(sizes["vocab"], pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -73,20 +72,12 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
         }
     )
     batcher = method.batcher(vocabulary)
-    examples = batcher.examples(text(sizes))[: sizes["batch"]]
+    rng = keyed_rng("benchmark text")
+    # enough for a micro-batch of any method
+    documents = [make_document(rng, vocabulary, range(2, 12), log_tokens=3.0) for _ in range(40 * sizes["batch"])]
+    examples = batcher.examples(documents)[: sizes["batch"]]
     batch = batcher.micro_batch(examples, keyed_rngs("benchmark", [(i,) for i in range(len(examples))]))
     return method.model(trunk), batch
-
-
-def text(sizes: dict[str, int]) -> list[Document]:
-    """Make enough documents for a micro-batch of any method."""
-    rng = keyed_rng("benchmark text")
-    documents: list[Document] = []
-    for _ in range(40 * sizes["batch"]):
-        lengths = np.maximum(1, rng.lognormal(3.0, 0.6, rng.integers(2, 12))).astype(int)
-        segments = [5 + np.minimum(rng.zipf(1.2, n), sizes["vocab"] - 6) for n in lengths]
-        documents.append(TokenDocument(segments))
-    return documents
 
 
 def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
