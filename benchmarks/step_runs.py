@@ -107,7 +107,7 @@ def prepare(checkout: Path, text: Path, folder: Path) -> Path:
 
 
 def write_recipe(case: str, shards: Path) -> Path:
-    """Write the recipe of a case at its small size as one file beside the made-up shards that it reads."""
+    """Write a case's recipe, at its small size and without `extends`, next to `shards`, which it trains on."""
     path = shards.parent / f"{case}.yaml"
     values = read(RECIPES / CASES[case].recipe, CASES[case].cpu)
     values["trunk"].pop("vocab_size", None)  # the tokenizer's
