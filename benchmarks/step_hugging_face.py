@@ -31,7 +31,7 @@ def missing(workload: Workload, compiled: bool) -> str | None:
     if workload.recipe.method.name != "mlm":
         return "it has masked language modelling only"
     if find_spec("accelerate") is None:
-        return "transformers.Trainer needs a package: pip install 'accelerate>=1.1'"
+        return "transformers.Trainer needs accelerate; run: pip install 'deepsiam[dev]'"
     if compiled and not torch.cuda.is_available() and not (shutil.which("g++") or shutil.which("clang++")):
         return "torch.compile needs a C++ compiler on a CPU: install g++"
     if (

@@ -87,7 +87,7 @@ def test_hugging_face_gets_the_same_blocks_and_labels(monkeypatch: pytest.Monkey
 
 
 def test_hugging_face_takes_a_step_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate")
+    pytest.importorskip("accelerate", reason="needs the packages of the extra `dev`")
     from benchmarks.step_hugging_face import HuggingFace
 
     rival = HuggingFace(tiny("mlm", monkeypatch))
