@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import resource
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from trainer.run.commit import git_commit
 
 FLAGS = {"amx_tile": "AMX", "amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX512", "avx2": "AVX2"}
 PACKAGES = ("torch", "deepspeed", "transformers")
@@ -39,15 +40,8 @@ def describe() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
-        "commit": commit_of(Path(__file__).parent),
+        "commit": git_commit(Path(__file__).parent),
     }
-
-
-def commit_of(folder: Path) -> str:
-    """The commit of a checkout, with `-dirty` for uncommitted changes; `unknown` outside one."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 def matrix_peak(dtype: torch.dtype) -> float:

@@ -2,11 +2,9 @@
 
     python -m benchmarks.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
 
-The plain way is what a first implementation does, and what a framework's model classes do: the logits of every
-position of the whole batch at once, n x n attention masks in SEED's decoder, every row padded to the longest possible
-input. It has the same parameters, and so the same losses, which is checked before measuring. ICT has no logits, and the
-sequences of Cross-Thought are all of one length, so only one of the differences remains there. Memory is measured in a
-separate process for each: the highest resident size of a step, less that before it.
+The plain way is that of benchmarks.plain_way; that it has the same losses is checked before measuring. ICT has no
+logits, and the sequences of Cross-Thought are all of one length, so only one of the differences remains there. Memory
+is measured in a separate process for each: the highest resident size of a step, less that before it.
 """
 
 from __future__ import annotations
@@ -21,20 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.made_up_text import make_document
+from benchmarks.plain_way import plain_arrays, plain_layers
 from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.config import PretrainingConfig
-from models.interface import IGNORED, Document, MicroBatch
-from models.layers import losses
-from models.pretraining import seed_decoder
+from models.interface import MicroBatch
 from models.registry import PRETRAINING
 from models.trunk import TrunkModel, build_trunk
 from trainer.data.rng import keyed_rng, keyed_rngs
@@ -58,7 +53,7 @@ def method_of(name: str, tokens: int) -> PretrainingConfig:
 
 
 def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch]:
-    """Make a method's model and one micro-batch of synthetic text: words by Zipf's law, log-normal sentence lengths."""
+    """Make a method's model and one micro-batch of made-up text."""
     torch.manual_seed(0)
     method = method_of(name, sizes["tokens"])
     vocabulary = Vocabulary(sizes["vocab"], pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -77,20 +72,12 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
         }
     )
     batcher = method.batcher(vocabulary)
-    examples = batcher.examples(text(sizes))[: sizes["batch"]]
+    rng = keyed_rng("benchmark text")
+    # enough for a micro-batch of any method
+    documents = [make_document(rng, vocabulary, range(2, 12), log_tokens=3.0) for _ in range(40 * sizes["batch"])]
+    examples = batcher.examples(documents)[: sizes["batch"]]
     batch = batcher.micro_batch(examples, keyed_rngs("benchmark", [(i,) for i in range(len(examples))]))
     return method.model(trunk), batch
-
-
-def text(sizes: dict[str, int]) -> list[Document]:
-    """Make enough documents for a micro-batch of any method."""
-    rng = keyed_rng("benchmark text")
-    documents: list[Document] = []
-    for _ in range(40 * sizes["batch"]):
-        lengths = np.maximum(1, rng.lognormal(3.0, 0.6, rng.integers(2, 12))).astype(int)
-        segments = [5 + np.minimum(rng.zipf(1.2, n), sizes["vocab"] - 6) for n in lengths]
-        documents.append(TokenDocument(segments))
-    return documents
 
 
 def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
@@ -105,79 +92,17 @@ def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, 
     return batch.tokens / (time.perf_counter() - start)
 
 
-def plain_losses(model: TrunkModel, longest: dict[str, int], **arrays: Tensor) -> dict[str, Tensor]:
+def plain_losses(model: TrunkModel, method: PretrainingConfig, **arrays: Tensor) -> dict[str, Tensor]:
     """Compute the method's losses the plain way: the same numbers."""
-    fast = seed_decoder.local_attention, losses._LinearCrossEntropy
-    seed_decoder.local_attention, losses._LinearCrossEntropy = _masked_attention, _FullLogits  # type: ignore[misc]
-    try:
-        return model.forward(**plain_arrays(arrays, longest))
-    finally:
-        seed_decoder.local_attention, losses._LinearCrossEntropy = fast  # type: ignore[misc]
-
-
-def longest_inputs(method: PretrainingConfig, batch: MicroBatch) -> dict[str, int]:
-    """The width that the plain way pads each array of ids to."""
-    most = {"query_ids": getattr(method, "max_query_tokens", 0)}
-    ids = {name: array.shape[-1] for name, array in batch.arrays.items() if name.endswith("_ids")}
-    return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
-
-
-def plain_arrays(arrays: dict[str, Tensor], longest: dict[str, int]) -> dict[str, Tensor]:
-    """Pad all rows to the longest possible input, and give every position a label."""
-    plain = {}
-    for name, array in arrays.items():
-        if name in longest:
-            plain[name] = F.pad(array, (0, longest[name] - array.shape[-1]))
-        elif name.endswith("_mask") or name == "token_types":
-            ids = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
-            plain[name] = F.pad(array, (0, longest[ids] - array.shape[-1]))
-        elif name == "visible_bits":  # [B, T, T / 8]
-            width = longest["input_ids"]
-            plain[name] = F.pad(array, (0, -(-width // 8) - array.shape[2], 0, width - array.shape[1]))
-            plain[name][:, array.shape[1] :, 0] = 1  # as the batcher has it: padding sees the first slot
-        elif name.endswith("_positions"):
-            term = name.removesuffix("_positions")
-            read = f"{term}_ids" if f"{term}_ids" in arrays else "input_ids"
-            labels = _labels(array, arrays[f"{term}_targets"], arrays[read].shape, longest[read])
-            plain[f"{term}_targets"] = labels
-            plain[name] = torch.arange(len(labels))
-    return {**arrays, **plain}
-
-
-def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
-    """A label for every position of rows of `width`, IGNORED where it has no target: int64 [rows * width]."""
-    kept = targets != IGNORED
-    flat = torch.full((shape.numel(),), IGNORED)
-    flat[positions[kept]] = targets[kept]
-    return F.pad(flat.view(-1, shape[-1]), (0, width - shape[-1]), value=IGNORED).flatten()
-
-
-class _FullLogits:
-    """Replaces the chunked loss: all logits at once."""
-
-    @staticmethod
-    def apply(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any) -> Tensor:
-        logits = F.linear(hidden, weight, bias).float()
-        return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def _masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """Compute local_attention, [B, T, heads, d], with a T x T mask."""
-    place = torch.arange(query.shape[1])
-    back = place[:, None] - place
-    mask = ((back >= 0) & (back < window)) | (place == 0)
-    mask &= back >= 0
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
-    weights = F.dropout(scores.masked_fill(~mask, -torch.inf).softmax(-1), dropout, training=dropout > 0)
-    return (weights @ v).transpose(1, 2)
+    with plain_layers():
+        return model.forward(**plain_arrays(method, arrays))
 
 
 def ways_of(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch, dict[str, Callable[..., Any]]]:
     """A method's model, a micro-batch, and the two ways to compute its losses."""
     model, batch = model_and_batch(name, sizes)
-    longest = longest_inputs(method_of(name, sizes["tokens"]), batch)
-    return model, batch, {"deepsiam": model.forward, "plain": partial(plain_losses, model, longest)}
+    method = method_of(name, sizes["tokens"])
+    return model, batch, {"deepsiam": model.forward, "plain": partial(plain_losses, model, method)}
 
 
 def agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, Tensor]]) -> None:

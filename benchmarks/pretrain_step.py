@@ -45,7 +45,7 @@ from benchmarks.step_measures import OURS, TooLongError, join_alone, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from trainer.analysis import plots
-from trainer.engine import ds_config
+from trainer.run.commit import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parent / "results"
@@ -79,7 +79,7 @@ def jobs_of(chosen: argparse.Namespace, folder: Path) -> dict[str, Job]:
     jobs: dict[str, Job] = {}
     if chosen.against:
         ways = step_runs.against(chosen.against)
-        commits = {name: machine.commit_of(way.checkout) for name, way in ways.items()}
+        commits = {name: git_commit(way.checkout) for name, way in ways.items()}
         jobs |= {
             f"{name}, whole runs": partial(whole_runs, name, ways, folder, {"commits": commits})
             for name in chosen.cases
@@ -106,12 +106,11 @@ def run_all(jobs: Mapping[str, Job], end: float) -> dict[str, Any]:
 
 def one_case(name: str, gpu: bool, peaks: dict[torch.dtype, float], seconds: float) -> dict[str, Any]:
     """Measure a case; `peaks` keeps the measured peak of each precision."""
-    recipe = recipe_of(name, gpu)
-    dtype = ds_config.precision(ds_config.load(recipe.deepspeed)[1])
     end = time.monotonic() + seconds
+    workload = workload_of(recipe_of(name, gpu))
+    dtype = workload.precision
     if dtype not in peaks:
         peaks[dtype] = machine.matrix_peak(dtype)
-    workload = workload_of(recipe)
     sizes = {"recipe": CASES[name].recipe, "changes": CASES[name].changes(gpu), "shapes": shapes_of(workload)}
     return {**sizes, "peak_flops": peaks[dtype], **measure(workload, peaks[dtype], end - time.monotonic())}
 

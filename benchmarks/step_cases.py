@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
+from benchmarks.made_up_text import make_document
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
 from models.trunk import TrunkModel, build_trunk
 from trainer.data.rng import keyed_rng, keyed_rngs
+from trainer.engine import ds_config
 from trainer.recipe.build import build_batcher, build_model
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
@@ -97,6 +98,11 @@ class Workload:
         """Tokens of all steps."""
         return sum(step.tokens for step in self.steps)
 
+    @property
+    def precision(self) -> torch.dtype:
+        """The dtype that the recipe's DeepSpeed configuration trains in."""
+        return ds_config.precision(ds_config.load(self.recipe.deepspeed)[1])
+
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the made-up text."""
         return vocabulary_of(self.recipe)
@@ -145,14 +151,11 @@ def vocabulary_of(recipe: PretrainRecipe) -> Vocabulary:
 
 
 def make_documents(tokens: int, recipe: PretrainRecipe) -> list[TokenDocument]:
-    """Make documents of `tokens` tokens: words by Zipf's law, log-normal sentence lengths, 5 to 40 sentences."""
+    """Make documents of `tokens` tokens or some more, of 5 to 40 sentences each."""
     vocabulary, rng = vocabulary_of(recipe), keyed_rng("benchmark text")
-    first = len(vocabulary.special)
     documents, made = [], 0
     while made < tokens:
-        lengths = np.maximum(1, rng.lognormal(2.5, 0.6, rng.integers(5, 41))).astype(int)
-        # modulo: the law has no last word, the vocabulary has
-        ids = first + (rng.zipf(1.2, lengths.sum()) - 1) % (vocabulary.vocab_size - first)
-        documents.append(TokenDocument(np.split(ids, np.cumsum(lengths)[:-1])))
-        made += len(ids)
+        document = make_document(rng, vocabulary, range(5, 41), log_tokens=2.5)
+        documents.append(document)
+        made += sum(map(len, document.segments))
     return documents

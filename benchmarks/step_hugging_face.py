@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,10 +18,9 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, 
 from transformers.utils import logging
 
 from benchmarks import machine
-from benchmarks.step_cases import Step, Workload
+from benchmarks.step_cases import Workload
 from benchmarks.step_rivals import Rival
 from models.interface import IGNORED, MicroBatch
-from trainer.engine import ds_config
 
 Row = dict[str, Tensor]
 NAME = "Hugging Face"
@@ -31,7 +31,7 @@ def missing(workload: Workload, compiled: bool) -> str | None:
     if workload.recipe.method.name != "mlm":
         return "it has masked language modelling only"
     if find_spec("accelerate") is None:
-        return "transformers.Trainer needs a package: pip install 'accelerate>=1.1'"
+        return "transformers.Trainer needs accelerate; run: pip install 'deepsiam[dev]'"
     if compiled and not torch.cuda.is_available() and not (shutil.which("g++") or shutil.which("clang++")):
         return "torch.compile needs a C++ compiler on a CPU: install g++"
     if (
@@ -72,10 +72,6 @@ class HuggingFace(Rival):
     def step(self) -> float:
         """Let the Trainer take its next step."""
         return self.turns.take()
-
-    def take(self, step: Step) -> None:
-        """Not used: the Trainer has the data."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End the Trainer's thread."""
@@ -126,9 +122,8 @@ class Turns(TrainerCallback):
 
     def _train(self, trainer: Trainer) -> None:
         try:
-            trainer.train()
-        except _ClosedError:
-            pass
+            with suppress(_ClosedError):
+                trainer.train()
         except BaseException as error:
             self.error = error
             self.is_ready.release()
@@ -153,8 +148,7 @@ class InOrder(Trainer):
 def arguments_of(workload: Workload, folder: str, compiled: bool) -> TrainingArguments:
     """The recipe as the Trainer's arguments; nothing is logged or saved."""
     recipe, on_gpu = workload.recipe, torch.cuda.is_available()
-    dtype = ds_config.precision(ds_config.load(recipe.deepspeed)[1])
-    keys = recipe.optimizer
+    keys, dtype = recipe.optimizer, workload.precision
     return TrainingArguments(
         output_dir=folder,
         max_steps=10**6,

@@ -25,7 +25,6 @@ from benchmarks.step_parts import count_flops, time_parts
 from benchmarks.step_rivals import Bare, Ours, Plain, Rival
 from benchmarks.training import free_port
 from data_prep.common.errors import InputError, printable
-from trainer.engine import ds_config
 from trainer.engine.world import World, join
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
@@ -150,7 +149,7 @@ def in_numbers(
         for name, values in rates.items()
     }
     return {
-        "precision": precision(workload),
+        "precision": str(workload.precision).removeprefix("torch."),
         "rounds": len(seconds[OURS]),
         "tokens_a_step": a_step,
         "micro_batches_a_step": workload.recipe.batch.micro_batches,
@@ -159,11 +158,6 @@ def in_numbers(
         "rivals": results,
         "ratios": {f"{OURS} / {name}": ratios(rates[OURS], values) for name, values in rates.items() if name != OURS},
     }
-
-
-def precision(workload: Workload) -> str:
-    """The precision of a case, as `bfloat16`."""
-    return str(ds_config.precision(ds_config.load(workload.recipe.deepspeed)[1])).removeprefix("torch.")
 
 
 def cpu_memory(workload: Workload, names: Sequence[str]) -> dict[str, int]:

@@ -1,33 +1,22 @@
 """The rivals of benchmarks.pretrain_step: ways to take the same optimizer step of the same model.
 
-Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included, and
-`losses`, the sums of that step's loss terms, fp32 [micro-batches, terms].
+Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle
-from types import ModuleType
-from typing import Any
-from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import machine
-from benchmarks.methods import longest_inputs, plain_arrays
+from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import Step, Workload
-from models.config import PretrainingConfig
-from models.interface import IGNORED, MicroBatch
-from trainer.engine import ds_config
 from trainer.engine.engine import Engine
 from trainer.engine.optimizer import build_optimizer
 from trainer.engine.world import World
@@ -38,15 +27,33 @@ LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's first one
 class Rival(ABC):
     """A way to take the workload's steps, again and again."""
 
-    losses: Tensor
     skipped = False  # whether the last step overflowed, and changed nothing
 
     def __init__(self, workload: Workload) -> None:
-        self.recipe = workload.recipe
-        self.steps, self.length = cycle(workload.steps), len(workload.steps)
+        self.length = len(workload.steps)
 
+    @abstractmethod
     def step(self) -> float:
         """Take the next step; return its seconds."""
+
+    def round(self) -> float:
+        """Take every step of the workload once; return the seconds of a step."""
+        return sum(self.step() for _ in range(self.length)) / self.length
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to end)
+        """End what runs in the background."""
+
+
+class TimedRival(Rival):
+    """A rival that is handed its steps, and is timed from outside."""
+
+    losses: Tensor  # the sums of the last step's loss terms, fp32 [micro-batches, terms]
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.recipe, self.steps = workload.recipe, cycle(workload.steps)
+
+    def step(self) -> float:
         step = next(self.steps)
         machine.synchronize()
         start = time.perf_counter()
@@ -54,19 +61,12 @@ class Rival(ABC):
         machine.synchronize()
         return time.perf_counter() - start
 
-    def round(self) -> float:
-        """Take every step of the workload once; return the seconds of a step."""
-        return sum(self.step() for _ in range(self.length)) / self.length
-
     @abstractmethod
     def take(self, step: Step) -> None:
         """Take one optimizer step."""
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to end)
-        """End what runs in the background."""
 
-
-class Ours(Rival):
+class Ours(TimedRival):
     """The trainer's own engine."""
 
     def __init__(self, workload: Workload) -> None:
@@ -94,13 +94,12 @@ class Plain(Ours):
             super().take(step)
 
 
-class Bare(Rival):
+class Bare(TimedRival):
     """Our model in a loop without DeepSpeed: half-precision weights, gradients summed in them, fp32 master copies."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        _, config = ds_config.load(self.recipe.deepspeed)
-        dtype = ds_config.precision(config)
+        dtype = workload.precision
         self.scale = LOSS_SCALE if dtype == torch.float16 else 1.0
         self.model = workload.model().to(machine.device(), dtype).train()
         self.optimizer = build_optimizer(self.model, self.recipe.optimizer)
@@ -143,44 +142,3 @@ class Bare(Rival):
                     torch._foreach_copy_(self.weights, self.masters)
         for weight in self.weights:
             weight.grad = None
-
-
-def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
-    """A micro-batch whose rows are padded to the longest possible input, with a label at every position."""
-    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-    plain = plain_arrays(arrays, longest_inputs(method, batch))
-    return batch._replace(arrays={name: array.numpy() for name, array in plain.items()})
-
-
-@contextmanager
-def plain_layers() -> Iterator[None]:
-    """Replace the losses and the decoder's attention of all methods by plain ones."""
-    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
-    modules = model_modules()
-    with ExitStack() as replaced:
-        for name, function in plain.items():
-            users = [module for module in modules if name in vars(module)]
-            assert users, f"no method uses {name}: the plain way must replace what it became"
-            for module in users:
-                replaced.enter_context(mock.patch.object(module, name, function))
-        yield
-
-
-def model_modules() -> list[ModuleType]:
-    """The modules of the methods and their layers that are in use."""
-    return [module for name, module in sys.modules.items() if name.startswith("models.")]
-
-
-def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:
-    """`linear_cross_entropy` with the logits of all rows at once, in fp32."""
-    logits = F.linear(hidden, weight, bias).float()
-    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """`local_attention`, [B, T, heads, d], with a mask of T x T."""
-    place = torch.arange(query.shape[1], device=query.device)
-    back = place[:, None] - place
-    mask = (back >= 0) & ((back < window) | (place == 0))
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks.made_up_text import draw_words
 from benchmarks.side_by_side import Values, ratios, spread
 from benchmarks.step_cases import CASES, DEMO_WORDS, RECIPES
 from benchmarks.step_measures import rounds
@@ -82,13 +83,13 @@ def in_numbers(values: Values) -> dict[str, Any]:
 
 
 def write_text(path: Path) -> Path:
-    """Write documents of made-up words, by Zipf's law, as JSON lines."""
+    """Write documents of made-up words as JSON lines."""
     rng = keyed_rng("benchmark text")
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(DEMO_WORDS)]
     with path.open("w") as file:
         for _ in range(DOCUMENTS):
-            sentences = [(rng.zipf(1.2, rng.integers(5, 20)) - 1) % DEMO_WORDS for _ in range(rng.integers(5, 15))]
+            sentences = [draw_words(rng, rng.integers(5, 20), DEMO_WORDS) for _ in range(rng.integers(5, 15))]
             text = " ".join(" ".join(words[i] for i in sentence).capitalize() + "." for sentence in sentences)
             file.write(json.dumps({"text": text}) + "\n")
     return path
@@ -106,7 +107,7 @@ def prepare(checkout: Path, text: Path, folder: Path) -> Path:
 
 
 def write_recipe(case: str, shards: Path) -> Path:
-    """Write the recipe of a case at its small size as one file beside the made-up shards that it reads."""
+    """Write a case's recipe, at its small size and without `extends`, next to `shards`, which it trains on."""
     path = shards.parent / f"{case}.yaml"
     values = read(RECIPES / CASES[case].recipe, CASES[case].cpu)
     values["trunk"].pop("vocab_size", None)  # the tokenizer's

@@ -11,9 +11,10 @@ import yaml
 from torch import Tensor
 
 from benchmarks import pretrain_step, step_runs
+from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import CASES, Workload, recipe_of, workload_of
 from benchmarks.step_measures import TooLongError, rounds
-from benchmarks.step_rivals import Bare, plain_batch, plain_layers
+from benchmarks.step_rivals import Bare
 from data_prep.common.errors import InputError
 from models.interface import IGNORED, MicroBatch
 from tests import toy
@@ -49,7 +50,7 @@ def test_the_plain_way_computes_the_same_losses_from_a_label_at_every_position(w
 
 
 def test_it_refuses_to_replace_a_function_that_no_method_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.step_rivals.model_modules", list)
+    monkeypatch.setattr("benchmarks.plain_way.model_modules", list)
     with pytest.raises(AssertionError, match="linear_cross_entropy"), plain_layers():
         pass
 
@@ -86,7 +87,7 @@ def test_hugging_face_gets_the_same_blocks_and_labels(monkeypatch: pytest.Monkey
 
 
 def test_hugging_face_takes_a_step_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate")
+    pytest.importorskip("accelerate", reason="needs the packages of the extra `dev`")
     from benchmarks.step_hugging_face import HuggingFace
 
     rival = HuggingFace(tiny("mlm", monkeypatch))

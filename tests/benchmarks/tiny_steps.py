@@ -10,7 +10,7 @@ import sys
 from benchmarks import pretrain_step, step_cases, step_measures
 from benchmarks.step_cases import Case, recipe_of, workload_of
 from benchmarks.step_measures import join_alone
-from benchmarks.step_rivals import Bare, Ours, Plain, Rival
+from benchmarks.step_rivals import Bare, Ours, Plain, TimedRival
 
 TINY = (
     "deepspeed=cpu",
@@ -36,11 +36,11 @@ def losses() -> dict[str, list[list[float]]]:
     """The sums of the loss terms of SEED's first three steps, by rival."""
     join_alone()
     workload = workload_of(recipe_of("seed", gpu=False, changes=["optimizer.lr=1e-2"]))
-    kinds: list[type[Rival]] = [Ours, Plain, Bare]
+    kinds: list[type[TimedRival]] = [Ours, Plain, Bare]
     return {kind.__name__: [_next(rival) for _ in range(3)] for kind in kinds for rival in [kind(workload)]}
 
 
-def _next(rival: Rival) -> list[float]:
+def _next(rival: TimedRival) -> list[float]:
     rival.step()
     return rival.losses.sum(0).tolist()
 

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from trainer.engine.world import World, has_joined, join
 from trainer.errors import SharedError
 from trainer.recipe.schema import AnyRecipe, Recipe
 from trainer.recipe.yaml_file import load as load_recipe
+from trainer.run.commit import git_commit
 from trainer.run.job import Job
 from trainer.run.loop import Run
 from trainer.run.stop import RESUME
@@ -83,7 +83,7 @@ def record(job: Job, world: World) -> None:
     environment = {
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(Path(__file__).parent),
         "world_size": world.size,
         "deepspeed_config": str(ds_config.load(job.recipe.deepspeed)[0]),
         **job.resume_invariants,
@@ -177,13 +177,3 @@ def _lock(run: Path) -> BinaryIO:
     """
     make_directory(run)
     return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")
-
-
-def _git_commit() -> str:
-    """The commit of this code, with `-dirty` for uncommitted changes; `unknown` outside a checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return answer.stdout.strip()

@@ -1,0 +1,23 @@
+"""Made-up text: words by Zipf's law, sentences of log-normal lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.shards.document import TokenDocument
+from data_prep.tokenizers.vocabulary import Vocabulary
+
+
+def draw_words(rng: np.random.Generator, count: int, different: int) -> np.ndarray:
+    """Draw `count` words of `different` ones by Zipf's law: their numbers, from 0, int64 [count]."""
+    return (rng.zipf(1.2, count) - 1) % different  # modulo: the law has no last word, a vocabulary has
+
+
+def make_document(
+    rng: np.random.Generator, vocabulary: Vocabulary, sentences: range, log_tokens: float
+) -> TokenDocument:
+    """Make a document of a number of sentences in `sentences`; `log_tokens` is the mean of ln(tokens of a sentence)."""
+    lengths = np.maximum(1, rng.lognormal(log_tokens, 0.6, rng.integers(sentences.start, sentences.stop))).astype(int)
+    first = len(vocabulary.special)
+    ids = first + draw_words(rng, lengths.sum(), vocabulary.vocab_size - first)
+    return TokenDocument(np.split(ids, np.cumsum(lengths)[:-1]))

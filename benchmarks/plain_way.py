@@ -1,0 +1,98 @@
+"""The plain way to compute a method's losses: what a first implementation does, and a framework's model classes do.
+
+The logits of every position of the whole batch at once, a T x T attention mask in SEED's decoder, every row padded to
+the longest possible input. The parameters are the same, and so are the losses, which the benchmarks' tests check.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.config import PretrainingConfig
+from models.interface import IGNORED, MicroBatch
+
+
+@contextmanager
+def plain_layers() -> Iterator[None]:
+    """Replace the losses and the decoder's attention of all methods by plain ones."""
+    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
+    modules = model_modules()
+    with ExitStack() as replaced:
+        for name, function in plain.items():
+            users = [module for module in modules if name in vars(module)]
+            assert users, f"no method uses {name}: the plain way must replace what it became"
+            for module in users:
+                replaced.enter_context(mock.patch.object(module, name, function))
+        yield
+
+
+def model_modules() -> list[ModuleType]:
+    """The modules of the methods and their layers that are in use."""
+    return [module for name, module in sys.modules.items() if name.startswith("models.")]
+
+
+def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:
+    """`linear_cross_entropy` with the logits of all rows at once, in fp32."""
+    logits = F.linear(hidden, weight, bias).float()
+    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+
+
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
+    """`local_attention`, [B, T, heads, d], with a mask of T x T."""
+    place = torch.arange(query.shape[1], device=query.device)
+    back = place[:, None] - place
+    mask = (back >= 0) & ((back < window) | (place == 0))
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)
+
+
+def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
+    """Apply `plain_arrays` to a micro-batch."""
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    return batch._replace(arrays={name: array.numpy() for name, array in plain_arrays(method, arrays).items()})
+
+
+def plain_arrays(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Pad all rows of a micro-batch's arrays to the longest possible input, and give every position a label."""
+    plain, longest = {}, _longest_inputs(method, arrays)
+    for name, array in arrays.items():
+        if name in longest:
+            plain[name] = F.pad(array, (0, longest[name] - array.shape[-1]))
+        elif name.endswith("_mask") or name == "token_types":
+            ids = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
+            plain[name] = F.pad(array, (0, longest[ids] - array.shape[-1]))
+        elif name == "visible_bits":  # [B, T, T / 8]
+            width = longest["input_ids"]
+            plain[name] = F.pad(array, (0, -(-width // 8) - array.shape[2], 0, width - array.shape[1]))
+            plain[name][:, array.shape[1] :, 0] = 1  # as the batcher has it: padding sees the first slot
+        elif name.endswith("_positions"):
+            term = name.removesuffix("_positions")
+            read = f"{term}_ids" if f"{term}_ids" in arrays else "input_ids"
+            labels = _labels(array, arrays[f"{term}_targets"], arrays[read].shape, longest[read])
+            plain[f"{term}_targets"] = labels
+            plain[name] = torch.arange(len(labels))
+    return {**arrays, **plain}
+
+
+def _longest_inputs(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[str, int]:
+    """The width that each array of ids is padded to."""
+    most = {"query_ids": getattr(method, "max_query_tokens", 0)}
+    ids = {name: array.shape[-1] for name, array in arrays.items() if name.endswith("_ids")}
+    return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
+
+
+def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
+    """A label for every position of rows of `width`, IGNORED where it has no target: int64 [rows * width]."""
+    kept = targets != IGNORED
+    flat = torch.full((shape.numel(),), IGNORED)
+    flat[positions[kept]] = targets[kept]
+    return F.pad(flat.view(-1, shape[-1]), (0, width - shape[-1]), value=IGNORED).flatten()
