@@ -14,6 +14,7 @@ from benchmarks.training import free_port
 from data_prep.collections import collection
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
+from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUNK = {
@@ -113,10 +114,44 @@ def launch_command(ranks: int, module: str, *arguments: object, port: int | None
     return [*launcher, "--master_port", str(port or free_port()), "--module", module, *map(str, arguments)]
 
 
-def launch(ranks: int, module: str, *arguments: object, port: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run it to its end; the caller looks at its exit code and what it said."""
-    command = launch_command(ranks, module, *arguments, port=port)
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment())
+def launch(
+    ranks: int,
+    module: str,
+    *arguments: object,
+    port: int | None = None,
+    through_launcher: bool = False,
+    **variables: object,
+) -> subprocess.CompletedProcess[str]:
+    """Run ranks to their end, with environment variables; the caller looks at the exit code and what they printed.
+
+    They are forked from a process that has their imports, or start through DeepSpeed's launcher, as a user's do.
+    """
+    own = environment() | {name: str(value) for name, value in variables.items()}
+    if through_launcher:
+        command = launch_command(ranks, module, *arguments, port=port)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=own)
+    own["MASTER_PORT"] = str(port or free_port())
+    return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
+
+
+def run(module: str, *arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run `python -m module argument ...` to its end, forked as above."""
+    own = environment() | {"MASTER_PORT": str(free_port())}
+    return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
+
+
+def start(
+    ranks: int, module: str, *arguments: object, printed: Path, through_launcher: bool = False
+) -> warm.Started | subprocess.Popen[bytes]:
+    """Start ranks in the same two ways, as the leader of a session; what they print is added to a file."""
+    if through_launcher:
+        command = launch_command(ranks, module, *arguments)
+        with open(printed, "a") as out:
+            return subprocess.Popen(
+                command, cwd=ROOT, env=environment(), stdout=out, stderr=out, start_new_session=True
+            )
+    own = environment() | {"MASTER_PORT": str(free_port())}
+    return warm.start(module, *map(str, arguments), ranks=ranks, environment=own, out=printed, err=printed)
 
 
 def environment() -> dict[str, str]:

@@ -63,7 +63,7 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, ranks: int) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=20)
-    done = toy.launch(ranks, "trainer.pretrain", recipe)
+    done = toy.launch(ranks, "trainer.pretrain", recipe, through_launcher=True)
     assert done.returncode == 0, done.stderr
     expected = plain_losses(load_recipe(PretrainRecipe, recipe), 20)
     for term in ("mlm", "decoder"):
@@ -109,7 +109,7 @@ def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tm
         pytest.fail(f"the run ended before step {at}")
     subprocess.run(["pkill", "-KILL", "-f", str(killed)], check=True)
     process.wait(timeout=60)
-    resumed = toy.launch(2, "trainer.pretrain", killed, "--resume")
+    resumed = toy.launch(2, "trainer.pretrain", killed, "--resume", through_launcher=True)
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming from" in resumed.stdout
     for tag in ("loss/mlm", "loss/decoder", "grad_norm"):
@@ -130,9 +130,8 @@ def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 def test_a_recipe_typo_is_reported_once_for_all_ranks(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    one_line(
-        toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1"), "optimizer.lrr", "did you mean optimizer.lr?"
-    )
+    done = toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1", through_launcher=True)
+    one_line(done, "optimizer.lrr", "did you mean optimizer.lr?")
     assert not (tmp_path / "run").exists()
 
 
@@ -149,7 +148,8 @@ def test_a_port_in_use(shards: Path, tmp_path: Path) -> None:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        one_line(toy.launch(2, "trainer.pretrain", recipe, port=port), f"port {port}", "--master_port")
+        done = toy.launch(2, "trainer.pretrain", recipe, port=port, through_launcher=True)
+        one_line(done, f"port {port}", "--master_port")
 
 
 def test_a_shard_damaged_during_a_run_is_named_by_the_rank_that_reads_it(shards: Path, tmp_path: Path) -> None:

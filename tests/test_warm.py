@@ -1,0 +1,119 @@
+"""Commands forked from a process with their imports behave like those that are started afresh."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import toy, warm
+
+pytestmark = pytest.mark.slow  # the first starts a process that imports all that trainings do
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the lines of a program, on a number of ranks or without, to its end."""
+
+    def run(lines: str, *arguments: str, ranks: int = 0, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "program.py").write_text(lines)
+        monkeypatch.syspath_prepend(tmp_path)
+        environment = {**toy.environment(), "MASTER_PORT": str(toy.free_port())}
+        return warm.run("program", *arguments, ranks=ranks, environment=environment, timeout=timeout)
+
+    return run
+
+
+def test_it_has_imported_before_it_starts_and_computed_nothing(run: Run) -> None:
+    loaded = "import os, sys; print({'torch', 'deepspeed', 'trainer.finetune'} <= set(sys.modules)); "
+    assert run(loaded + "print(os.listdir('/proc/self/task') == [str(os.getpid())])").stdout == "True\nTrue\n"
+
+
+def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> None:
+    lines = "import os, sys; print(__name__, sys.argv[1:], os.getcwd(), sorted(os.environ), sep='\\n')"
+    names = sorted({*toy.environment(), "MASTER_PORT"})
+    assert run(lines, "a", "--b").stdout == f"__main__\n['a', '--b']\n{toy.ROOT}\n{names}\n"
+
+
+def test_it_prints_on_both_streams(run: Run) -> None:
+    done = run("import os, sys; print('one'); print('two', file=sys.stderr); os.write(1, b'three'); os._exit(0)")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\nthree", "two\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit('the reason')", 1, "the reason\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("import os; os._exit(75)", 75, ""),
+        ("import os; os.abort()", -signal.SIGABRT, ""),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+    ],
+)
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_its_exit_code_is_that_of_the_command(run: Run, lines: str, code: int, words: str, ranks: int) -> None:
+    done = run(lines, ranks=ranks)
+    assert done.returncode == (code % 256 if ranks else code)  # DeepSpeed's launcher exits with 247 for SIGKILL
+    assert done.stderr.endswith(words)
+
+
+def test_ranks_reduce_their_tensors(run: Run) -> None:
+    lines = """
+import os, sys, torch
+import torch.distributed as dist
+from trainer.engine.world import World, join
+
+world = World.from_environment()
+join(world)
+total = torch.tensor(world.rank + 1.0)
+dist.all_reduce(total)
+sys.stdout.write(f"{world} {sys.argv[1:]} {total.item()}\\n")  # at once: both ranks write to one file
+dist.barrier()
+os._exit(0)
+"""
+    done = run(lines, "a", ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"World(rank={rank}, size=2, local_rank={rank}, local_size=2) ['--local_rank={rank}', 'a'] 3.0"
+        for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 247)])
+def test_when_a_rank_fails_the_others_get_sigterm(run: Run, end: str, code: int) -> None:
+    lines = f"""
+import os, signal, sys, time
+
+def stop(*_):
+    print("stopped")
+    sys.exit(0)
+
+if os.environ["RANK"] == "1":
+    time.sleep(0.5)
+    {end}
+signal.signal(signal.SIGTERM, stop)
+time.sleep(60)
+"""
+    done = run(lines, ranks=2)
+    assert (done.returncode, done.stdout) == (code, "stopped\n")
+
+
+def test_one_that_takes_too_long_is_killed_with_its_children(run: Run, tmp_path: Path) -> None:
+    lines = f"""
+import os, sys, time
+os.fork()
+print(os.getpid(), file=open({str(tmp_path / "pids")!r}, "a"), flush=True)
+time.sleep(60)
+"""
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(lines, ranks=1, timeout=10)
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    psutil.wait_procs([psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))], timeout=30)
+    assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)

@@ -1,0 +1,123 @@
+"""Start the project's commands in milliseconds: fork them from a process that has already imported what they import.
+
+To import torch, DeepSpeed and the trainer takes six seconds of CPU a process, and DeepSpeed's launcher is two more. A
+forked command is a process like any other, with its own environment, streams, signals and exit code. But all share the
+seed of the hashes of strings: tests of what that might change start real interpreters, through DeepSpeed's launcher.
+"""
+
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parent.parent
+IMPORTED = [
+    "deepspeed.launcher.launch",
+    "tests.trainer.many_runs",
+    "trainer.evaluate",
+    "trainer.export",
+    "trainer.finetune",
+    "trainer.report",
+]
+# read at import; with more than one thread of OpenBLAS, the server would have a thread that its forks lack
+SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+class Started:
+    """A command under way: the leader of its own session, and the parent of its ranks if it has any.
+
+    `pid`, `poll` and `wait` are those of subprocess.Popen.
+    """
+
+    def __init__(self, process: BaseProcess) -> None:
+        assert process.pid is not None
+        self.process, self.pid = process, process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the command runs."""
+        return self.process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code; raise TimeoutExpired where the command runs for longer."""
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired(self.process.name, timeout)
+        return self.process.exitcode
+
+
+def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, str], out: Path, err: Path) -> Started:
+    """Start `python -m module argument ...`, or that many ranks of it; they append what they print to `out` and `err`.
+
+    `environment` names the MASTER_PORT of the ranks. With 0 ranks, the command gets no variables of a rank.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    with patch.dict(os.environ, SETTINGS):
+        forkserver.ensure_running()
+    command = (_launch, ranks, module, *arguments) if ranks else (_become, module, *arguments)
+    process = context.Process(target=_begin, args=(dict(environment), out, err, *command), name=module)
+    process.start()
+    return Started(process)
+
+
+def run(
+    module: str, *arguments: str, ranks: int, environment: Mapping[str, str], timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """Start a command and wait for its end."""
+    with TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        started = start(module, *arguments, ranks=ranks, environment=environment, out=out, err=err)
+        try:
+            code = started.wait(timeout)
+        except BaseException:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess([module, *arguments], code, out.read_text(), err.read_text())
+
+
+def _begin(
+    environment: Mapping[str, str], out: Path, err: Path, command: Callable[..., None], *arguments: object
+) -> None:
+    os.setsid()
+    for stream, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environment)
+    command(*arguments)
+
+
+def _become(module: str, *arguments: str) -> None:
+    """Do what `python -m` does."""
+    sys.modules.pop(module, None)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _launch(ranks: int, module: str, *arguments: str) -> None:
+    """Do what DeepSpeed's launcher does: start the ranks; when one fails, end the others, then exit with its code."""
+    from deepspeed.launcher.launch import terminate_process_tree
+
+    os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    running = []
+    for rank in range(ranks):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        words = (module, f"--local_rank={rank}", *arguments)
+        running.append(multiprocessing.get_context("fork").Process(target=_become, args=words))
+        running[-1].start()
+    while running:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # until one has ended; its exit code is read below
+        failed = [process.exitcode for process in running if process.exitcode]
+        running = [process for process in running if process.exitcode is None]
+        if failed:
+            for process in running:
+                terminate_process_tree(process.pid)
+            raise SystemExit(failed[0])
