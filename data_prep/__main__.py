@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
-from data_prep.collections import collection
+from data_prep.collections import build
+from data_prep.collections.registry import FORMATS
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.demo import dataset, packages
@@ -74,13 +75,17 @@ def _inspect(chosen: argparse.Namespace) -> int:
 
 
 def _collection(chosen: argparse.Namespace) -> int:
-    collection.tokenize(chosen.directory, tokenizer.load(chosen.tokenizer))
-    opened = collection.Collection.open(chosen.directory)
-    splits = {split: len(opened.qrels(split)) for split in opened.splits()}
-    if not splits:
-        raise InputError(f"{chosen.directory / 'qrels'}: no SPLIT.tsv with relevance judgements")
-    queries = ", ".join(f"{number:,} of {split}" for split, number in splits.items())
-    print(f"{chosen.directory}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
+    name, inputs, out = chosen.format, [Path(path) for path in chosen.inputs], chosen.out
+    if name not in FORMATS:
+        if inputs or out:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{name}: not a format; write collection FORMAT INPUT... --out DIR with one of: {known}")
+        name, inputs, out = "beir", [Path(name)], Path(name)  # tokenise a BEIR folder in place
+    elif not inputs or not out:
+        raise InputError(f"collection {name}: name its files or folder, and --out DIR")
+    opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers)
+    queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
+    print(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
     return 0
 
 
@@ -135,10 +140,17 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
     look.set_defaults(run=_inspect)
 
-    tokens = commands.add_parser("collection", help="tokenise a BEIR folder")
-    tokens.add_argument("directory", type=Path, metavar="DIR", help="corpus.jsonl, queries.jsonl, qrels/")
-    tokens.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
-    tokens.set_defaults(run=_collection)
+    texts = commands.add_parser(
+        "collection",
+        help="labelled texts of a published format, to fine-tune on and to evaluate with",
+        description="The formats: " + "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items()),
+    )
+    texts.add_argument("format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place")
+    texts.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
+    texts.add_argument("--out", type=Path, metavar="DIR", help="folder to make")
+    texts.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
+    workers_argument(texts)
+    texts.set_defaults(run=_collection)
     return parser
 
 

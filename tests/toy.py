@@ -11,7 +11,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.training import free_port
-from data_prep.collections import collection
+from data_prep.collections.build import build
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
 from tests import warm
@@ -81,7 +81,7 @@ def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed:
     for split, numbers in {"train": range(count - 20), "test": range(count - 20, count)}.items():
         rows = "".join(f"q{number}\td{number}\t1\n" for number in numbers)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
-    collection.tokenize(folder, tokenizer.load(tokenizer_json))
+    build("beir", [folder], folder, tokenizer.load(tokenizer_json))
     return folder
 
 

@@ -49,7 +49,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        sync(path.parent)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             yield partial
             for file in partial.rglob("*"):
                 if file.is_file():
-                    _sync(file)
+                    sync(file)
             replace_folder(partial, path)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -86,7 +86,7 @@ def replace_folder(new: Path, path: Path) -> None:
     if path.exists():
         os.replace(path, old)
     os.replace(new, path)
-    sync_directory(path.parent)
+    sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -106,12 +106,8 @@ def lock(path: Path, held: str) -> BinaryIO:
     return file
 
 
-def sync_directory(directory: Path) -> None:
-    """Write the names in `directory` to disk, as fsync does with a file's content."""
-    _sync(directory)
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

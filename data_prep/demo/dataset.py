@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections import collection
+from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, replace_folder
@@ -91,7 +91,7 @@ def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers
     tok = tokenizer.train(_sample(training), options.vocab_size, partial / "tokenizer.json")
 
     write_collection(partial / "collection", parts.pairs)
-    collection.tokenize(partial / "collection", tok)
+    build_collection("beir", [partial / "collection"], partial / "collection", tok, workers)
     counts = _counts(parts, dropped)
     source = {
         "command": "docstrings",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.collection import PARTS, JsonLines
+from data_prep.collections.collection import texts_of
 from data_prep.common.progress import track
 from data_prep.text.normalize import normalise
 
@@ -54,12 +54,12 @@ def _hash(word: str) -> int:
 
 
 def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:
-    """Return all n-grams of the documents (title and text) and queries of BEIR folders, uint64, sorted, unique.
+    """Return all n-grams of the texts of collections or BEIR folders: uint64, sorted, unique.
 
-    The texts are streamed; memory is about 24 bytes for each of their words, and the ids of one file.
+    The texts are streamed; memory is about 24 bytes for each of their words.
 
     Raises:
-        InputError: corpus.jsonl or queries.jsonl is missing, has no texts, or has a bad line (it names file and line).
+        InputError: a collection is missing or damaged, or a BEIR folder has a bad line (naming file and line).
     """
     texts = _texts(folders)
     runs = [np.empty(0, np.uint64)]
@@ -69,11 +69,8 @@ def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:
 
 
 def _texts(folders: Iterable[str | Path]) -> Iterator[str]:
-    for folder in folders:
-        for part in PARTS:
-            path = Path(folder) / f"{part}.jsonl"
-            for _, text in track(JsonLines(path), f"n-grams of {path}", "texts"):
-                yield text
+    for folder in map(Path, folders):
+        yield from track(texts_of(folder), f"n-grams of {folder}", "texts")
 
 
 def shares(grams: np.ndarray, table: np.ndarray) -> bool:

@@ -19,7 +19,7 @@ from data_prep.common.files import (
     os_errors_as_input_errors,
     read_bytes,
     sha256_of,
-    sync_directory,
+    sync,
     whole_file,
 )
 from data_prep.prepare import spool, tally, writing
@@ -125,7 +125,7 @@ def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path |
             elif (folder / split).exists():
                 shutil.rmtree(out / split, ignore_errors=True)
                 os.replace(folder / split, out / split)
-                sync_directory(out)
+                sync(out)
         shutil.rmtree(out / PARTIAL)
 
 

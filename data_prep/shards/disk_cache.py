@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync_directory
+from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync
 from data_prep.shards.manifest import ShardEntry
 
 OURS = re.compile(rf".+-[0-9a-f]{{64}}\.tar({re.escape(PARTIAL)})?")  # other files are neither counted nor removed
@@ -110,7 +110,7 @@ class Store:
             os.fsync(file.fileno())
             with self.locked():
                 os.replace(partial, path)
-                sync_directory(self.directory)
+                sync(self.directory)
                 _stamp(file)
                 self._verified[path] = _identity(file)
                 fcntl.flock(file, fcntl.LOCK_SH)

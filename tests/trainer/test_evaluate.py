@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection, tokenize
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import STEP, write_run
@@ -47,7 +48,7 @@ def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
             return trained.model.embed(ids, ids != t.pad)
 
     documents = embed([collection.corpus.tokens(i) for i in range(len(collection.corpus))], 16)
-    queries = embed([collection.queries.tokens(collection.queries.index[query]) for query in qrels], 8)
+    queries = embed([collection.queries.tokens(i) for i in collection.queries.ids.find([*qrels])], 8)
     order = (queries @ documents.T).argsort(dim=1, descending=True, stable=True)[:, :10]
     reciprocal = []
     for row, judged in zip(order, qrels.values(), strict=True):
@@ -124,7 +125,7 @@ def with_dev(toy_collection: Path, tmp_path: Path) -> Path:
     (folder / "pools" / "dev.txt").write_text("".join(f"d{i}\n" for i in range(60)))
     judged = "".join(f"q{i}\td{i if i % 4 == 0 else 7 * i % 60}\t1\n" for i in range(30))
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
-    return folder
+    return build("beir", [folder], folder, tokenizers.load(folder / "tokenizer.json")).directory
 
 
 def plain_fused(collection: Collection, split: str, run: Path, weight: float | None) -> list[float]:
@@ -298,7 +299,7 @@ def test_a_folder_for_the_results_is_refused_before_anything_is_ranked(
 def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
     other = tokenizers.train(["another set of words"] * 3, 80, tmp_path / "tokenizer.json")
     shutil.copytree(toy_collection, tmp_path / "other")
-    tokenize(tmp_path / "other", other)
+    build("beir", [tmp_path / "other"], tmp_path / "other", other)
     with pytest.raises(InputError, match="another tokenizer"):
         task.evaluate_run(load_trained(runs["one"]), Collection.open(tmp_path / "other"), "test")
 

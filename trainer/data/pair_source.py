@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from data_prep.common.files import read_bytes
 from models.matching.siamese import Pair
 from trainer.data.rng import keyed_rng
 
@@ -34,12 +32,14 @@ class PairSource:
         least_units: int = 1,
     ):
         queries, corpus = collection.queries, collection.corpus
-        pairs, names = [], []
-        for query, judged in collection.qrels(split).items():
-            relevant = frozenset(corpus.index[document] for document, grade in judged.items() if grade > 0)
-            tokens = queries.tokens(queries.index[query])
+        pairs, numbers = [], []
+        groups = collection.groups(split)
+        for i in range(len(groups)):
+            query, candidates, labels = groups[i]
+            relevant = frozenset(candidates[labels > 0].tolist())
+            tokens = queries.tokens(query)
             pairs += [Pair(tokens, document, relevant) for document in sorted(relevant)]
-            names += [f"query {query}, document {corpus.ids[document]}" for document in sorted(relevant)]
+            numbers += [(query, document) for document in sorted(relevant)]
         if len(pairs) < (limit or 1):
             raise InputError(
                 f"{collection.directory}: split {split} has {len(pairs)} relevant pairs, the recipe asks for "
@@ -48,14 +48,13 @@ class PairSource:
         # negatives are documents of the split itself, so that no document of a held-out split is trained on
         self.candidates = np.array(sorted({pair.positive for pair in pairs}), dtype=np.int64)
         kept = keyed_rng("labels", seed).permutation(len(pairs))[:limit]
-        self.pairs, self.names = [pairs[i] for i in kept], [names[i] for i in kept]
+        self.pairs, self.numbers = [pairs[i] for i in kept], [numbers[i] for i in kept]
         self.split = split
         self.negatives = len(self.candidates) - max(len(pair.relevant) for pair in self.pairs)  # for every query
         self.unit = max(1, min(unit, len(self.pairs) // least_units))
         self.chunks: Sequence[int] = [1] * -(-len(self.pairs) // self.unit)
-        digest = hashlib.sha256(read_bytes(collection.directory / "tokens" / "tokens.json"))
-        digest.update(read_bytes(collection.directory / "qrels" / f"{split}.tsv"))
-        self.sha256 = digest.hexdigest()
+        self.queries, self.documents = queries.ids, corpus.ids
+        self.sha256 = collection.sha256
 
     def read(self, shard: int, chunk: int) -> list[Pair]:
         """The pairs of a unit."""
@@ -72,4 +71,5 @@ class PairSource:
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """The ids of the pair's query and document."""
-        return self.names[shard * self.unit + item]
+        query, document = self.numbers[shard * self.unit + item]
+        return f"query {self.queries[query]}, document {self.documents[document]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from data_prep.collections.collection import Collection
@@ -42,11 +43,11 @@ class Task:
             InputError: the collection has no such split, or its pool is empty.
         """
         qrels = collection.qrels(split)
-        pool = sorted(collection.corpus.index[document] for document in collection.pool(split))
+        pool = np.sort(collection.pool(split)).tolist()
         if not pool:
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
         pool = [pool[i] for i in keyed_rng("pool order").permutation(len(pool))]
-        return cls(collection, qrels, [collection.queries.index[query] for query in qrels], pool)
+        return cls(collection, qrels, collection.queries.ids.find([*qrels]).tolist(), pool)
 
     def measure(self, ranked: Sequence[Sequence[int]]) -> Metrics:
         """Compute the metrics of rankings, one a query, given as positions in the pool."""
@@ -79,8 +80,8 @@ def embed_task(trained: TrainedModel, task: Task) -> Embedded:
 
 def index_task(task: Task) -> Bm25:
     """Index a task's pool with BM25, for its queries."""
-    queries, documents = task.collection.query_texts(), task.collection.corpus_texts()
-    return Bm25([queries[i] for i in task.queries], [documents[i] for i in task.pool])
+    queries, documents = task.collection.queries, task.collection.corpus
+    return Bm25([queries.text(i) for i in task.queries], [documents.text(i) for i in task.pool])
 
 
 def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:

@@ -87,7 +87,7 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     )
     corpus, queries = collection.corpus, collection.queries
     judged = {
-        query: [corpus.index[document] for document, grade in grades.items() if grade > 0]
+        query: corpus.ids.find([document for document, grade in grades.items() if grade > 0]).tolist()
         for query, grades in collection.qrels(keys.split).items()
     }
     chosen = [query for query in sorted(judged) if judged[query]]
@@ -100,7 +100,7 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     # equal scores rank in this order: where all embeddings are equal, the relevant documents must not come first
     kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
     place = {document: i for i, document in enumerate(kept)}
-    texts = [queries.tokens(queries.index[query]) for query in chosen] + [corpus.tokens(i) for i in kept]
+    texts = [queries.tokens(i) for i in queries.ids.find(chosen).tolist()] + [corpus.tokens(i) for i in kept]
     rows = [frame(text, tokenizer, keys.max_tokens) for text in texts]
     relevant = [frozenset(place[document] for document in judged[query]) for query in chosen]
     return Probe(keys.every, rows, relevant, keys.max_tokens, tokenizer.pad)

@@ -1,192 +1,152 @@
+"""Opening a collection: what it holds, and what it refuses: unfinished, stale, damaged."""
+
 import json
-import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data_prep.collections import collection
+from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
-
-CORPUS = [
-    {"_id": "a", "title": "Foxes", "text": "The quick brown fox."},
-    {"_id": "b", "title": "", "text": ""},
-    {"_id": "c", "text": "Dogs sleep."},
-]
-QUERIES = [{"_id": "1", "text": "fox"}, {"_id": "2", "text": "dog sleeps"}]
-HEADER = "query-id\tcorpus-id\tscore\n"
+from tests.data_prep.collections.beir_folder import HEADER, write_beir
 
 
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
-    directory = tmp_path / "beir"
-    (directory / "qrels").mkdir(parents=True)
-    (directory / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in CORPUS))
-    (directory / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in QUERIES))
-    (directory / "qrels" / "test.tsv").write_text(HEADER + "1\ta\t1\n2\tc\t2\n2\tb\t0\n")
-    return directory
+    return write_beir(tmp_path / "beir")
 
 
 def test_a_collection_has_the_tokens_of_its_texts(beir: Path, small: Tokenizer) -> None:
-    collection.tokenize(beir, small)
-    opened = Collection.open(beir)
-    assert opened.corpus.ids == ["a", "b", "c"]
-    assert opened.corpus_texts() == ["Foxes The quick brown fox.", "", "Dogs sleep."]
-    assert opened.query_texts() == ["fox", "dog sleeps"]
+    opened = build("beir", [beir], beir, small)
     assert opened.tokenizer.fingerprint == small.fingerprint
-    for texts, tokens in [(opened.corpus_texts(), opened.corpus), (opened.query_texts(), opened.queries)]:
-        assert len(tokens) == len(texts)
-        for i, expected in enumerate(small.encode(texts)):
-            np.testing.assert_array_equal(tokens.tokens(i), expected)
-            assert tokens.tokens(i).dtype == np.uint16
-    assert isinstance(opened.corpus.flat, np.memmap)
-    assert opened.corpus.index == {"a": 0, "b": 1, "c": 2}
-    assert opened.qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
-
-
-def test_many_texts_and_uint32_ids(beir: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "BATCH", 7)
-    records = [{"_id": str(n), "text": f"fox word{60_000 + n} " * (n % 3)} for n in range(100)]
-    (beir / "corpus.jsonl").write_text("\n".join(json.dumps(record) for record in records))
-    collection.tokenize(beir, large)
-    opened = Collection.open(beir)
-    for i, expected in enumerate(large.encode([str(record["text"]) for record in records])):
-        np.testing.assert_array_equal(opened.corpus.tokens(i), expected)
-
-
-def test_a_pool_is_its_file_or_the_whole_corpus(beir: Path, small: Tokenizer) -> None:
-    collection.tokenize(beir, small)
-    (beir / "pools").mkdir()
-    (beir / "pools" / "test.txt").write_text("c\na\n")
-    opened = Collection.open(beir)
-    assert opened.pool("test") == ["c", "a"]
-    assert opened.pool("dev") == ["a", "b", "c"]
-    (beir / "pools" / "test.txt").write_text("c\nx\n")
-    with pytest.raises(InputError, match="test.txt:2: document 'x' is not in corpus.jsonl"):
-        opened.pool("test")
-    (beir / "pools" / "test.txt").write_text("c\nc\n")
-    with pytest.raises(InputError, match="test.txt:2: document 'c' is repeated"):
-        opened.pool("test")
-
-
-@pytest.mark.parametrize(
-    ("file", "line", "reason"),
-    [
-        ("corpus.jsonl", "{", "corpus.jsonl:4: not JSON"),
-        ("corpus.jsonl", "[1]", "corpus.jsonl:4: not a JSON object"),
-        ("corpus.jsonl", '{"text": "x"}', "corpus.jsonl:4: '_id' is missing or not a string"),
-        ("corpus.jsonl", '{"_id": 7, "text": "x"}', "corpus.jsonl:4: '_id' is missing or not a string"),
-        ("corpus.jsonl", '{"_id": "x\\ty", "text": "x"}', "corpus.jsonl:4: _id .* contains a tab"),
-        ("corpus.jsonl", '{"_id": "x", "document_text": "y"}', "corpus.jsonl:4: 'text' is missing"),
-        ("corpus.jsonl", '{"_id": "x", "title": 3, "text": ""}', "corpus.jsonl:4: 'title' is not a string"),
-        ("corpus.jsonl", '{"_id": "b", "text": "x"}', "corpus.jsonl:4: _id 'b' is already on line 2"),
-        ("queries.jsonl", '{"_id": "1", "text": "x"}', "queries.jsonl:3: _id '1' is already on line 1"),
-    ],
-)
-def test_a_bad_line_is_named_and_nothing_is_left_behind(
-    beir: Path, small: Tokenizer, file: str, line: str, reason: str
-) -> None:
-    with open(beir / file, "a") as stream:
-        stream.write(line + "\n")
-    before = sorted(os.listdir(beir))
-    with pytest.raises(InputError, match=reason):
-        collection.tokenize(beir, small)
-    assert sorted(os.listdir(beir)) == before
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("1\ta\t1\n", "test.tsv:1: the first line must be the header"),
-        (HEADER + "1\ta\n", "test.tsv:2: 2 columns"),
-        (HEADER + "1\ta\t1\n9\ta\t1\n", "test.tsv:3: query '9' is not in queries.jsonl"),
-        (HEADER + "1\tz\t1\n", "test.tsv:2: document 'z' is not in corpus.jsonl"),
-        (HEADER + "1\ta\t1.5\n", "test.tsv:2: score '1.5' is not a whole number"),
-        (HEADER + "1\ta\t1\n1\ta\t0\n", "test.tsv:3: .* have another score on an earlier line"),
-        (HEADER, "test.tsv: no judgements"),
-        ("", "test.tsv: no judgements"),
-        ("\udcff", "test.tsv: not UTF-8"),
-    ],
-)
-def test_bad_judgements_are_named(beir: Path, small: Tokenizer, content: str, reason: str) -> None:
-    collection.tokenize(beir, small)
-    (beir / "qrels" / "test.tsv").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(InputError, match=reason):
-        Collection.open(beir).qrels("test")
-
-
-def test_windows_line_ends_and_blank_lines_are_read(beir: Path, small: Tokenizer) -> None:
-    (beir / "qrels" / "test.tsv").write_bytes((HEADER + "1\ta\t1\n\n").replace("\n", "\r\n").encode())
-    content = (beir / "corpus.jsonl").read_bytes().replace(b"\n", b"\r\n") + b"\r\n"
-    (beir / "corpus.jsonl").write_bytes(content)
-    collection.tokenize(beir, small)
-    assert Collection.open(beir).qrels("test") == {"1": {"a": 1}}
+    for texts in (opened.corpus, opened.queries):
+        for i, expected in enumerate(small.encode(list(texts.texts()))):
+            np.testing.assert_array_equal(texts.tokens(i), expected)
+            assert texts.tokens(i).dtype == np.uint16
 
 
 def test_a_missing_split_names_the_existing_ones(beir: Path, small: Tokenizer) -> None:
-    collection.tokenize(beir, small)
-    (beir / "qrels" / "dev.tsv").write_text(HEADER)
+    (beir / "qrels" / "dev.tsv").write_text(HEADER + "1\tb\t1\n")
+    opened = build("beir", [beir], beir, small)
     for split in ("train", "../test"):
         with pytest.raises(InputError, match="no split .*; choose one of: dev, test"):
-            Collection.open(beir).qrels(split)
+            opened.qrels(split)
 
 
-def test_stale_tokens_name_the_command_to_run(beir: Path, small: Tokenizer, large: Tokenizer) -> None:
-    command = f"run: python -m data_prep collection {beir} --tokenizer"
-    with pytest.raises(InputError, match=f"not tokenised; {command}"):
+def test_a_folder_that_is_no_collection_names_the_command(beir: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"not tokenised.*; run: python -m data_prep collection {beir} --tokenizer"):
         Collection.open(beir)
-    collection.tokenize(beir, small)
-    with open(beir / "queries.jsonl", "a") as stream:
-        stream.write('{"_id": "3", "text": "x"}\n')
-    with pytest.raises(InputError, match=f"changed since tokenising; {command}"):
-        Collection.open(beir)
-    collection.tokenize(beir, small)
+    with pytest.raises(InputError, match="or not a collection; run: python -m data_prep collection FORMAT"):
+        Collection.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "corpus.jsonl", "qrels/test.tsv"])
+def test_files_that_changed_since_are_noticed(beir: Path, small: Tokenizer, name: str) -> None:
+    build("beir", [beir], beir, small)
+    content = (beir / name).read_bytes()
+    for changed in (content + b"\n", content.replace(b"1", b"2").replace(b"fox", b"dog").replace(b"Dogs", b"Cats")):
+        (beir / name).write_bytes(changed)
+        with pytest.raises(InputError, match=f"changed since tokenising; run: .* collection {beir} --tokenizer"):
+            Collection.open(beir)
+    (beir / name).write_bytes(content)  # newer, but the same
     Collection.open(beir)
-    shutil.copy(large.path, beir / "tokenizer.json")
-    with pytest.raises(InputError, match=f"changed since tokenising; {command}"):
+    (beir / name).unlink()
+    with pytest.raises(InputError, match="changed since"):
         Collection.open(beir)
+
+
+def test_new_judgements_another_tokenizer_and_a_copy(
+    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path
+) -> None:
+    build("beir", [beir], beir, small)
+    shutil.copytree(beir, tmp_path / "copy")
+    Collection.open(tmp_path / "copy")
+    (beir / "qrels" / "dev.tsv").write_text(HEADER + "1\tb\t1\n")
+    with pytest.raises(InputError, match="changed since"):
+        Collection.open(beir)
+    shutil.copy(large.path, tmp_path / "copy" / "tokenizer.json")
+    with pytest.raises(InputError, match="changed since"):
+        Collection.open(tmp_path / "copy")
+
+
+def test_a_collection_elsewhere_does_not_need_its_input(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    build("beir", [beir], tmp_path / "out", small)
+    shutil.rmtree(beir)
+    assert Collection.open(tmp_path / "out").qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
+
+
+def test_opening_reads_no_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    """Their content may be anything: only lengths are looked at, whatever the number of texts."""
+    out = build("beir", [beir], tmp_path / "out", small).directory
+    for path in out.rglob("*.npy"):
+        array = np.lib.format.open_memmap(path, "r+")
+        array[: -1 if "ends" in path.name else None] = 0
+        array.flush()
+    Collection.open(out)
 
 
 @pytest.mark.parametrize(
-    ("file", "array"),
+    ("file", "array", "reason"),
     [
-        ("corpus.ends.npy", np.array([9, 5, 9])),
-        ("corpus.ends.npy", np.array([5, 9])),
-        ("corpus.ids.npy", np.array([60_000] * 9, np.uint16)),
-        ("corpus.ids.npy", np.array([3] * 9, np.int64)),
-        ("corpus.ids.npy", np.array([{}], object)),
-        ("queries.ids.npy", None),
+        ("corpus/token_ends.npy", np.array([9, 5, 1]), "damaged"),
+        ("corpus/token_ends.npy", np.array([9]), "damaged"),
+        ("corpus/tokens.npy", np.array([3] * 9, np.int64), "damaged"),
+        ("corpus/tokens.npy", np.array([{}], object), "cannot be read"),
+        ("corpus/ids.npy", np.array([7], np.uint8), "damaged"),
+        ("corpus/id_order.npy", np.array([0, 1]), "damaged"),
+        ("queries/text.npy", None, "cannot be read"),
+        ("splits/test/labels.npy", np.ones(1, np.float32), "damaged"),
     ],
 )
-def test_damaged_tokens_are_refused(beir: Path, small: Tokenizer, file: str, array: np.ndarray | None) -> None:
-    collection.tokenize(beir, small)
+def test_damaged_arrays_are_refused(
+    beir: Path, small: Tokenizer, file: str, array: np.ndarray | None, reason: str
+) -> None:
+    build("beir", [beir], beir, small)
     if array is None:
-        (beir / "tokens" / file).write_bytes(b"\x93NUMPY")
+        (beir / file).write_bytes(b"\x93NUMPY")
     else:
-        np.save(beir / "tokens" / file, array, allow_pickle=True)
-    with pytest.raises(InputError, match=r"(is damaged|cannot be read .*); run: python -m data_prep collection"):
+        np.save(beir / file, array, allow_pickle=True)
+    with pytest.raises(InputError, match=f"{reason}.* make the collection again"):
+        Collection.open(beir).groups("test")
+
+
+def test_damage_that_opening_does_not_see_is_refused_where_it_is_read(beir: Path, small: Tokenizer) -> None:
+    opened = build("beir", [beir], beir, small)
+    tokens = np.lib.format.open_memmap(beir / "corpus" / "tokens.npy", "r+")
+    tokens[0] = 60_000
+    tokens.flush()
+    with pytest.raises(InputError, match="tokens.npy: text 0 has a token beyond the vocabulary"):
+        Collection.open(beir).corpus.tokens(0)
+    ends = np.lib.format.open_memmap(beir / "corpus" / "text_ends.npy", "r+")
+    ends[0] = 1 << 40
+    ends.flush()
+    with pytest.raises(InputError, match="text_ends.npy: row 0 is damaged"):
+        Collection.open(beir).corpus.text(0)
+    assert opened.directory == beir
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda m: m.pop("arrays"), "damaged"),
+        (lambda m: m.update(format=2), "format is version 2, this code reads 1"),
+        (lambda m: m["counts"]["corpus"].update(texts=9), "its number of texts"),
+    ],
+)
+def test_a_bad_manifest_is_refused(beir: Path, small: Tokenizer, change, reason: str) -> None:
+    build("beir", [beir], beir, small)
+    manifest = json.loads((beir / "manifest.json").read_text())
+    change(manifest)
+    (beir / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=f"{reason}.*; run: python -m data_prep collection"):
         Collection.open(beir)
 
 
-def test_tokenising_again_replaces_the_tokens(beir: Path, small: Tokenizer, large: Tokenizer) -> None:
-    collection.tokenize(beir, small)
-    collection.tokenize(beir, large)
-    assert Collection.open(beir).tokenizer.fingerprint == large.fingerprint
-    own = collection.tokenizers.load(beir / "tokenizer.json")
-    collection.tokenize(beir, own)  # its own tokenizer.json is read before it is replaced
-    assert Collection.open(beir).corpus.ids == ["a", "b", "c"]
-
-
-def test_missing_parts_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        collection.tokenize(tmp_path / "nowhere", small)
-    (beir / "queries.jsonl").unlink()
-    with pytest.raises(InputError, match="queries.jsonl: cannot read"):
-        collection.tokenize(beir, small)
-    (beir / "queries.jsonl").write_text("\n")
-    with pytest.raises(InputError, match="queries.jsonl: contains no texts"):
-        collection.tokenize(beir, small)
+def test_labels_that_are_no_judgements(beir: Path, small: Tokenizer) -> None:
+    build("beir", [beir], beir, small)
+    np.save(beir / "splits" / "test" / "labels.npy", np.array([0.5, 1, 2], np.float32))
+    with pytest.raises(InputError, match="its labels are not whole numbers"):
+        Collection.open(beir).qrels("test")

@@ -58,8 +58,9 @@ def test_the_collection_ranks_held_out_packages(built: Path) -> None:
         for query, documents in judged.items():
             assert packages[query.split(":")[0]]["split"] == split
             assert {f"{document}#summary" for document in documents} == {query}
-    assert set(opened.pool("test")) == set(opened.corpus.ids)
-    assert not [i for i in opened.pool("dev") if packages[i.split(":")[0]]["split"] == "test"]
+    pools = {split: [opened.corpus.ids[i] for i in opened.pool(split)] for split in ("dev", "test")}
+    assert set(pools["test"]) == set(opened.corpus.ids)
+    assert not [i for i in pools["dev"] if packages[i.split(":")[0]]["split"] == "test"]
 
 
 def test_the_number_of_workers_changes_no_byte(built: Path, files: list[SourceFile], tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection, tokenize
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.retrieval.metrics import DEPTH
@@ -30,8 +31,11 @@ def collection(tmp_path: Path, toy_collection: Path) -> Collection:
     judged = [f"q{i}\td{i}\t1" for i in range(QUERIES)]
     (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]))
     (folder / "pools" / "test.txt").write_text("\n".join(f"d{i}" for i in range(DOCUMENTS)))
-    tokenize(folder, tokenizers.load(toy_collection / "tokenizer.json"))
-    return Collection.open(folder)
+    return built(folder, toy_collection)
+
+
+def built(folder: Path, toy_collection: Path) -> Collection:
+    return build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
 
 
 def expect_chance(means: dict[str, float]) -> None:
@@ -54,15 +58,17 @@ def test_equal_scores_of_bm25_rank_by_chance(collection: Collection) -> None:
     expect_chance(evaluate_bm25(collection, "test").means)
 
 
-def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists_first(collection: Collection) -> None:
+def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists_first(
+    collection: Collection, toy_collection: Path
+) -> None:
     pool = Task.of(collection, "test").pool
     file = collection.directory / "pools" / "test.txt"
     file.write_text("\n".join(reversed(file.read_text().split())))
-    assert Task.of(collection, "test").pool == pool
+    assert Task.of(built(collection.directory, toy_collection), "test").pool == pool
     assert sorted(pool) == list(range(DOCUMENTS))
 
 
-def test_an_empty_pool_is_refused(collection: Collection) -> None:
+def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) -> None:
     (collection.directory / "pools" / "test.txt").write_text("\n")
     with pytest.raises(InputError, match="the pool of split test is empty"):
-        Task.of(collection, "test")
+        Task.of(built(collection.directory, toy_collection), "test")

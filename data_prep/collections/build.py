@@ -1,0 +1,167 @@
+"""Make a collection from files of a published format, in stages: a stopped command goes on with the next one.
+
+The stages write into OUT/building.partial; at the end their folders replace the old ones in OUT, and manifest.json,
+without which a collection is not opened, comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.collection import (
+    FORMAT,
+    MANIFEST,
+    PARTS,
+    SPLITS,
+    TOKENIZER,
+    Collection,
+    input_record,
+    name_in,
+)
+from data_prep.collections.format import Format
+from data_prep.collections.ids import Ids
+from data_prep.collections.registry import FORMATS
+from data_prep.collections.write_groups import write_groups
+from data_prep.collections.write_texts import write_texts, write_tokens
+from data_prep.common.errors import InputError
+from data_prep.common.files import (
+    lock,
+    make_directory,
+    os_errors_as_input_errors,
+    read_bytes,
+    replace_folder,
+    sha256_of,
+    sync,
+    whole_file,
+)
+from data_prep.tokenizers.tokenizer import Tokenizer
+
+BUILDING, LOCK = "building.partial", "building.lock"
+
+
+def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1) -> Collection:
+    """Make the collection of `inputs`, in the format `name`, in the folder `out`, and open it.
+
+    The bytes of every file are the same for any number of workers. Where `out` is itself a folder of BEIR's, the
+    collection is made beside its files.
+
+    Raises:
+        InputError: the input is bad (naming file and line), another process is at it, or a file cannot be written.
+    """
+    reader = FORMATS[name](inputs)
+    command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
+    with _alone(out), os_errors_as_input_errors(out, "write"):
+        stages = _Stages(out / BUILDING, [command, tokenizer.fingerprint, _state(reader)])
+        try:
+            counts = _write(stages, reader, tokenizer, workers)
+        except InputError:  # no later run can use what came before
+            shutil.rmtree(stages.folder)
+            raise
+        manifest = {
+            "format": FORMAT,
+            "command": command,
+            "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+            "counts": counts,
+            "classes": list(reader.classes),
+            "inputs": [input_record(path, out) for path in reader.files()],
+        }
+        _publish(stages.folder, out, manifest, read_bytes(tokenizer.path))
+    return Collection.open(out)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep other processes from building in `out`; remove it where nothing was written there."""
+    make_directory(out)
+    locked = lock(out / LOCK, f"{out}: another process is making this collection: wait for it, or stop it")
+    try:
+        yield
+    finally:
+        (out / LOCK).unlink()
+        locked.close()
+        if not any(out.iterdir()):
+            out.rmdir()
+
+
+class _Stages:
+    """The stages that are done, in a folder that is begun anew where the command or its input is another."""
+
+    def __init__(self, folder: Path, command: Any) -> None:
+        self.folder = folder
+        state = folder / "command.json"
+        content = json.dumps(command).encode()
+        if not state.is_file() or read_bytes(state) != content:
+            shutil.rmtree(folder, ignore_errors=True)
+            make_directory(folder)
+            with whole_file(state) as file:
+                file.write(content)
+
+    def do(self, name: str, stage: Callable[[], int], *, anew: Path | None = None) -> int:
+        """Return what a stage counts: from its record, or by doing it, without the folder `anew` of an earlier try."""
+        record = self.folder / f"{name}.json"
+        if not record.is_file():
+            if anew is not None:
+                shutil.rmtree(anew, ignore_errors=True)
+            count = stage()
+            with whole_file(record) as file:
+                file.write(json.dumps(count).encode())
+        return int(json.loads(read_bytes(record)))
+
+
+def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
+    """Write the texts and groups; return the manifest's counts."""
+    counts: dict[str, Any] = {}
+    splits = reader.splits()
+    for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
+        folder = stages.folder / part
+
+        def write(folder: Path = folder, texts: Any = texts) -> int:
+            return write_texts(folder, texts, repeats=reader.repeats)
+
+        def tokenise(folder: Path = folder) -> int:
+            return write_tokens(folder, tokenizer, workers)
+
+        counts[part] = {"texts": stages.do(part, write, anew=folder), "tokens": stages.do(f"{part}-tokens", tokenise)}
+    corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
+    counts[SPLITS] = {}
+    for split in splits:
+        folder = stages.folder / SPLITS / split
+
+        def judge(folder: Path = folder, split: str = split) -> int:
+            return write_groups(folder, reader, split, queries, corpus)
+
+        counts[SPLITS][split] = stages.do(f"split-{split}", judge, anew=folder)
+    return counts
+
+
+def _publish(built: Path, out: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
+    """Move the folders of a finished build into `out`, and write the manifest last."""
+    arrays = sorted(path for part in (*PARTS, SPLITS) for path in (built / part).rglob("*.npy"))
+    manifest["arrays"] = {
+        path.relative_to(built).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in arrays
+    }
+    for path in arrays:
+        sync(path)
+    (out / MANIFEST).unlink(missing_ok=True)
+    with whole_file(out / TOKENIZER) as file:
+        file.write(tokenizer)
+    for part in (*PARTS, SPLITS):
+        replace_folder(built / part, out / part)
+    with whole_file(out / MANIFEST) as file:
+        file.write((json.dumps(manifest, indent=1) + "\n").encode())
+    shutil.rmtree(built)
+
+
+def _state(reader: Format) -> list[list[Any]]:
+    """What tells whether the input files are those of an earlier try: their sizes and times."""
+    files = reader.files()
+    for path in files:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+    return [[os.fspath(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -1,0 +1,85 @@
+"""Flat .npy arrays that are written piece by piece and read as memory maps, alone or cut into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from data_prep.common.errors import InputError
+
+
+class Appender:
+    """Write a flat .npy whose length is known only at its end; a context manager."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self.length = 0
+        self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
+        self._write_header()
+
+    def extend(self, values: npt.ArrayLike) -> None:
+        """Append values, converted to the array's dtype."""
+        array = np.ascontiguousarray(values, self.dtype)
+        self._file.write(array.data.cast("B") if len(array) else b"")
+        self.length += len(array)
+
+    def __enter__(self) -> Appender:
+        """Write into the file."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Write the length, and close the file."""
+        if kind is None:
+            self._file.seek(0)
+            self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        """Write the header for the present length; numpy pads it, so its size is the same for any length."""
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+def map_array(path: Path, dtypes: Iterable[npt.DTypeLike]) -> np.ndarray:
+    """Memory-map a flat array of one of `dtypes`; raise InputError where it is not one."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); make the collection again") from error
+    if array.ndim != 1 or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
+        raise InputError(f"{path}: damaged (its shape or dtype is another); make the collection again")
+    return array
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A flat array cut into rows: row i is flat[ends[i - 1]:ends[i]]."""
+
+    flat: np.ndarray
+    ends: np.ndarray  # int64 [rows]
+
+    @classmethod
+    def map(cls, flat: Path, ends: Path, dtypes: Iterable[npt.DTypeLike]) -> Rows:
+        """Memory-map both arrays; raise InputError where they do not belong together. Costs the same for any size."""
+        rows = cls(map_array(flat, dtypes), map_array(ends, [np.int64]))
+        if (rows.ends[-1] if len(rows) else 0) != len(rows.flat):
+            raise InputError(f"{ends}: damaged (it does not end where {flat.name} does); make the collection again")
+        return rows
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.ends)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        """Row i, a view. Raise IndexError where there is none, InputError where the ends are damaged."""
+        if not 0 <= i < len(self.ends):
+            raise IndexError(i)
+        start, end = int(self.ends[i - 1]) if i else 0, int(self.ends[i])
+        if not 0 <= start <= end <= len(self.flat):
+            raise InputError(f"{getattr(self.ends, 'filename', 'ends')}: row {i} is damaged; make the collection again")
+        return self.flat[start:end]

@@ -1,0 +1,148 @@
+"""What a published format gives: texts, and groups of labelled candidates; each says in which line it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from data_prep.common.errors import InputError
+from data_prep.sources.compressed import lines, open_input
+
+LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SPLIT_WORDS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test", "eval": "test"}
+
+
+class Where(NamedTuple):
+    """A line of a file, from 1."""
+
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        """As compilers write it."""
+        return f"{self.file}:{self.line}"
+
+
+class Text(NamedTuple):
+    """A document or a query; its parts are the turns of a dialogue, clicked titles, or just one."""
+
+    id: str
+    parts: Sequence[str]
+    where: Where
+
+
+class Labelled(NamedTuple):
+    """Candidates of a query by their ids, each with a label."""
+
+    query: str
+    candidates: Sequence[str]
+    labels: Sequence[float]
+    where: Where
+
+
+class Format(ABC):
+    """A reader of files in one format. Every iterator may be taken several times, and raises InputError at a bad line.
+
+    Attributes:
+        what: the files that it reads, for the command's help.
+        repeats: whether a text may come several times, as in files of triples; the first one counts, and another text
+            with its id is refused.
+        whole: whether each Labelled is a group of its own (a dialogue, an impression); else those of one query are one.
+        classes: the names of the classes that labels number; empty where labels are relevance or scores.
+    """
+
+    what: ClassVar[str]
+    repeats: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+    classes: Sequence[str] = ()
+
+    @abstractmethod
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find the files among the inputs; raise InputError where one is missing."""
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+
+    @abstractmethod
+    def corpus(self) -> Iterator[Text]:
+        """Yield the documents."""
+
+    @abstractmethod
+    def queries(self) -> Iterator[Text]:
+        """Yield the queries."""
+
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """The names of the splits; at least one."""
+
+    @abstractmethod
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """Yield the labelled candidates of a split."""
+
+    def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
+        """The ids of the documents that a split is ranked among; None for all of them."""
+        return None
+
+
+def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
+    """Yield the lines of a file, compressed or not, without blank ones, line ends and a byte-order mark."""
+    with open_input(path) as stream:
+        for number, line in lines(stream, LONGEST_LINE):
+            where = Where(path, number)
+            if line is None:
+                raise InputError(f"{where}: longer than {LONGEST_LINE:,} bytes; is the file damaged?")
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            if not line.strip():
+                continue
+            try:
+                yield where, line.decode()
+            except UnicodeDecodeError as error:
+                raise InputError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield the JSON objects of a file with one on each line."""
+    for where, line in text_lines(path):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise InputError(f"{where}: not a JSON object")
+        yield where, record
+
+
+def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files of each split: an input is SPLIT=FILE, or the file's name tells; else it is `train`.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    files: dict[str, list[Path]] = {}
+    for given in map(str, inputs):
+        split, equals, name = given.partition("=")
+        if not equals or os.path.exists(given):
+            name = given
+            words = re.split(r"[^a-z]+", Path(given).name.lower())
+            split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
+        if not Path(name).is_file():
+            raise InputError(f"{name}: no such file")
+        files.setdefault(split, []).append(Path(name))
+    return files
+
+
+def check_id(name: Any, key: str, where: Where) -> str:
+    """Return an id; raise InputError where it is not one."""
+    if not isinstance(name, str):
+        raise InputError(f"{where}: {key!r} is missing or not a string")
+    if not name or any(c in name for c in "\t\r\n"):
+        raise InputError(f"{where}: {key} {name!r} is empty or contains a tab or line break")
+    return name

@@ -1,0 +1,1 @@
+"""One file for every published format of labelled texts."""

@@ -1,0 +1,98 @@
+"""The ids of texts: from a number to its id and back, memory-mapped, without reading them all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.flat_arrays import Rows, map_array
+from data_prep.common.errors import InputError
+
+HASH = np.dtype("<u8")
+
+
+def hash_of(name: str) -> int:
+    """The first 64 bits of BLAKE2b of an id."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def content_id(text: str) -> str:
+    """The id of a text that has no other: equal texts have equal ids."""
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Ids(Sequence[str]):
+    """The id of every number; `find` looks numbers up by a binary search over sorted hashes."""
+
+    def __init__(self, names: Rows, hashes: np.ndarray, order: np.ndarray) -> None:
+        """Take the ids as rows of UTF-8, their hashes in ascending order uint64 [N], and whose they are int64 [N]."""
+        self.names, self.hashes, self.order = names, hashes, order
+
+    @classmethod
+    def map(cls, folder: Path) -> Ids:
+        """Memory-map what `write_index` wrote; raise InputError where it is damaged."""
+        names = Rows.map(folder / "ids.npy", folder / "id_ends.npy", [np.uint8])
+        hashes, order = map_array(folder / "id_hashes.npy", [HASH]), map_array(folder / "id_order.npy", [np.int64])
+        if not len(names) == len(hashes) == len(order):
+            raise InputError(f"{folder}: damaged (its ids and their index differ in length); make the collection again")
+        return cls(names, hashes, order)
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return len(self.names)
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]  # a slice is of no use here
+        """The id of a number; raise IndexError where there is none."""
+        return self.names[i].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        """Every id in order."""
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, name: object) -> bool:
+        """Whether an id is known."""
+        return isinstance(name, str) and self.number(name) >= 0
+
+    def number(self, name: str) -> int:
+        """The number of an id, -1 where it is unknown."""
+        return int(self.find([name])[0])
+
+    def find(self, names: Sequence[str]) -> np.ndarray:
+        """The numbers of ids: int64 [len(names)], -1 for an unknown one."""
+        wanted = np.fromiter(map(hash_of, names), HASH, len(names))
+        at = np.searchsorted(self.hashes, wanted)
+        return np.fromiter(
+            (self._among_equals(name, key, i) for name, key, i in zip(names, wanted, at, strict=True)),
+            np.int64,
+            len(at),
+        )
+
+    def _among_equals(self, name: str, key: np.uint64, at: int) -> int:
+        while at < len(self.hashes) and self.hashes[at] == key:
+            number = int(self.order[at])
+            if 0 <= number < len(self) and self[number] == name:
+                return number
+            at += 1
+        return -1
+
+
+def write_index(folder: Path, hashes: np.ndarray) -> None:
+    """Write the index of ids by their hashes uint64 [N], in the order of their numbers."""
+    order = np.argsort(hashes, kind="stable")
+    np.save(folder / "id_hashes.npy", hashes[order].astype(HASH))
+    np.save(folder / "id_order.npy", order.astype(np.int64))
+
+
+def first_repeated(ids: Ids) -> tuple[int, int] | None:
+    """The numbers of two equal ids, the second one the lowest that repeats an earlier one; None where all differ."""
+    first: dict[str, int] = {}
+    repeated = []
+    shared = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
+    # ids with one hash stand in the order of their numbers
+    for number in ids.order[np.isin(ids.hashes, shared)].tolist():
+        if first.setdefault(ids[number], number) != number:
+            repeated.append((number, first[ids[number]]))
+    return min(repeated)[::-1] if repeated else None

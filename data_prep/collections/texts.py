@@ -1,0 +1,72 @@
+"""The texts of a collection, its documents or its queries: ids, UTF-8 and tokens, memory-mapped.
+
+text.npy, text_ends.npy         UTF-8, the parts of a text joined by a space
+tokens.npy, token_ends.npy      token ids without special tokens
+part_ends.npy, parts.npy        where each part ends in tokens; only where a text has several (turns, sentences)
+ids.npy, id_ends.npy, id_hashes.npy, id_order.npy       see ids.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.flat_arrays import Rows
+from data_prep.collections.ids import Ids
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import id_type
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Opened texts; text i is the i-th of its file."""
+
+    ids: Ids
+    utf8: Rows  # uint8
+    token_rows: Rows  # uint16 or uint32
+    part_rows: Rows | None  # int64: the ends of the parts of text i among its tokens
+    vocab_size: int
+
+    @classmethod
+    def map(cls, folder: Path, vocab_size: int) -> Texts:
+        """Memory-map a folder of texts; raise InputError where its arrays do not belong together."""
+        ids = Ids.map(folder)
+        utf8 = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
+        tokens = Rows.map(folder / "tokens.npy", folder / "token_ends.npy", [id_type(vocab_size)])
+        parts = None
+        if (folder / "parts.npy").exists():
+            parts = Rows.map(folder / "parts.npy", folder / "part_ends.npy", [np.int64])
+        if any(len(rows) != len(ids) for rows in (utf8, tokens, *([parts] if parts else []))):
+            raise InputError(f"{folder}: damaged (its arrays are of different texts); make the collection again")
+        return cls(ids, utf8, tokens, parts, vocab_size)
+
+    def __len__(self) -> int:
+        """The number of texts."""
+        return len(self.ids)
+
+    def tokens(self, i: int) -> np.ndarray:
+        """The token ids of text i; empty for an empty text. Raise InputError where one is beyond the vocabulary."""
+        tokens = self.token_rows[i]
+        if len(tokens) and tokens.max() >= self.vocab_size:
+            raise InputError(
+                f"{getattr(self.token_rows.flat, 'filename', 'tokens')}: text {i} has a token beyond the vocabulary: "
+                "the file is damaged; make the collection again"
+            )
+        return tokens
+
+    def parts(self, i: int) -> list[np.ndarray]:
+        """The token ids of each part of text i."""
+        if self.part_rows is None:
+            return [self.tokens(i)]
+        return np.split(self.tokens(i), self.part_rows[i][:-1])
+
+    def text(self, i: int) -> str:
+        """Text i, its parts joined by a space."""
+        return self.utf8[i].tobytes().decode()
+
+    def texts(self) -> Iterator[str]:
+        """Every text in order."""
+        return (self.text(i) for i in range(len(self)))

@@ -1,0 +1,159 @@
+"""Write the texts of a collection: UTF-8 and ids as they come, then tokens by any number of workers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_prep.collections.flat_arrays import Appender, Rows
+from data_prep.collections.format import Text
+from data_prep.collections.ids import Ids, first_repeated, hash_of, write_index
+from data_prep.common.errors import InputError
+from data_prep.common.files import whole_file
+from data_prep.common.progress import meter, track
+from data_prep.common.workers import run
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
+
+BATCH = 1_000  # texts that are written at once
+TASK = 20_000  # texts that a worker tokenises at once
+JOINT = b" "  # between the parts of a text
+
+
+def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: bool) -> int:
+    """Write text.npy, the ids and their index into a new folder; return the number of texts.
+
+    cuts.npy, where each part of a text ends in its bytes, is for `write_tokens`, which removes it. With `repeats`, a
+    text whose id came before is left out; memory then grows by some 150 bytes a text.
+
+    Raises:
+        InputError: an id comes again, or again with another text; there are no texts.
+    """
+    folder.mkdir(parents=True)
+    hashes = array("Q")
+    with ExitStack() as stack:
+        text, ids = (_RowsWriter(stack, folder, *names) for names in (("text", "text_ends"), ("ids", "id_ends")))
+        cuts = _RowsWriter(stack, folder, "cuts", "cut_ends", np.int64)
+        source = iter(track(_first_of_each(texts()) if repeats else texts(), folder.name, "texts"))
+        while batch := list(islice(source, BATCH)):
+            parts = [[_utf8(part, item) for part in item.parts] for item in batch]
+            text.extend([np.frombuffer(JOINT.join(own), np.uint8) for own in parts])
+            ids.extend([np.frombuffer(_utf8(item.id, item), np.uint8) for item in batch])
+            cuts.extend([np.cumsum([len(part) for part in own]) + len(JOINT) * np.arange(len(own)) for own in parts])
+            hashes.extend(hash_of(item.id) for item in batch)
+    if not hashes:
+        raise InputError(f"{folder.name}: the input contains no texts")
+    write_index(folder, np.frombuffer(hashes, np.uint64))
+    if not repeats and (twice := first_repeated(Ids.map(folder))):
+        first, second = (next(islice(texts(), number, None)) for number in twice)
+        at = f"on line {first.where.line}" if first.where.file == second.where.file else f"in {first.where}"
+        raise InputError(f"{second.where}: id {second.id!r} is already {at}")
+    return len(hashes)
+
+
+def _utf8(text: str, item: Text) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{item.where}: has half a character (a lone surrogate), which UTF-8 cannot hold") from None
+
+
+class _RowsWriter:
+    """Write the two arrays of `Rows`."""
+
+    def __init__(self, stack: ExitStack, folder: Path, flat: str, ends: str, dtype: type = np.uint8) -> None:
+        self.flat = stack.enter_context(Appender(folder / f"{flat}.npy", dtype))
+        self.ends = stack.enter_context(Appender(folder / f"{ends}.npy", np.int64))
+
+    def extend(self, rows: Sequence[np.ndarray]) -> None:
+        """Append rows."""
+        self.extend_flat(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
+
+    def extend_flat(self, flat: np.ndarray, ends: np.ndarray) -> None:
+        """Append rows that are one array already."""
+        self.ends.extend(self.flat.length + ends)
+        self.flat.extend(flat)
+
+
+def _first_of_each(texts: Iterable[Text]) -> Iterator[Text]:
+    seen: dict[int, int] = {}  # by the hash of the id, that of the text
+    for text in texts:
+        name, content = hash_of(text.id), hash_of(" ".join(text.parts))
+        if name not in seen:
+            seen[name] = content
+            yield text
+        elif seen[name] != content:
+            raise InputError(f"{text.where}: id {text.id!r} has another text on an earlier line")
+
+
+class Task(NamedTuple):
+    """Texts to tokenise, by their numbers, and the file for their tokens."""
+
+    first: int
+    end: int
+    file: Path
+
+
+def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
+    """Write tokens.npy and, where a text has several parts, parts.npy; return the number of tokens.
+
+    The files of the tasks are kept until all are done, so that a stopped command goes on with the next one.
+    """
+    count = len(np.load(folder / "text_ends.npy", mmap_mode="r"))
+    tasks = [
+        Task(first, min(first + TASK, count), folder / f"tokens-{first // TASK:05}.npz")
+        for first in range(0, count, TASK)
+    ]
+    left = [task for task in tasks if not task.file.exists()]
+    with meter(f"tokenise {folder.name}", "texts", count) as report:
+        done = count - sum(task.end - task.first for task in left)
+        for texts in run(left, tokenise, (folder, tokenizer.path), min(workers, len(left) or 1)):
+            done += texts
+            report(done, "")
+    with ExitStack() as stack:
+        tokens = _RowsWriter(stack, folder, "tokens", "token_ends", tokenizer.dtype.type)
+        parts = _RowsWriter(stack, folder, "parts", "part_ends", np.int64)
+        for task in tasks:
+            with np.load(task.file, allow_pickle=False) as arrays:
+                tokens.extend_flat(arrays["tokens"], arrays["token_ends"])
+                parts.extend_flat(arrays["parts"], arrays["part_ends"])
+        total, several = tokens.flat.length, parts.flat.length > count
+    unwanted = ("cuts", "cut_ends") if several else ("cuts", "cut_ends", "parts", "part_ends")
+    for file in [*(task.file for task in tasks), *(folder / f"{name}.npy" for name in unwanted)]:
+        file.unlink()
+    return total
+
+
+def tokenise(folder: Path, tokenizer: Path) -> Callable[[Task], int]:
+    """Start a worker: the function that writes the tokens of a task and returns its number of texts."""
+    text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
+    cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
+    loaded = tokenizers.load(tokenizer)
+
+    def work(task: Task) -> int:
+        items = ((i, list(_parts(text[i], cuts[i]))) for i in range(task.first, task.end))
+        encoded = [tokens for _, tokens in loaded.encode_batches(items)]  # of every part of every text
+        flat = [np.concatenate([np.empty(0, loaded.dtype), *parts]) for parts in encoded]
+        ends = [np.cumsum([len(part) for part in parts], dtype=np.int64) for parts in encoded]
+        arrays: dict[str, Any] = {}
+        for name, rows in (("token", flat), ("part", ends)):
+            arrays[f"{name}s"] = np.concatenate(rows)
+            arrays[f"{name}_ends"] = np.cumsum([len(row) for row in rows], dtype=np.int64)
+        with whole_file(task.file) as file:
+            np.savez(file, **arrays)
+        return task.end - task.first
+
+    return work
+
+
+def _parts(text: np.ndarray, cuts: np.ndarray) -> Iterator[str]:
+    content, start = text.tobytes(), 0
+    for cut in cuts.tolist():
+        yield content[start:cut].decode()
+        start = cut + len(JOINT)

@@ -1,0 +1,226 @@
+"""Building a collection: the same bytes for any number of workers, after a kill, in place; verify finds a flip."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections import build as build_module
+from data_prep.collections import write_texts
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection, texts_of, verify
+from data_prep.collections.format import Format, Labelled, Text, Where, text_lines
+from data_prep.collections.registry import FORMATS
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections.beir_folder import HEADER, write_beir
+
+
+class Dialogues(Format):
+    """A line a dialogue: its turns between tabs, then the candidate replies between tabs after ` = `; first right."""
+
+    what = "dialogues"
+    repeats = True
+    whole = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        self.path = inputs[0]
+
+    def files(self) -> list[Path]:
+        return [self.path]
+
+    def _lines(self) -> Iterator[tuple[Where, list[str], list[str]]]:
+        for where, line in text_lines(self.path):
+            turns, replies = line.split(" = ")
+            yield where, turns.split("\t"), replies.split("\t")
+
+    def corpus(self) -> Iterator[Text]:
+        return (Text(reply, [reply], where) for where, _, replies in self._lines() for reply in replies)
+
+    def queries(self) -> Iterator[Text]:
+        return (Text("|".join(turns), turns, where) for where, turns, _ in self._lines())
+
+    def splits(self) -> list[str]:
+        return ["train"]
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        for where, turns, replies in self._lines():
+            yield Labelled("|".join(turns), replies, [1.0, *[0.0] * (len(replies) - 1)], where)
+
+
+@pytest.fixture
+def dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(FORMATS, "dialogues", Dialogues)
+    path = tmp_path / "dialogues.txt"
+    lines = ["hello fox\thello dog = quick\tbrown\tquick", "hello fox = brown", "hello fox\thello dog = fox\tquick"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    return write_beir(tmp_path / "beir")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_path: Path) -> None:
+    opened = build("dialogues", [dialogues], tmp_path / "out", small)
+    assert list(opened.corpus.texts()) == ["quick", "brown", "fox"]
+    assert list(opened.queries.texts()) == ["hello fox hello dog", "hello fox"]
+    parts = [[small.decode(part) for part in opened.queries.parts(i)] for i in range(2)]
+    assert parts == [["hello fox", "hello dog"], ["hello fox"]]
+    assert [len(opened.corpus.parts(i)) for i in range(3)] == [1, 1, 1]
+    groups = opened.groups("train")
+    found = [
+        (query, candidates.tolist(), labels.tolist()) for query, candidates, labels in map(groups.__getitem__, range(3))
+    ]
+    # the right reply stays right where it is also among the others; a query with two dialogues has two groups
+    assert found == [(0, [0, 1], [1, 0]), (1, [1], [1]), (0, [2, 0], [1, 0])]
+    assert opened.qrels("train") == {
+        "hello fox|hello dog": {"quick": 0, "brown": 0, "fox": 1},
+        "hello fox": {"brown": 1},
+    }
+
+
+def test_an_id_with_another_text_is_refused(dialogues: Path, small: Tokenizer, tmp_path: Path, monkeypatch) -> None:
+    def corpus(self: Dialogues) -> Iterator[Text]:
+        return (Text("same", [reply], where) for where, _, replies in self._lines() for reply in replies)
+
+    monkeypatch.setattr(Dialogues, "corpus", corpus)
+    with pytest.raises(InputError, match="dialogues.txt:1: id 'same' has another text on an earlier line"):
+        build("dialogues", [dialogues], tmp_path / "out", small)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_bytes_are_the_same_for_any_number_of_workers(
+    tmp_path: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "BATCH", 7)
+    monkeypatch.setattr(write_texts, "BATCH", 3)
+    monkeypatch.setattr(write_texts, "TASK", 11)
+    records = [{"_id": str(n), "text": f"fox word{60_000 + n} " * (n % 3)} for n in range(100)]
+    beir = write_beir(tmp_path / "beir")
+    (beir / "corpus.jsonl").write_text("\n".join(json.dumps(record) for record in records))
+    (beir / "qrels" / "test.tsv").write_text(HEADER + "1\t7\t1\n")
+    one, two = (build("beir", [beir], tmp_path / name, large, workers) for name, workers in (("one", 1), ("two", 2)))
+    assert tree(one.directory) == tree(two.directory)
+    for i, expected in enumerate(large.encode([str(record["text"]) for record in records])):
+        np.testing.assert_array_equal(one.corpus.tokens(i), expected)
+    assert one.corpus.tokens(4).dtype == np.uint32
+    assert isinstance(one.corpus.token_rows.flat, np.memmap)
+
+
+@pytest.mark.parametrize("stop", ["write_tokens", "write_groups", "_publish"])
+def test_a_killed_build_goes_on_and_makes_the_same(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    build("beir", [beir], tmp_path / "whole", small)
+    written = []
+    original = build_module.write_texts
+
+    def count(folder: Path, *arguments: object, **options: object) -> int:
+        written.append(folder.name)
+        return original(folder, *arguments, **options)  # type: ignore[arg-type]
+
+    def killed(*arguments: object, **options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build_module, "write_texts", count)
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, stop, killed)
+        with pytest.raises(KeyboardInterrupt):
+            build("beir", [beir], tmp_path / "out", small)
+    with pytest.raises(InputError, match="not tokenised"):
+        Collection.open(tmp_path / "out")
+    build("beir", [beir], tmp_path / "out", small)
+    assert written == ["corpus", "queries"]  # each once in both tries together
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_build_of_another_input_begins_anew(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "write_groups", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build("beir", [beir], tmp_path / "out", small)
+    with open(beir / "corpus.jsonl", "a") as stream:
+        stream.write('{"_id": "d", "text": "new"}\n')
+    assert build("beir", [beir], tmp_path / "out", small).corpus.text(3) == "new"
+
+
+def test_compressed_files_are_read(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    content = (beir / "corpus.jsonl").read_bytes()
+    (beir / "corpus.jsonl").write_bytes(gzip.compress(content))
+    assert build("beir", [beir], tmp_path / "out", small).corpus.text(2) == "Dogs sleep."
+
+
+def test_building_again_replaces_the_collection_and_keeps_the_files_beside_it(
+    beir: Path, small: Tokenizer, large: Tokenizer
+) -> None:
+    build("beir", [beir], beir, small)
+    assert build("beir", [beir], beir, large).tokenizer.fingerprint == large.fingerprint
+    own = tokenizer.load(beir / "tokenizer.json")
+    build("beir", [beir], beir, own)  # its own tokenizer.json is read before it is replaced
+    assert sorted(path.name for path in beir.iterdir()) == [
+        "corpus", "corpus.jsonl", "manifest.json", "qrels", "queries", "queries.jsonl", "splits", "tokenizer.json",
+    ]  # fmt: skip
+
+
+def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    build("beir", [beir], tmp_path / "out", small)
+    before = tree(tmp_path / "out")
+    (beir / "corpus.jsonl").write_text("{")
+    with pytest.raises(InputError, match="corpus.jsonl:1: not JSON"):
+        build("beir", [beir], tmp_path / "out", small)
+    assert tree(tmp_path / "out") == before
+
+
+def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    reading, writing = os.pipe()
+    if not (child := os.fork()):  # a lock is a process's
+        with build_module._alone(tmp_path / "out"):
+            os.write(writing, b"x")
+            signal.pause()
+    os.read(reading, 1)
+    try:
+        with pytest.raises(InputError, match="another process is making this collection"):
+            build("beir", [beir], tmp_path / "out", small)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    build("beir", [beir], tmp_path / "out", small)
+
+
+def test_verify_finds_a_flipped_bit_in_every_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    out = build("beir", [beir], tmp_path / "out", small).directory
+    assert list(verify(out)) == []
+    for path in out.rglob("*.npy"):
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert [line.split(":")[0] for line in verify(out)] == [str(path)]
+        path.unlink()
+        assert list(verify(out)) == [f"{path}: is missing"]
+        path.write_bytes(content)
+
+
+def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    expected = ["Foxes The quick brown fox.", "", "Dogs sleep.", "fox", "dog sleeps"]
+    assert list(texts_of(beir)) == expected
+    out = build("beir", [beir], tmp_path / "out", small).directory
+    shutil.rmtree(beir)
+    assert list(texts_of(out)) == expected

@@ -1,0 +1,52 @@
+"""What all formats share: lines, JSON lines, and which file is of which split."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.format import Where, files_by_split, json_lines, text_lines
+from data_prep.common.errors import InputError
+
+
+def test_lines_have_their_numbers_and_no_ends(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfa\r\n\r\n  \nb\tc \n")
+    assert list(text_lines(tmp_path / "file")) == [
+        (Where(tmp_path / "file", 1), "a"),
+        (Where(tmp_path / "file", 4), "b\tc "),
+    ]
+
+
+def test_a_line_that_is_not_utf_8_or_not_an_object(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"{}\n\xff\n")
+    with pytest.raises(InputError, match="file:2: not UTF-8"):
+        list(text_lines(tmp_path / "file"))
+    (tmp_path / "file").write_bytes(b"{}\n[]\n")
+    with pytest.raises(InputError, match="file:2: not a JSON object"):
+        list(json_lines(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train.json", "train"),
+        ("nq-dev.json.gz", "dev"),
+        ("valid_both_original.txt", "dev"),
+        ("SICK_test_annotated.txt", "test"),
+        ("pairs.tsv", "train"),
+        ("trainer.tsv", "train"),
+        ("latest.tsv", "train"),
+    ],
+)
+def test_a_file_name_tells_the_split(tmp_path: Path, name: str, split: str) -> None:
+    (tmp_path / name).touch()
+    assert files_by_split([tmp_path / name]) == {split: [tmp_path / name]}
+    assert files_by_split([Path(f"mine={tmp_path / name}")]) == {"mine": [tmp_path / name]}
+
+
+def test_several_files_of_a_split_and_a_missing_one(tmp_path: Path) -> None:
+    for name in ("train-1.json", "train-2.json", "a=b"):
+        (tmp_path / name).touch()
+    both = [tmp_path / "train-1.json", tmp_path / "train-2.json"]
+    assert files_by_split([*both, tmp_path / "a=b"]) == {"train": [*both, tmp_path / "a=b"]}
+    with pytest.raises(InputError, match="nowhere: no such file"):
+        files_by_split([Path("dev=nowhere")])

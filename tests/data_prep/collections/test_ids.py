@@ -1,0 +1,61 @@
+"""Ids: numbers to names and back, whatever the names, and equal hashes told apart."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.collections import ids as ids_module
+from data_prep.collections.format import Text, Where
+from data_prep.collections.ids import Ids, content_id, first_repeated
+from data_prep.collections.write_texts import write_texts
+
+HERE = Where(Path("file"), 1)
+NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=30)
+
+
+def written(folder: Path, names: list[str]) -> Ids:
+    write_texts(folder, lambda: [Text(name, ["x"], HERE) for name in names], repeats=False)
+    return Ids.map(folder)
+
+
+@given(NAMES, NAMES)
+def test_every_id_is_found_and_no_other(names: list[str], others: list[str]) -> None:
+    names = list(dict.fromkeys(names))
+    with TemporaryDirectory() as folder:
+        ids = written(Path(folder) / "texts", names)
+        assert list(ids) == names
+        assert ids.find(names).tolist() == list(range(len(names)))
+        assert ids.find(others).tolist() == [names.index(name) if name in names else -1 for name in others]
+        assert all((name in ids) == (name in names) for name in others)
+
+
+def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ids_module, __import__("data_prep.collections.write_texts", fromlist=["hash_of"])):
+        monkeypatch.setattr(module, "hash_of", lambda name: len(name))
+    ids = written(tmp_path / "texts", ["aa", "bb", "c", "dd"])
+    assert ids.find(["dd", "bb", "aa", "c", "xx", "xxx"]).tolist() == [3, 1, 0, 2, -1, -1]
+    assert first_repeated(ids) is None
+
+
+def test_a_repeated_id_is_found_behind_another_of_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["aa", "bb", "aa", "bb"]
+    hashes = np.array([2, 2, 2, 2], np.uint64)
+    monkeypatch.setattr("data_prep.collections.write_texts.first_repeated", lambda ids: None)
+    written(tmp_path / "texts", names)
+    ids_module.write_index(tmp_path / "texts", hashes)
+    assert first_repeated(Ids.map(tmp_path / "texts")) == (0, 2)
+
+
+def test_no_negative_numbers(tmp_path: Path) -> None:
+    ids = written(tmp_path / "texts", ["a", "b"])
+    for number in (-1, 2):
+        with pytest.raises(IndexError):
+            ids[number]
+
+
+def test_equal_texts_have_equal_ids() -> None:
+    assert content_id("a") == content_id("a") != content_id("b")
