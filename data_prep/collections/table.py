@@ -12,6 +12,7 @@ from typing import Any
 
 from data_prep.collections.format import LONGEST_LINE, Where, text_lines
 from data_prep.collections.json_array import beginning, json_records
+from data_prep.collections.tsv import counted
 from data_prep.common.errors import InputError
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 
@@ -37,8 +38,8 @@ def table_columns(path: Path) -> list[str]:
         return list(next(json_records(path), (None, {}))[1])
     where, cells = next(_cells(path, kind), (Where(path, 1), []))
     names = [cell.strip() for cell in cells]
-    if len(set(names)) != len(names):
-        raise InputError(f"{where}: two columns have one name in the header {', '.join(names)}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{where}: two columns are named {twice[0]!r:.40}; is this line a header?")
     return names
 
 
@@ -65,7 +66,7 @@ def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, 
     next(rows, None)
     for where, cells in rows:
         if len(cells) > len(names) or (len(cells) < len(names) and not cut_short):
-            raise InputError(f"{where}: {len(cells)} columns, the header has {len(names)}")
+            raise InputError(f"{where}: {counted(cells)}, the header has {len(names)}")
         yield where, dict(zip(names, cells, strict=False))
 
 
