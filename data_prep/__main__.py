@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
-from data_prep.collections import build
+from data_prep.collections import build, collection
 from data_prep.collections.registry import FORMATS
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
@@ -50,6 +50,8 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
+    if (chosen.directory / "splits").is_dir():
+        return _verify_collection(chosen.directory)
     bad = False
     for directory in output.folders_of(chosen.directory):
         problems = verify.verify(directory)
@@ -62,6 +64,15 @@ def _verify(chosen: argparse.Namespace) -> int:
         totals = ", ".join(f"{manifest.total(name):,} {name}" for name in ("documents", "segments", "tokens", "bytes"))
         print(f"{directory}: {len(manifest.shards):,} shards are whole: {totals}")
     return 2 if bad else 0
+
+
+def _verify_collection(directory: Path) -> int:
+    problems = list(collection.verify(directory))
+    for problem in problems:
+        print(f"data_prep: {printable(problem)}", file=sys.stderr)
+    if not problems:
+        print(f"{directory}: every array is whole")
+    return 2 if problems else 0
 
 
 def _export(chosen: argparse.Namespace) -> int:
@@ -121,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     workers_argument(build)
     build.set_defaults(run=_docstrings)
 
-    check = commands.add_parser("verify", help="read and check every byte of a folder of shards")
+    check = commands.add_parser("verify", help="read and check every byte of a folder of shards, or of a collection")
     _folder_argument(check)
     check.set_defaults(run=_verify)
 
