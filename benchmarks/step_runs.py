@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,11 +41,12 @@ DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "MASTER_ADDR", "MAS
 
 @dataclass(frozen=True)
 class Way:
-    """A way to train: a checkout, how many ranks, how many threads each."""
+    """A way to train: a checkout, how many ranks, how many threads each; and how many such runs at once."""
 
     checkout: Path
     ranks: int = 1
     threads: int = 1
+    runs: int = 1
 
 
 def against(other: Path) -> dict[str, Way]:
@@ -55,11 +57,12 @@ def against(other: Path) -> dict[str, Way]:
 
 
 def scaling() -> dict[str, Way]:
-    """Two cores used in two ways, and one core."""
+    """Two cores used in two ways, one core, and what two cores can do at most: two runs that wait for nobody."""
     return {
         "2 ranks x 1 thread": Way(ROOT, 2, 1),
         "1 rank x 2 threads": Way(ROOT, 1, 2),
         "1 rank x 1 thread": Way(ROOT),
+        "2 runs of 1 rank x 1 thread": Way(ROOT, runs=2),
     }
 
 
@@ -123,6 +126,12 @@ def write_recipe(case: str, shards: Path) -> Path:
 
 
 def train(way: Way, recipe: Path) -> float:
+    """Train from the start; return optimizer steps a second, of all runs together."""
+    with ThreadPoolExecutor(way.runs) as pool:
+        return sum(pool.map(partial(train_once, way), [recipe] * way.runs))
+
+
+def train_once(way: Way, recipe: Path) -> float:
     """Train once from the start; return optimizer steps a second."""
     port = str(free_port())
     launcher = [Path(sys.executable).with_name("deepspeed"), "-q", "--num_accelerators", way.ranks]

@@ -113,6 +113,11 @@ def test_a_runs_rate_is_that_between_its_progress_lines() -> None:
         step_runs.rate_of([(100.0, lines[0]), (101.0, lines[1])])
 
 
+def test_runs_at_once_count_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(step_runs, "train_once", lambda way, recipe: 1.5)
+    assert step_runs.train(step_runs.Way(tmp_path, runs=2), tmp_path / "recipe") == 3.0
+
+
 def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
