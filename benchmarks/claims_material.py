@@ -1,4 +1,4 @@
-"""Material of the claims benchmark: shards of real text, two collections, and one tokenizer, trained on all the text."""
+"""Material of the claims benchmark: shards of real text, two collections, and one tokenizer, trained on all of it."""
 
 from __future__ import annotations
 

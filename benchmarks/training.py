@@ -12,7 +12,6 @@ from trainer.data.lanes import START, Lanes, examples_of
 from trainer.data.open_data import shard_data
 from trainer.recipe.schema import PretrainRecipe
 
-
 SAMPLED = 4  # lanes of each source whose first window gives the tokens of an example
 
 
