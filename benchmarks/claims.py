@@ -82,7 +82,7 @@ class Bench:
         self.runs = self.out / f"{self.tokens}-tokens"
         self.measurements = Measurements[Values](self.out / "claims.json")
         self.tunings = tunings(self.material.docstrings, self.material.classic)
-        self.trained: set[Path] = set()  # pre-trainings that are known to be finished
+        self.trained: set[Path] = set()  # runs that this process knows to be finished
 
     def ranked(self, name: str, seed: int) -> Values:
         """MRR@10 of every query by collection, each fine-tuning with its best rate."""
@@ -123,8 +123,7 @@ class Bench:
             **tuning.settings,
             **(method.tuning if method else {}),
         }
-        train("trainer.finetune", RECIPE, run, settings, RANKS)
-        return run
+        return self._train("trainer.finetune", RECIPE, run, settings)
 
     def _start(self, name: str, seed: int) -> Path:
         """The run or checkpoint that fine-tuning starts from."""
@@ -135,7 +134,7 @@ class Bench:
 
     def _pretrained(self, name: str, seed: int) -> Path:
         run = self.runs / file_name(f"{name}-{seed}")
-        if run in self.trained:
+        if run in self.trained:  # counting its tokens takes a while
             return run
         method = METHODS[name]
         recipe = f"recipes/{method.recipe}.yaml"
@@ -143,8 +142,12 @@ class Bench:
         settings = {**method.changes, "data.shards": "null", "data.mix": mix, "seed": seed}
         resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(resolved))
-        train("trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps}, RANKS)
-        self.trained.add(run)
+        return self._train("trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps})
+
+    def _train(self, module: str, recipe: str, run: Path, settings: dict[str, Any]) -> Path:
+        if run not in self.trained:
+            train(module, recipe, run, settings, RANKS)
+            self.trained.add(run)
         return run
 
 
