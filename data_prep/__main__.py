@@ -45,7 +45,8 @@ def _stats(chosen: argparse.Namespace) -> int:
 
 def _docstrings(chosen: argparse.Namespace) -> int:
     options = dataset.Options(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
-    print(dataset.build(chosen.out, options, packages.files(), chosen.workers))
+    given = tokenizer.load(chosen.tokenizer) if chosen.tokenizer else None
+    print(dataset.build(chosen.out, options, packages.files(), chosen.workers, given))
     return 0
 
 
@@ -129,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
         ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
     ]:
         build.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} ({default})")
+    build.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="an existing tokenizer.json, or its folder, instead of a new one"
+    )
     workers_argument(build)
     build.set_defaults(run=_docstrings)
 

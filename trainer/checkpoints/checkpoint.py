@@ -126,6 +126,13 @@ def read_state(checkpoint: Path) -> State:
     return State(values["step"], Cursor.from_json(values["cursor"]), values["world_size"], values["fixed"])
 
 
+def write_manifest(checkpoint: Path) -> None:
+    """Write the manifest of a checkpoint whose other files are all there; they are synced to disk first."""
+    files = {str(file.relative_to(checkpoint)): _size_and_hash(file) for file in _files(checkpoint)}
+    with whole_file(checkpoint / MANIFEST) as manifest:
+        manifest.write(json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+
+
 def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
     """Load the engine's state from a verified checkpoint that `saved_by` ranks saved; all ranks call.
 
@@ -210,9 +217,7 @@ def _finish(
         "cursor": state.cursor.to_json(),
     }
     (partial / STATE).write_text(json.dumps(values, indent=1))
-    files = {str(file.relative_to(partial)): _size_and_hash(file) for file in _files(partial)}
-    with whole_file(partial / MANIFEST) as manifest:
-        manifest.write(json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+    write_manifest(partial)
     replace_folder(partial, final)  # a damaged one may be there, if the run resumed from an earlier one
 
 
