@@ -14,7 +14,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from functools import lru_cache
+from io import StringIO
 
 import torch
 from torch import Tensor
@@ -43,10 +45,14 @@ CALIBRATIONS: dict[str, Callable[[], object]] = {"arrays": arrays, "python": pyt
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Measure the CPU seconds of some work: of all threads of this process, in user and system mode."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+    """Measure the CPU seconds of some work: of all threads of this process, in user and system mode.
+
+    What it writes to stderr is dropped: to draw a progress bar on a terminal takes a thread, whose time would count.
+    """
+    with redirect_stderr(StringIO()):
+        start = time.process_time()
+        work()
+        return time.process_time() - start
 
 
 def in_calibrations(work: Callable[[], object], calibration: Callable[[], object]) -> float:

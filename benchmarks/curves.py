@@ -48,7 +48,7 @@ def measure(curve: Curve, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         works = {size: curve.prepare(size, Path(folder)) for size in curve.sizes}
         for work in works.values():
-            work()
+            cpu_seconds(work)
         values = rounds({f"{size:g}": partial(cpu_seconds, work) for size, work in works.items()}, end)
     return in_numbers(curve, values)
 

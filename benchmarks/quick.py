@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, PositiveFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
 from benchmarks import machine
-from benchmarks.calibration import CALIBRATIONS, in_calibrations
+from benchmarks.calibration import CALIBRATIONS, cpu_seconds, in_calibrations
 from benchmarks.pieces import use_one_thread
 from benchmarks.quick_pieces import FULL, Piece, Sizes, pieces
 from benchmarks.side_by_side import alternate, spread, write
@@ -37,6 +37,8 @@ KINDS = ("cpu", "instructions", "versions", "OMP_NUM_THREADS")  # what else than
 
 class Spread(BaseModel):
     """A piece's cost in calibrations over the rounds."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     min: PositiveFloat
     median: PositiveFloat
@@ -58,7 +60,7 @@ class Results(BaseModel):
 def measure(prepared: Mapping[str, Piece], rounds: int) -> Results:
     """Measure the pieces in turn, after each has run once."""
     for piece in prepared.values():
-        piece.work()
+        cpu_seconds(piece.work)
     costs = {name: partial(in_calibrations, work, CALIBRATIONS[kind]) for name, (work, kind) in prepared.items()}
     values = alternate(costs, rounds)
     described = machine.describe() | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set")}
@@ -104,7 +106,7 @@ def table(now: Results, then: Results | None) -> Iterator[str]:
             yield _row(name, cost, old[name], f"{cost.median / old[name].median:.2f}", verdict(cost, old[name]))
         else:
             yield _row(name, cost, "", "", "new" if then else "")
-    for name in old.keys() - now.pieces.keys():
+    for name in (name for name in old if name not in now.pieces):
         yield _row(name, "", old[name], "", "not measured any more")
     yield from other_kinds(now.machine, then.machine) if then else ()
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,13 +81,15 @@ def test_a_cost_is_the_works_time_over_the_mean_of_two_calibrations(monkeypatch:
     assert calibration.in_calibrations(lambda: None, lambda: None) == 3.0
 
 
-@pytest.mark.parametrize("name", calibration.CALIBRATIONS)
-def test_a_calibration_takes_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "WORDS", 20_000)
-    assert calibration.cpu_seconds(calibration.CALIBRATIONS[name]) > 0
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"machine": {}, "rounds": 1, "pieces": {"a": {"min": 0}}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"machine": {}, "rounds": 1, "pieces": {"a": {"min": 1, "median": NaN, "max": 1}}}',
+        '{"machine": {}, "rounds": 1, "pieces": {"a": {"min": 0}}}',
+    ],
+)
 def test_damaged_results_are_one_line_and_code_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     committed = tmp_path / "quick.json"
     committed.write_text(text)
@@ -98,17 +101,29 @@ def test_damaged_results_are_one_line_and_code_2(text: str, tmp_path: Path, caps
     assert "--write" in error
 
 
+@pytest.fixture
+def small_calibrations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, size in {"WORDS": 20_000, "SIDE": 64, "LONG": 1 << 12}.items():
+        monkeypatch.setattr(calibration, name, size)
+    calibration._operands.cache_clear()
+    yield
+    calibration._operands.cache_clear()
+
+
+@pytest.mark.parametrize("name", calibration.CALIBRATIONS)
+def test_a_calibration_is_the_same_work_every_time(name: str, small_calibrations: None) -> None:
+    work = calibration.CALIBRATIONS[name]
+    assert calibration.cpu_seconds(work) > 0
+    assert calibration.cpu_seconds(work) > 0
+
+
 def test_it_measures_writes_and_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small_calibrations: None
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # the command sets it; restored after the test
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(calibration, "WORDS", 20_000)
-    monkeypatch.setattr(calibration, "SIDE", 64)
-    monkeypatch.setattr(calibration, "LONG", 1 << 12)
     monkeypatch.setattr(loader, "CHUNKS_PER_SHARD", 1)
     monkeypatch.setattr(loader, "MICRO_BATCH", 2)
-    calibration._operands.cache_clear()
     committed = tmp_path / "quick.json"
     arguments = ["--rounds", "2", "--committed", str(committed)]
     quick.main(arguments, TINY)
@@ -122,4 +137,3 @@ def test_it_measures_writes_and_compares(
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "SEED, a step" in line]
     assert sum(bool(re.search("as before$|slower by|faster by", line)) for line in lines) == len(written["pieces"])
-    calibration._operands.cache_clear()
