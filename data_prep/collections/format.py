@@ -15,7 +15,15 @@ from data_prep.sources.compressed import lines, open_input
 
 LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SPLIT_WORDS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test", "eval": "test"}
+SPLIT_WORDS = {
+    "train": "train",
+    "dev": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "held": "dev",  # the folder held_out of a prepared data set
+    "test": "test",
+    "eval": "test",
+}
 
 
 class Where(NamedTuple):
@@ -121,7 +129,7 @@ def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each split: an input is SPLIT=FILE, or the file's name tells; else it is `train`.
+    """The files or folders of each split: an input is SPLIT=FILE, or the file's name tells; else it is `train`.
 
     Raises:
         InputError: a file is missing.
@@ -133,7 +141,7 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
             name = given
             words = re.split(r"[^a-z]+", Path(given).name.lower())
             split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
-        if not Path(name).is_file():
+        if not Path(name).exists():
             raise InputError(f"{name}: no such file")
         files.setdefault(split, []).append(Path(name))
     return files
@@ -146,3 +154,12 @@ def check_id(name: Any, key: str, where: Where) -> str:
     if not name or any(c in name for c in "\t\r\n"):
         raise InputError(f"{where}: {key} {name!r} is empty or contains a tab or line break")
     return name
+
+
+def check_text(text: Any, key: str, where: Where) -> str:
+    """Return a text without the white space around it; raise InputError where it is not one, or empty."""
+    if not isinstance(text, str):
+        raise InputError(f"{where}: {key!r} is missing or not a string")
+    if not (text := text.strip()):
+        raise InputError(f"{where}: {key!r} is empty")
+    return text

@@ -2,7 +2,19 @@
 
 from data_prep.collections.format import Format
 from data_prep.collections.formats.beir import Beir
+from data_prep.collections.formats.convai2 import ConvAI2
+from data_prep.collections.formats.dstc7 import Dstc7
+from data_prep.collections.formats.mind import Mind
+from data_prep.collections.formats.reddit_dialogues import RedditDialogues
+from data_prep.collections.formats.ubuntu import Ubuntu
+from data_prep.collections.formats.wikipedia_search import WikipediaSearch
 
 FORMATS: dict[str, type[Format]] = {
     "beir": Beir,
+    "convai2": ConvAI2,
+    "dstc7": Dstc7,
+    "mind": Mind,
+    "reddit_dialogues": RedditDialogues,
+    "ubuntu": Ubuntu,
+    "wikipedia_search": WikipediaSearch,
 }

@@ -1,0 +1,115 @@
+"""MIND: the folders of the Microsoft News Dataset, MINDlarge_train and the like, each with two tables without a header.
+
+behaviors.tsv   impression, user, time, history, impressions: the ids of the news that the user had clicked before, and
+                those that were shown, N123-1 where it was clicked, N456-0 where not, all between spaces
+news.tsv        id, category, subcategory, title, abstract, url, entities of the title, entities of the abstract
+
+Read too: the older tables without the impression (user, time, history, impressions) and with one column of entities;
+and the first ones, whose three columns are user, history and `clicked#TAB#others#TAB#time`.
+
+The titles of all news are held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, files_by_split, text_lines
+from data_prep.collections.ids import content_id
+from data_prep.common.errors import InputError
+
+LABELS = {"0": 0.0, "1": 1.0}
+
+
+class Mind(Format):
+    """A query is a history, its parts the titles, none for a new user; a group is an impression.
+
+    A document is the title and the abstract, if any, of a piece of news.
+    """
+
+    what = "MIND: folders with behaviors.tsv and news.tsv"
+    repeats = True
+    whole = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Take any number of folders."""
+        self.by_split: dict[str, list[tuple[Path, Path]]] = {}  # behaviors and news
+        for split, folders in files_by_split(inputs).items():
+            self.by_split[split] = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
+
+    def files(self) -> list[Path]:
+        """The two tables of every folder."""
+        return [file for tables in self.by_split.values() for both in tables for file in both]
+
+    def corpus(self) -> Iterator[Text]:
+        """The news of every folder; most is in several."""
+        for name, title, abstract, where in self._news():
+            yield Text(name, [f"{title} {abstract}".strip()], where)
+
+    def queries(self) -> Iterator[Text]:
+        """Every history."""
+        for split in self.by_split:
+            for history, _, where in self._impressions(split):
+                if unknown := [name for name in history if name not in self._titles]:
+                    raise InputError(f"{where}: {unknown[0]!r} of the history is not in any news.tsv")
+                yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
+
+    def splits(self) -> list[str]:
+        """As the folders are named."""
+        return list(self.by_split)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """The impressions of a split."""
+        for history, shown, where in self._impressions(split):
+            yield Labelled(content_id(" ".join(history)), [name for name, _ in shown], [y for _, y in shown], where)
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        return {name: title for name, title, _, _ in self._news()}
+
+    def _news(self) -> Iterator[tuple[str, str, str, Where]]:
+        for tables in self.by_split.values():
+            for _, path in tables:
+                for where, line in text_lines(path):
+                    cells = line.split("\t")
+                    if len(cells) not in (7, 8):
+                        raise InputError(f"{where}: {len(cells)} columns, expected 7 or 8 between tabs")
+                    name, title, abstract = check_id(cells[0], "id", where), cells[3], cells[4].strip()
+                    if " " in name or (title.lower(), abstract.lower()) == ("title", "abstract"):
+                        raise InputError(f"{where}: a header, or {name!r} is not the id of news: remove this line")
+                    yield name, check_text(title, "title", where), abstract, where
+
+    def _impressions(self, split: str) -> Iterator[tuple[list[str], list[tuple[str, float]], Where]]:
+        """Yield the history of each impression, and the news that it showed with their labels."""
+        for path, _ in self.by_split[split]:
+            for where, line in text_lines(path):
+                cells = line.split("\t")
+                if len(cells) not in (3, 4, 5):
+                    raise InputError(f"{where}: {len(cells)} columns, expected 5 between tabs")
+                history, shown = cells[-2:]
+                yield history.split(), _labelled(shown, where), where
+
+
+def _labelled(shown: str, where: Where) -> list[tuple[str, float]]:
+    if "#TAB#" in shown:
+        clicked, others, *_ = shown.split("#TAB#")
+        labelled = [(name, 1.0) for name in clicked.split()] + [(name, 0.0) for name in others.split()]
+    else:
+        pairs = [item.rpartition("-") for item in shown.split()]
+        if bad := [name + dash + label for name, dash, label in pairs if not name or label not in LABELS]:
+            whose = "the labels -1 and -0 are missing: a header, or the test set, which has none: leave it out"
+            raise InputError(f"{where}: {bad[0]!r}: " + (whose if len(bad) == len(pairs) else "label is not -1 or -0"))
+        labelled = [(name, LABELS[label]) for name, _, label in pairs]
+    if not labelled:
+        raise InputError(f"{where}: an impression that shows no news")
+    return labelled
+
+
+def _file(folder: Path, name: str) -> Path:
+    """A table of a folder, which may be compressed."""
+    found = sorted(folder.glob(f"{name}*"))
+    if not found:
+        raise InputError(f"{folder}: has no {name}; name the folders of MIND, such as MINDsmall_train")
+    return found[0]

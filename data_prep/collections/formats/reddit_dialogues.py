@@ -1,0 +1,120 @@
+"""Our own prepared dialogues: the folders that `python -m data_prep reddit` made.
+
+OUT/shards      the split train
+OUT/held_out    the split dev, where --held-out was given; test=OUT/held_out names it otherwise
+
+Every reply of a dialogue is a document, and the utterances before it are the query: as many as have CONTEXT tokens, the
+nearest ones, at least that which it answers. Its candidates are the reply and NEGATIVES replies of other threads in the
+same shard, whose documents are in the order of a hash: a fair sample. They depend on the shard, the document and the
+position of the reply alone, and no two candidates have the same tokens. The text is decoded from tokens: see
+prepared.py for what that loses. The documents of one shard are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
+from data_prep.collections.prepared import ShardFolder, shard_folders
+from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
+from data_prep.shards.document import TokenDocument
+
+CONTEXT = 360  # tokens, as in the Poly-encoders paper
+NEGATIVES = 19
+TRIES = 100  # of drawing 2 * NEGATIVES
+
+
+class Reply(NamedTuple):
+    """An utterance that answers another."""
+
+    document: TokenDocument
+    position: int
+    where: Where
+
+    @property
+    def id(self) -> str:
+        """Its id, which is also that of its context."""
+        return f"{self.document.id}#{self.position}"
+
+    @property
+    def tokens(self) -> bytes:
+        """Its tokens."""
+        return self.document.segments[self.position].tobytes()
+
+    @property
+    def beginning(self) -> int:
+        """The position of the first utterance of its context."""
+        first, tokens = self.position - 1, len(self.document.segments[self.position - 1])
+        while first and (tokens := tokens + len(self.document.segments[first - 1])) <= CONTEXT:
+            first -= 1
+        return first
+
+
+class RedditDialogues(Format):
+    """A query is the utterances before a reply, a group the reply and 19 others."""
+
+    what = "dialogues prepared by `data_prep reddit`: their folders"
+    whole = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Take any number of folders."""
+        self.folders = shard_folders(files_by_split(inputs), dialogues=True)
+
+    def files(self) -> list[Path]:
+        """The manifests, tokenizers and shards."""
+        return [file for folders in self.folders.values() for folder in folders for file in folder.files()]
+
+    def corpus(self) -> Iterator[Text]:
+        """Every reply."""
+        for folder, shard in self._shards(*self.folders):
+            for reply in shard:
+                yield Text(reply.id, [folder.text(reply.document.segments[reply.position])], reply.where)
+
+    def queries(self) -> Iterator[Text]:
+        """Every context."""
+        for folder, shard in self._shards(*self.folders):
+            for reply in shard:
+                said = reply.document.segments[reply.beginning : reply.position]
+                yield Text(reply.id, [folder.text(tokens) for tokens in said], reply.where)
+
+    def splits(self) -> list[str]:
+        """As the folders are named."""
+        return list(self.folders)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """The candidates of each reply, itself first."""
+        for _, shard in self._shards(split):
+            for reply in shard:
+                candidates = _candidates(reply, shard)
+                yield Labelled(reply.id, candidates, [1.0, *[0.0] * NEGATIVES], reply.where)
+
+    def _shards(self, *splits: str) -> Iterator[tuple[ShardFolder, list[Reply]]]:
+        for split in splits:
+            for folder in self.folders[split]:
+                for shard in folder.shards():
+                    yield folder, [reply for where, document in shard for reply in _replies(document, where)]
+
+
+def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
+    """The replies beyond the context that repeats another document; the tokenizer may have left nothing of one."""
+    for position in range(max(document.context, 1), len(document.segments)):
+        if len(document.segments[position - 1]) and len(document.segments[position]):
+            yield Reply(document, position, where)
+
+
+def _candidates(reply: Reply, shard: Sequence[Reply]) -> list[str]:
+    rng = keyed_rng(f"reddit_dialogues {reply.id}")
+    chosen = {reply.tokens: reply.id}
+    for _ in range(TRIES):
+        for i in rng.integers(len(shard), size=2 * NEGATIVES).tolist():
+            if shard[i].document.group != reply.document.group:
+                chosen.setdefault(shard[i].tokens, shard[i].id)
+            if len(chosen) == 1 + NEGATIVES:
+                return list(chosen.values())
+    raise InputError(
+        f"{reply.where}: fewer than {NEGATIVES} different replies of other threads in its shard; "
+        "prepare more dialogues, or fewer and larger shards"
+    )

@@ -1,0 +1,84 @@
+"""The Ubuntu Dialogue Corpus V2: CSV files with a header.
+
+train.csv               Context,Utterance,Label: 1 where the utterance is the next one, 0 where it is any other
+valid.csv, test.csv     Context,Ground Truth Utterance,Distractor_0,...,Distractor_8
+
+`__eou__` ends an utterance and `__eot__` a turn. The marks are removed: a turn, its utterances joined by a space, is a
+part of the query. A line of train.csv is a group of one candidate.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from data_prep.collections.format import LONGEST_LINE, Where, text_lines
+from data_prep.common.errors import InputError
+
+TRAIN = ["Context", "Utterance", "Label"]
+EVALUATION = ["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))]
+LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
+
+
+class Ubuntu(CandidateLists):
+    """A query is the turns of a context."""
+
+    what = "the Ubuntu Dialogue Corpus V2: train.csv, valid.csv, test.csv"
+
+    def lists(self, file: Path) -> Iterator[CandidateList]:
+        """Yield a list for each line."""
+        header: list[str] = []
+        for where, row in _rows(file):
+            if not header:
+                header = row
+                if header not in (TRAIN, EVALUATION):
+                    raise InputError(
+                        f"{where}: the first line must be the header {','.join(TRAIN)}, or that of test.csv"
+                    )
+                continue
+            if len(row) != len(header):
+                raise InputError(f"{where}: {len(row)} columns, expected {len(header)}")
+            context, *others = row
+            turns = [turn for turn in map(_words, context.split("__eot__")) if turn]
+            if not turns:
+                raise InputError(f"{where}: 'Context' is empty")
+            labels = [1.0, *[0.0] * 9] if header == EVALUATION else [_label(others.pop(), where)]
+            candidates = [_words(text.replace("__eot__", " ")) for text in others]
+            if "" in candidates:
+                raise InputError(f"{where}: {header[1 + candidates.index('')]!r} is empty")
+            yield CandidateList(turns, candidates, labels, where)
+
+
+def _rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
+    """Yield the rows of a CSV file, each with the line that it ends on."""
+    where = Where(path, 0)
+
+    def read() -> Iterator[str]:
+        nonlocal where
+        for at, line in text_lines(path):
+            where = at
+            yield line + "\n"
+
+    csv.field_size_limit(LONGEST_LINE)
+    rows = csv.reader(read(), strict=True)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"{where}: not CSV ({error})") from error
+        yield where, row
+
+
+def _words(text: str) -> str:
+    """A text without the ends of utterances, on one line."""
+    return " ".join(text.replace("__eou__", " ").split())
+
+
+def _label(cell: str, where: Where) -> float:
+    if cell not in LABELS:
+        raise InputError(f"{where}: label {cell!r} is neither 1 nor 0")
+    return LABELS[cell]

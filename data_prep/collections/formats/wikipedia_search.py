@@ -1,0 +1,168 @@
+"""Wikipedia article search (Wu et al., 2018; Humeau et al., 2020): a sentence, and the article that it was taken from.
+
+Read are the folders that `python -m data_prep wikipedia` made (OUT/held_out is the split dev) and WikiExtractor's JSON
+lines, files or folders. An article is a document, without one sentence, which is its query: both have the id of the
+article, and a hash of that id chooses the sentence. In JSON lines, which do not tell headings from short paragraphs, it
+is one of a paragraph of several sentences. Articles without text (redirects) or another sentence are left out.
+
+Splits other than train have POOL articles at most, and are ranked among POOL: their own and, where these are fewer,
+some of train. Where only files of train are named, dev and test are cut from them: POOL articles each, or a tenth where
+that is less. Hashes of the ids choose all of these. The ids of the chosen articles are in memory, and one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
+from data_prep.collections.ids import hash_of
+from data_prep.collections.prepared import ShardFolder, is_prepared, shard_folders
+from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
+from data_prep.sources.document import Bad, Document
+from data_prep.sources.plain_text import Line
+from data_prep.sources.source import File
+from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from data_prep.text.sentences import sentences
+
+POOL = 10_001  # the right article and 10,000 others
+TRAIN, CUT = "train", ("test", "dev")
+
+
+class Article(NamedTuple):
+    """An article; `text` tells what one of its segments says."""
+
+    id: str
+    where: Where
+    segments: Sequence[Any]
+    sentences: Sequence[int]  # the numbers of the segments among which the query is chosen; at least two
+    text: Callable[[Any], str]
+
+    @property
+    def query(self) -> int:
+        """The number of the sentence that is the query."""
+        return self.sentences[int(keyed_rng(f"wikipedia_search {self.id}").integers(len(self.sentences)))]
+
+    @property
+    def rest(self) -> str:
+        """All but that sentence."""
+        query = self.query
+        return " ".join(self.text(segment) for i, segment in enumerate(self.segments) if i != query)
+
+
+class WikipediaSearch(Format):
+    """A query is a sentence, a group the article that it was taken from."""
+
+    what = "Wikipedia article search: what `data_prep wikipedia` made, or WikiExtractor's JSON lines"
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Take any number of files and folders."""
+        by_split = files_by_split(inputs)
+        self.readers: dict[str, list[Callable[[], Iterator[Article]]]] = {split: [] for split in by_split}
+        self.paths: list[Path] = []
+        prepared = {split: [path for path in paths if is_prepared(path)] for split, paths in by_split.items()}
+        for split, folders in shard_folders(prepared, dialogues=False).items():
+            self.readers.setdefault(split, []).extend(partial(_stored, folder) for folder in folders)
+            self.paths += [file for folder in folders for file in folder.files()]
+        for split, paths in by_split.items():
+            for file in WIKIPEDIA.find([path for path in paths if not is_prepared(path)]):
+                self.readers[split].append(partial(_extracted, file))
+                self.paths.append(file.path)
+
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        return self.paths
+
+    def corpus(self) -> Iterator[Text]:
+        """The articles without their queries."""
+        return (Text(article.id, [article.rest], article.where) for article in self._articles(*self.readers))
+
+    def queries(self) -> Iterator[Text]:
+        """A sentence of each article."""
+        for article in self._articles(*self.readers):
+            yield Text(article.id, [article.text(article.segments[article.query])], article.where)
+
+    def splits(self) -> list[str]:
+        """As the files are named; or train, dev and test."""
+        return list(self._chosen)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """Each query with its article."""
+        if split != TRAIN:
+            return (Labelled(name, [name], [1.0], where) for name, where in self._chosen[split])
+        kept_out = {name for other, articles in self._chosen.items() if other != TRAIN for name, _ in articles}
+        mine = (article for article in self._articles(TRAIN) if article.id not in kept_out)
+        return (Labelled(article.id, [article.id], [1.0], article.where) for article in mine)
+
+    def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
+        """POOL articles, or as many as there are."""
+        return None if split == TRAIN else iter([*self._chosen[split], *self._chosen.get(TRAIN, [])][:POOL])
+
+    @cached_property
+    def _chosen(self) -> dict[str, list[tuple[str, Where]]]:
+        """The articles of each split; of train, those that fill up the pools of others."""
+        chosen = {split: self._lowest(split, POOL)[0] for split in self.readers if split != TRAIN}
+        if TRAIN in self.readers:
+            lowest, count = self._lowest(TRAIN, (1 + len(CUT)) * POOL)
+            if not chosen:
+                size = min(POOL, count // 10)
+                if not size:
+                    raise InputError(
+                        f"{self.paths[0]}: {count} articles of several sentences are too few to cut splits from"
+                    )
+                chosen = {name: lowest[i * size : (i + 1) * size] for i, name in enumerate(CUT)}
+                lowest = lowest[len(CUT) * size :]
+            chosen[TRAIN] = lowest[:POOL]
+        return chosen
+
+    def _lowest(self, split: str, most: int) -> tuple[list[tuple[str, Where]], int]:
+        """The articles of a split with the lowest hashes, lowest first, and the number of all its articles."""
+        count = 0
+
+        def hashed() -> Iterator[tuple[int, str, Where]]:
+            nonlocal count
+            for article in self._articles(split):
+                count += 1
+                yield hash_of(f"wikipedia_search {article.id}"), article.id, article.where
+
+        return [(name, where) for _, name, where in nsmallest(most, hashed())], count
+
+    def _articles(self, *splits: str) -> Iterator[Article]:
+        for split in splits:
+            for read in self.readers[split]:
+                yield from (article for article in read() if len(article.sentences) > 1)
+
+
+def _stored(folder: ShardFolder) -> Iterator[Article]:
+    options = folder.manifest.source.get("options")
+    stages = options.get("stages") if isinstance(options, dict) else None
+    if isinstance(stages, dict) and stages.get("sentences") is False:
+        raise InputError(f"{folder.manifest.directory}: its segments are paragraphs; prepare it without --paragraphs")
+    for shard in folder.shards():
+        for where, document in shard:
+            headings = set(document.headings)
+            numbers = [i for i, tokens in enumerate(document.segments) if len(tokens) and i not in headings]
+            yield Article(document.id, where, document.segments, numbers, folder.text)
+
+
+def _extracted(file: File) -> Iterator[Article]:
+    for piece in WIKIPEDIA.pieces(file, {}):
+        if not isinstance(piece.content, Line):
+            raise InputError(
+                f"{file.path}: not WikiExtractor's JSON lines; run `data_prep wikipedia`, and name its folder"
+            )
+        where = Where(file.path, piece.content.number)
+        for item in WIKIPEDIA.read(file, piece, {}):
+            if isinstance(item, Bad):
+                raise InputError(f"{where}: {item.reason}")
+            if isinstance(item, Document):
+                paragraphs = [sentences(paragraph) for paragraph in item.segments]
+                segments = [sentence for paragraph in paragraphs for sentence in paragraph]
+                several = np.repeat([len(paragraph) > 1 for paragraph in paragraphs], list(map(len, paragraphs)))
+                yield Article(item.id, where, segments, np.flatnonzero(several).tolist(), str)

@@ -1,0 +1,96 @@
+"""Read a file that is one JSON array of objects, with one of them in memory at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.format import LONGEST_LINE, Where
+from data_prep.common.errors import InputError
+from data_prep.sources.compressed import open_input
+
+PIECE = 1 << 20  # characters read at once
+_SPACE = " \t\r\n"
+
+
+def json_items(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield each object of the array, with the line on which it begins.
+
+    Raises:
+        InputError: the file is not UTF-8, or not such an array; an object has more than LONGEST_LINE characters.
+    """
+    with open_input(path) as stream:
+        text = _Text(path, stream)
+        if text.next() != "[":
+            raise InputError(f"{text.where}: not a JSON array: it does not begin with [")
+        text.skip(1)
+        if text.next() != "]":
+            yield text.where, text.value()
+            while text.next() == ",":
+                text.skip(1)
+                text.next()
+                yield text.where, text.value()
+        if text.next() != "]":
+            raise InputError(f"{text.where}: not a JSON array: neither , nor ] after an object; is the file cut short?")
+        text.skip(1)
+        if text.next():
+            raise InputError(f"{text.where}: not a JSON array: there is more after its ]")
+
+
+class _Text:
+    """The characters that were read and not yet taken."""
+
+    def __init__(self, path: Path, stream: Any) -> None:
+        self.path, self.stream = path, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        self.line, self.held, self.at = 1, "", 0
+        self.decoder = json.JSONDecoder()
+
+    @property
+    def where(self) -> Where:
+        return Where(self.path, self.line)
+
+    def next(self) -> str:
+        """The next character that is not a space; empty at the end."""
+        while True:
+            while self.at < len(self.held):
+                if (character := self.held[self.at]) not in _SPACE:
+                    return character
+                self.skip(1)
+            if not self.read(PIECE):
+                return ""
+
+    def skip(self, characters: int) -> None:
+        """Leave characters behind."""
+        self.line += self.held.count("\n", self.at, self.at + characters)
+        self.at += characters
+
+    def value(self) -> dict[str, Any]:
+        """Take the object that begins here."""
+        size = PIECE
+        while True:
+            try:
+                value, end = self.decoder.raw_decode(self.held, self.at)
+                break
+            except (ValueError, RecursionError) as error:
+                if len(self.held) - self.at > LONGEST_LINE:
+                    raise InputError(f"{self.where}: an object of more than {LONGEST_LINE:,} characters") from None
+                if not self.read(size):
+                    line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
+                    raise InputError(f"{self.path}:{line}: not JSON ({getattr(error, 'msg', error)})") from error
+                size *= 2  # so that an object is parsed a few times at most
+        if not isinstance(value, dict):
+            raise InputError(f"{self.where}: not a JSON object")
+        self.skip(end - self.at)
+        return value
+
+    def read(self, size: int) -> bool:
+        """Read on; False at the end of the file."""
+        try:
+            more = self.stream.read(size)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path}: not UTF-8 after line {self.line} ({error.reason})") from error
+        self.held, self.at = self.held[self.at :] + more, 0
+        return bool(more)
