@@ -67,6 +67,7 @@ def doubled(first: float, times: int) -> tuple[float, ...]:
 
 
 ONE = ("batch.size=1", "batch.micro=1")
+EIGHT = ("batch.size=8", "batch.micro=1")  # groups: not all are full
 TWO = ("batch.size=2", "batch.micro=2")
 ONE_LAYER = "trunk.num_hidden_layers=1"
 SHORT = ("method.sequence_tokens=8", "method.sequences=32")
@@ -111,9 +112,7 @@ CURVES = {
         "the trunk by 1, the attention between sequences by 2",
     ),
     "group": Curve(
-        step_curve(
-            "poly_small.yaml", ("method.tokens",), (VOCABULARY, "batch.size=8", "batch.micro=1")
-        ),  # not all groups are full
+        step_curve("poly_small.yaml", ("method.tokens",), (VOCABULARY, *EIGHT)),
         doubled(256, 4),
         "tokens in a Poly group",
         "1",
