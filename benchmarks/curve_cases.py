@@ -1,6 +1,7 @@
 """The curves that benchmarks.curves measures: what grows, over which sizes, and by what law it should.
 
-Of a step of training, everything is small that the curve is not about: two layers of 192, a vocabulary of 1,024.
+Of a step of training, everything is small that the curve is not about: a width of 192, one or two layers, a vocabulary
+of 1,024.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def doubled(first: float, times: int) -> tuple[float, ...]:
 
 
 ONE = ("batch.size=1", "batch.micro=1")
+EIGHT = ("batch.size=8", "batch.micro=1")  # groups: not all are full
 TWO = ("batch.size=2", "batch.micro=2")
+ONE_LAYER = "trunk.num_hidden_layers=1"
+SHORT = ("method.sequence_tokens=8", "method.sequences=32")
 LONG = ("method.max_tokens=1024", "trunk.max_position_embeddings=1024")
 CURVES = {
     "length": Curve(
@@ -80,21 +84,21 @@ CURVES = {
         decoder, doubled(128, 4), "tokens in a sequence of SEED's decoder alone", "1", "no T x T matrix is made"
     ),
     "window": Curve(
-        step_curve("seed_small.yaml", ("method.window",), (VOCABULARY, *LONG, *ONE)),
-        doubled(4, 5),
+        step_curve("seed_small.yaml", ("method.window",), (VOCABULARY, ONE_LAYER, *LONG, *ONE)),
+        doubled(8, 5),
         "tokens in the window of SEED's decoder",
         "1",
         "a shifted product for each token of the window",
     ),
     "vocabulary": Curve(
-        step_curve("seed_small.yaml", ("trunk.vocab_size",), ("batch.size=4", "batch.micro=4")),
+        step_curve("seed_small.yaml", ("trunk.vocab_size",), (ONE_LAYER, "method.decoder_layers=1", "batch.size=16")),
         doubled(2048, 4),
         "tokens in SEED's vocabulary",
         "1",
         "the logits of every target",
     ),
     "special-tokens": Curve(
-        step_curve("cross_thought_small.yaml", ("method.special_tokens",), (VOCABULARY, *ONE)),
+        step_curve("cross_thought_small.yaml", ("method.special_tokens",), (VOCABULARY, *SHORT, *ONE)),
         doubled(2, 5),
         "special tokens of a Cross-Thought sequence",
         "1",
@@ -108,7 +112,7 @@ CURVES = {
         "the trunk by 1, the attention between sequences by 2",
     ),
     "group": Curve(
-        step_curve("poly_small.yaml", ("method.tokens",), (VOCABULARY, "batch.size=2", "batch.micro=1")),
+        step_curve("poly_small.yaml", ("method.tokens",), (VOCABULARY, *EIGHT)),
         doubled(256, 4),
         "tokens in a Poly group",
         "1",

@@ -8,8 +8,9 @@ resume is the time to the first micro-batch of every lane from a position in the
 shards. All are small: benchmarks.curve_cases says how small, and what law is expected.
 
 A law is a fixed part and one that grows by a power of the size, fitted to the medians; the range of its exponent is
-that of the rounds, each fitted by itself. The slope is that in logarithms over the upper half of the sizes: where two
-parts grow by different powers it approaches the larger one. JSON and a PNG with a panel for each curve are written.
+that of the rounds, each fitted by itself. The slope is that in logarithms over the upper half of the sizes, the fixed
+part included: where two parts grow by different powers it approaches the larger one. JSON and a PNG with a panel for
+each curve are written.
 """
 
 from __future__ import annotations
