@@ -120,9 +120,7 @@ def _check(out: Path, options: Options, given: Tokenizer | None) -> str:
         recorded = manifest.source.get("options")
         raise InputError(f"{out}: was built with other options ({recorded}); choose another --out or remove it")
     if given and manifest.tokenizer["fingerprint"] != given.fingerprint:
-        raise InputError(
-            f"{out}: was built with another tokenizer than {given.path}; choose another --out or remove it"
-        )
+        raise InputError(f"{out}: was built without {given.path}; choose another --out or remove it")
     for _, problem in verify(out / "shards"):
         raise InputError(f"{problem} (remove {out} to build it again)")
     Collection.open(out / "collection")
