@@ -118,8 +118,6 @@ CURVES = {
         "1",
         "pairs do not attend to each other",
     ),
-    "preparation": Curve(text_to_shards, doubled(0.25, 4), "MB of text", "1", "each document is read once"),
-    "resume": Curve(
-        partial(resumed, most=128), doubled(8, 4), "lanes", "1", "each verifies a shard and reads a window"
-    ),
+    "preparation": Curve(text_to_shards, doubled(0.125, 4), "MB of text", "1", "each document is read once"),
+    "resume": Curve(partial(resumed, most=64), doubled(4, 4), "lanes", "1", "each verifies a shard and reads a window"),
 }

@@ -39,7 +39,7 @@ class Sizes:
     """How much work a piece is."""
 
     changes: tuple[str, ...] = ()  # of the recipes
-    megabytes: float = 0.5  # of text that becomes shards
+    megabytes: float = 0.25  # of text that becomes shards
     tokens: int = 2_000_000  # in the shards that are read
     micro_batches: int = 32
     verified: int = 3  # times

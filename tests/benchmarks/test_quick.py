@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import calibration, loader, quick
 from benchmarks.quick import Results, Spread, other_kinds, table, verdict
-from benchmarks.quick_pieces import STEPS, Sizes
+from benchmarks.quick_pieces import STEPS, Piece, Sizes
 
 TINY = Sizes(
     changes=("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.num_hidden_layers=1"),
@@ -117,23 +117,45 @@ def test_a_calibration_is_the_same_work_every_time(name: str, small_calibrations
     assert calibration.cpu_seconds(work) > 0
 
 
-def test_it_measures_writes_and_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small_calibrations: None
-) -> None:
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # the command sets it; restored after the test
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command set the threads of this process, and restore them after the test."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+
+
+def test_it_measures_every_piece_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, small_calibrations: None
+) -> None:
     monkeypatch.setattr(loader, "CHUNKS_PER_SHARD", 1)
     monkeypatch.setattr(loader, "MICRO_BATCH", 2)
     committed = tmp_path / "quick.json"
+    quick.main(["--rounds", "2", "--committed", str(committed), "--write"], TINY)
+    written = json.loads(committed.read_text())
+    assert written["rounds"] == 2
+    assert written["pieces"].keys() >= {"SEED, a step", "text to shards", "search a pool"}
+    assert len(written["pieces"]) == len(STEPS) + 4
+    assert quick.read(committed) == Results(**written)
+
+
+def test_it_compares_with_what_was_written_and_never_judges(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    one_thread: None,
+    small_calibrations: None,
+) -> None:
+    monkeypatch.setattr(quick, "pieces", lambda folder, sizes: {"a piece": Piece(lambda: sum(range(9999)), "python")})
+    committed = tmp_path / "quick.json"
     arguments = ["--rounds", "2", "--committed", str(committed)]
-    quick.main(arguments, TINY)
+    quick.main(arguments)
     assert f"nothing to compare with: {committed}" in capsys.readouterr().out
     assert not committed.exists()
-    quick.main([*arguments, "--write"], TINY)
+    quick.main([*arguments, "--write"])
     written = json.loads(committed.read_text())
-    assert len(written["pieces"]) == len(STEPS) + 4
+    written["pieces"]["a piece"] = dict.fromkeys(("min", "median", "max"), 1e-9)
+    committed.write_text(json.dumps(written))
     capsys.readouterr()
-    quick.main(arguments, TINY)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "SEED, a step" in line]
-    assert sum(bool(re.search("as before$|slower by|faster by", line)) for line in lines) == len(written["pieces"])
+    quick.main(arguments)
+    assert re.search(r"^a piece .* slower by [\d.]+$", capsys.readouterr().out, re.MULTILINE)
+    assert json.loads(committed.read_text()) == written
