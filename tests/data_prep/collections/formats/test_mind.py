@@ -1,0 +1,143 @@
+"""MIND: histories and impressions in three releases, new users, news of several folders, every bad line named."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.formats.mind import Mind
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections.choices import choices
+
+NEWS = {
+    "N1": ("Foxes jump", "Quick brown ones."),
+    "N2": ('The "lazy" dog', ""),
+    "N3": ("Rivers", "They flow."),
+    "N4": ("Trees", "They do not."),
+}
+BEHAVIORS = [
+    "1\tU1\t11/15/2019 10:22:32 AM\tN1 N2\tN3-1 N4-0",
+    "2\tU1\t11/15/2019 10:25:32 AM\tN1 N2\tN4-1 N3-0 N1-1",
+    "3\tU2\t11/15/2019 11:22:32 AM\t\tN3-0 N2-1",
+]
+EXPECTED = [
+    ('Foxes jump The "lazy" dog', {"Rivers They flow.": 1.0, "Trees They do not.": 0.0}),
+    (
+        'Foxes jump The "lazy" dog',
+        {"Trees They do not.": 1.0, "Rivers They flow.": 0.0, "Foxes jump Quick brown ones.": 1.0},
+    ),
+    ("", {"Rivers They flow.": 0.0, 'The "lazy" dog': 1.0}),
+]
+
+
+def write(
+    folder: Path, behaviors: list[str] = BEHAVIORS, news: tuple[str, ...] = tuple(NEWS), entities: str = "[]\t[]"
+) -> Path:
+    folder.mkdir()
+    rows = ["\t".join([name, "sports", "golf", *NEWS[name], "https://example.org/a", entities]) for name in news]
+    (folder / "behaviors.tsv").write_text("\n".join(behaviors) + "\n")
+    (folder / "news.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_a_query_is_the_clicked_titles_and_a_group_an_impression(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "MINDsmall_train")
+    assert [text.parts for text in Mind([folder]).queries()] == [["Foxes jump", 'The "lazy" dog']] * 2 + [[""]]
+    opened = build("mind", [folder], tmp_path / "out", small)
+    assert opened.splits() == ["train"]
+    assert choices(opened, "train") == EXPECTED
+    assert list(opened.corpus.ids) == ["N1", "N2", "N3", "N4"]
+    assert len(opened.queries) == 2  # a history is one query in all its impressions
+    assert [len(opened.queries.parts(number)) for number in range(2)] == [2, 1]
+    assert len(opened.queries.tokens(1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviors", "entities"),
+    [
+        ([line.split("\t", 1)[1] for line in BEHAVIORS], "[]"),
+        (
+            [
+                "U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM",
+                "U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM",
+                "U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM",
+            ],
+            "[]",
+        ),
+    ],
+    ids=["without the impression", "clicked and others apart"],
+)
+def test_the_older_releases(tmp_path: Path, small: Tokenizer, behaviors: list[str], entities: str) -> None:
+    opened = build("mind", [write(tmp_path / "train", behaviors, entities=entities)], tmp_path / "out", small)
+    assert choices(opened, "train") == EXPECTED
+
+
+def test_the_folders_share_their_news(tmp_path: Path, small: Tokenizer) -> None:
+    folders = [
+        write(tmp_path / "MINDsmall_train", BEHAVIORS[:1]),
+        write(tmp_path / "MINDsmall_dev", ["1\tU1\tnow\tN3\tN4-1"], ("N3", "N4")),
+    ]
+    opened = build("mind", folders, tmp_path / "out", small)
+    assert opened.splits() == ["dev", "train"]
+    assert len(opened.corpus) == 4
+    assert choices(opened, "dev") == [("Rivers", {"Trees They do not.": 1.0})]
+    renamed = [Path(f"mine={folders[1]}")]
+    assert build("mind", renamed, tmp_path / "other", small).splits() == ["mine"]
+
+
+def test_news_that_differ_between_folders_are_refused(tmp_path: Path, small: Tokenizer) -> None:
+    folders = [write(tmp_path / "train"), write(tmp_path / "dev")]
+    (folders[1] / "news.tsv").write_text("N1\ta\tb\tOther\t\turl\t[]\t[]\n")
+    with pytest.raises(InputError, match="dev/news.tsv:1: id 'N1' has another text on an earlier line"):
+        build("mind", folders, tmp_path / "out", small)
+
+
+def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "train")
+    for name in ("behaviors.tsv", "news.tsv"):
+        content = (folder / name).read_bytes().replace(b"\n", b"\r\n")
+        (folder / name).unlink()
+        (folder / f"{name}.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
+    assert choices(build("mind", [folder], tmp_path / "out", small), "train") == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "reason"),
+    [
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN3 N4", ":4: 'N3': the labels -1 and -0 are missing: .*the test set"),
+        ("behaviors.tsv", "Impression ID\tUser ID\tTime\tHistory\tImpressions", ":4: 'Impressions': .*: a header"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN3-1 N4-2", ":4: 'N4-2': label is not -1 or -0"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN3-1 -0", ":4: '-0': label is not -1 or -0"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\t", ":4: an impression that shows no news"),
+        ("behaviors.tsv", "4\tU1", ":4: 2 columns, expected 5"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN3-1\tN4-0", ":4: 6 columns, expected 5"),
+        ("behaviors.tsv", "4\tU1\tnow\tN9\tN3-1", ":4: 'N9' of the history is not in any news.tsv"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN9-1", ":4: 'N9' is not among the documents"),
+        ("behaviors.tsv", "4\tU1\tnow\tN1\tN9-1\udcff", ":4: not UTF-8"),
+        ("news.tsv", "N5\tsports\tgolf\ttitle", ":5: 4 columns, expected 7 or 8"),
+        ("news.tsv", "N5\tsports\tgolf\t \tabstract\turl\t[]\t[]", ":5: 'title' is empty"),
+        ("news.tsv", "\tsports\tgolf\ttitle\tabstract\turl\t[]\t[]", ":5: id '' is empty"),
+        ("news.tsv", "news_id\tcategory\tsubcategory\ttitle\tabstract\turl\ta\tb", ":5: a header"),
+        ("news.tsv", "News ID\tCategory\tSubCategory\tTitle\tAbstract\tURL\ta\tb", ":5: a header"),
+        ("news.tsv", "N1\tsports\tgolf\tOther\t\turl\t[]\t[]", ":5: id 'N1' has another text on an earlier line"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, file: str, line: str, reason: str) -> None:
+    folder = write(tmp_path / "train")
+    with open(folder / file, "ab") as stream:
+        stream.write((line + "\n").encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=file + reason):
+        build("mind", [folder], tmp_path / "out", small)
+
+
+def test_a_missing_table_or_folder_is_named(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "train")
+    with pytest.raises(InputError, match="nowhere: no such file"):
+        build("mind", [tmp_path / "nowhere"], tmp_path / "out", small)
+    with pytest.raises(InputError, match="news.tsv: has no behaviors.tsv; name the folders"):
+        build("mind", [folder / "news.tsv"], tmp_path / "out", small)
+    (folder / "news.tsv").unlink()
+    with pytest.raises(InputError, match="train: has no news.tsv"):
+        build("mind", [folder], tmp_path / "out", small)

@@ -1,0 +1,137 @@
+"""Our own dialogues: every reply once with its context, nineteen others from other threads, the same every time."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.formats import reddit_dialogues
+from data_prep.collections.formats.reddit_dialogues import RedditDialogues
+from data_prep.common.errors import InputError
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep import raw
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fifty threads of five utterances, one of eighty, some held out; read only."""
+    folder = tmp_path_factory.mktemp("reddit")
+    said = raw.texts(50 * 5 + 80, sentences=1)
+    threads = [said[i * 5 : (i + 1) * 5] for i in range(50)] + [said[250:]]
+    raw.run("reddit", raw.write_reddit(folder / "raw", threads), "--out", folder / "out", "--held-out", "0.3")
+    return folder / "out"
+
+
+def expected(prepared: Path, split: str, tokens: int) -> dict[str, tuple[list[str], str]]:
+    """The context and the reply of each id, from the documents themselves."""
+    texts = raw.decoded(prepared, split)
+    pairs = {}
+    for document in raw.documents(prepared, split):
+        for i in range(max(document.context, 1), len(document.segments)):
+            first = i - 1
+            while first and sum(map(len, document.segments[first - 1 : i])) <= tokens:
+                first -= 1
+            pairs[f"{document.id}#{i}"] = (texts[document.id][first:i], texts[document.id][i])
+    return pairs
+
+
+@pytest.mark.parametrize("tokens", [360, 30])
+def test_every_reply_once_with_the_utterances_before_it(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    monkeypatch.setattr(reddit_dialogues, "CONTEXT", tokens)
+    reader = RedditDialogues([prepared])
+    queries, corpus = list(reader.queries()), list(reader.corpus())
+    pairs = expected(prepared, "shards", tokens) | expected(prepared, "held_out", tokens)
+    assert len(pairs) == 50 * 4 + 79  # each reply of a thread; the long one is several documents
+    assert any(document.context for split in ("shards", "held_out") for document in raw.documents(prepared, split))
+    assert {text.id: (list(text.parts), reply.parts[0]) for text, reply in zip(queries, corpus, strict=True)} == pairs
+    assert len(queries) == len(pairs)
+    assert max(len(text.parts) for text in queries) > (1 if tokens == 30 else 8)
+
+
+def test_twenty_candidates_of_other_threads_but_the_first(prepared: Path, small: Tokenizer, tmp_path: Path) -> None:
+    opened = build("reddit_dialogues", [prepared], tmp_path / "out", tokenizer.load(prepared / "shards"))
+    assert opened.splits() == ["dev", "train"]
+    threads = {
+        document.id: document.group for split in ("shards", "held_out") for document in raw.documents(prepared, split)
+    }
+    drawn = set()
+    for split, folder in (("train", "shards"), ("dev", "held_out")):
+        groups = opened.groups(split)
+        replies = expected(prepared, folder, 360)
+        assert [opened.queries.ids[number] for number in groups.queries.tolist()] == list(replies)
+        for i in range(len(groups)):
+            query, candidates, labels = groups[i]
+            names = [opened.corpus.ids[number] for number in candidates.tolist()]
+            assert names[0] == opened.queries.ids[query]
+            assert labels.tolist() == [1.0] + [0.0] * 19
+            assert len({replies[name][1] for name in names}) == 20  # of the same split, and different
+            own, *others = [threads[name.partition("#")[0]] for name in names]
+            assert own not in others
+            drawn |= set(names[1:])
+    assert len(drawn) == len(opened.corpus)  # 279 replies, each expected 19 times
+
+
+def test_the_candidates_are_the_same_in_any_folder(prepared: Path, tmp_path: Path) -> None:
+    first = list(RedditDialogues([prepared]).groups("dev"))
+    again = list(RedditDialogues([Path(f"test={prepared / 'held_out'}")]).groups("test"))
+    assert first == again
+    assert len({tuple(group.candidates[1:]) for group in first}) == len(first)
+
+
+def test_the_split_is_that_of_the_folder(prepared: Path) -> None:
+    assert RedditDialogues([prepared / "shards"]).splits() == ["train"]
+    assert RedditDialogues([prepared / "held_out"]).splits() == ["dev"]
+    assert RedditDialogues([prepared / "shards", Path(f"test={prepared / 'held_out'}")]).splits() == ["train", "test"]
+
+
+def write(folder: Path, tok: Tokenizer, documents: list[list[list[int]]], *, dialogues: bool = True) -> Path:
+    with ShardWriter(folder, tok, source={"dialogues": dialogues}) as shards:
+        for number, document in enumerate(documents):
+            shards.add(f"d{number}", document)
+    return folder
+
+
+def test_utterances_without_tokens_are_no_replies_and_equal_replies_no_negatives(
+    tmp_path: Path, small: Tokenizer
+) -> None:
+    alike = [[[50 + number], [60]] for number in range(30)]  # all answer the same
+    others = [[[50], [], [61], [70 + number]] for number in range(18)]
+    folder = write(tmp_path / "shards", small, [*alike, *others, [[51], [62, 63]]])
+    groups = list(RedditDialogues([folder]).groups("train"))
+    assert len(groups) == 30 + 18 + 1  # of `others` the last reply only: [61] answers nothing
+    assert all(
+        sum(name.startswith("d") and int(name[1:].split("#")[0]) < 30 for name in g.candidates) == 1 for g in groups
+    )
+    assert groups[0].candidates[0] == "d0#1"
+    assert sorted(groups[0].candidates[1:]) == sorted([f"d{30 + number}#3" for number in range(18)] + ["d48#1"])
+
+
+def test_too_few_dialogues_are_refused(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "shards", small, [[[50], [60 + number % 19]] for number in range(40)])
+    with pytest.raises(InputError, match="shard-000000.tar:1: fewer than 19 different replies of other threads"):
+        list(RedditDialogues([folder]).groups("train"))
+
+
+def test_what_is_not_a_folder_of_dialogues_is_refused(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "shards", small, [[[50], [60]]], dialogues=False)
+    with pytest.raises(InputError, match="shards: its documents are not dialogues: name what `data_prep reddit` made"):
+        RedditDialogues([folder])
+    with pytest.raises(InputError, match="nowhere: no such file"):
+        RedditDialogues([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty/manifest.json: no such file"):
+        RedditDialogues([tmp_path / "empty"])
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path, small: Tokenizer) -> None:
+    folder = write(tmp_path / "shards", small, [[[50], [60]]])
+    shard = folder / "shard-000000.tar"
+    content = bytearray(shard.read_bytes())
+    content[700] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(InputError, match="shard-000000.tar: its SHA-256 is not the one in the manifest"):
+        build("reddit_dialogues", [folder], tmp_path / "out", small)

@@ -1,0 +1,205 @@
+"""Article search: one sentence out of each article, splits by hash or by folder, pools of a fixed size."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.formats import wikipedia_search
+from data_prep.collections.formats.wikipedia_search import WikipediaSearch
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep import raw
+from tests.samples import DATA, needs
+
+HEADED = "History\n\n{0} {1}\n{2}\n\nCareer.\n{3}"  # only the first paragraph below the heading has several sentences
+
+
+def articles(number: int, first: int = 0) -> list[dict[str, Any]]:
+    said = [
+        f"The fox {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)} sleeps."
+        for i in range(4 * (first + number))
+    ]
+    return [
+        {"id": str(i + 1), "revid": "", "url": "", "title": f"T{i}", "text": HEADED.format(*said[4 * i : 4 * i + 4])}
+        for i in range(first, first + number)
+    ]
+
+
+def write(file: Path, records: list[dict[str, Any]]) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return file
+
+
+def test_a_sentence_is_removed_from_its_article(tmp_path: Path) -> None:
+    write(tmp_path / "AA" / "wiki_00", articles(40))
+    reader = WikipediaSearch([tmp_path / "AA"])
+    queries, corpus = {t.id: t.parts for t in reader.queries()}, {t.id: t.parts for t in reader.corpus()}
+    assert list(queries) == list(corpus) == [f"wikipedia/{number}" for number in range(1, 41)]
+    firsts = 0
+    for record in articles(40):
+        (query,), (rest,) = queries[f"wikipedia/{record['id']}"], corpus[f"wikipedia/{record['id']}"]
+        _, _, paragraph, *others = record["text"].split("\n")
+        sentences = [part if part.endswith(".") else f"{part}." for part in paragraph.split(". ")]
+        assert query in sentences  # neither a heading nor the only sentence of a paragraph
+        kept = " ".join(sentence for sentence in sentences if sentence != query)
+        assert rest == " ".join(["History", kept, *filter(None, others)])
+        firsts += query == sentences[0]
+    assert 8 < firsts < 32
+
+
+def test_redirects_and_single_sentences_are_left_out(tmp_path: Path) -> None:
+    short = [
+        {"id": "900", "text": ""},
+        {"id": "901", "text": "Only one sentence."},
+        {"id": "902", "text": "One.\n\nTwo."},
+    ]
+    write(tmp_path / "wiki_00", [*short, *articles(20)])
+    reader = WikipediaSearch([tmp_path / "wiki_00"])
+    assert len(list(reader.corpus())) == len(list(reader.queries())) == 20
+
+
+def test_dev_and_test_are_cut_by_hash_and_ranked_among_a_pool(
+    tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "wiki_00", articles(100))
+    for pool, size in ((7, 7), (30, 10), (1000, 10)):
+        monkeypatch.setattr(wikipedia_search, "POOL", pool)
+        opened = build("wikipedia_search", [file], tmp_path / str(pool), small)
+        assert opened.splits() == ["dev", "test", "train"]
+        ids = {
+            split: [opened.queries.ids[n] for n in opened.groups(split).queries.tolist()] for split in opened.splits()
+        }
+        assert {split: len(names) for split, names in ids.items()} == {
+            "dev": size,
+            "test": size,
+            "train": 100 - 2 * size,
+        }
+        assert len(set().union(*ids.values())) == 100
+        for split in ("dev", "test"):
+            judged = opened.qrels(split)
+            assert judged == {name: {name: 1} for name in ids[split]}
+            ranked = {opened.corpus.ids[number] for number in opened.pool(split).tolist()}
+            other = "test" if split == "dev" else "dev"
+            assert len(ranked) == min(pool, 100 - size)
+            assert set(ids[split]) <= ranked
+            assert not ranked & set(ids[other])
+        assert len(opened.pool("train")) == 100
+
+
+def test_the_splits_do_not_depend_on_the_order_of_the_articles(tmp_path: Path) -> None:
+    records = articles(60)
+    one = WikipediaSearch([write(tmp_path / "one" / "wiki_00", records)])
+    write(tmp_path / "two" / "wiki_00", records[30:])
+    two = WikipediaSearch([tmp_path / "two", write(tmp_path / "wiki_01", records[29::-1])])
+    for split in ("dev", "test"):
+        assert [g.query for g in one.groups(split)] == [g.query for g in two.groups(split)]
+    assert {t.id: t.parts for t in one.queries()} == {t.id: t.parts for t in two.queries()}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eighty articles with headings, a quarter held out; read only."""
+    folder = tmp_path_factory.mktemp("wikipedia")
+    pages = [f"{text}\n\n== History of it ==\n\n{text[::-1].lower()}." for text in raw.texts(80)]
+    raw.run(
+        "wikipedia",
+        raw.write_wikipedia(folder / "a-pages-articles.xml", pages),
+        "--out",
+        folder / "out",
+        "--held-out",
+        "0.25",
+    )
+    return folder / "out"
+
+
+def test_prepared_articles_and_those_held_out(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia_search, "POOL", 40)
+    opened = build("wikipedia_search", [prepared], tmp_path / "out", tokenizer.load(prepared / "shards"))
+    held_out = {document.id for document in raw.documents(prepared, "held_out")}
+    assert opened.splits() == ["dev", "train"]
+    assert set(opened.qrels("dev")) == held_out
+    assert len(held_out) + len(opened.groups("train")) == len(opened.corpus) == 80
+    assert len(opened.pool("dev")) == 40 > len(held_out) > 5
+    texts = raw.decoded(prepared) | raw.decoded(prepared, "held_out")
+    for document in (*raw.documents(prepared), *raw.documents(prepared, "held_out")):
+        segments = texts[document.id]
+        query = opened.queries.text(opened.queries.ids.number(document.id))
+        (chosen,) = [i for i, segment in enumerate(segments) if segment == query]
+        assert chosen not in document.headings
+        assert document.headings  # there are some to avoid
+        rest = opened.corpus.text(opened.corpus.ids.number(document.id))
+        assert rest == " ".join(segments[:chosen] + segments[chosen + 1 :])
+
+
+def test_a_split_by_name_and_one_larger_than_its_pool(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia_search, "POOL", 6)
+    reader = WikipediaSearch([prepared / "shards", Path(f"test={prepared / 'held_out'}")])
+    assert sorted(reader.splits()) == ["test", "train"]
+    judged = [group.query for group in reader.groups("test")]
+    pool = reader.pool("test")
+    assert pool is not None
+    assert len(judged) == 6
+    assert [name for name, _ in pool] == judged
+    alone = WikipediaSearch([prepared / "held_out"])
+    assert alone.splits() == ["dev"]
+
+
+def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
+    plain = WikipediaSearch([write(tmp_path / "wiki_00", articles(20))])
+    content = (tmp_path / "wiki_00").read_bytes().replace(b"\n", b"\r\n")
+    (tmp_path / "wiki_01.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
+    other = WikipediaSearch([tmp_path / "wiki_01.gz"])
+    assert [t.parts for t in plain.corpus()] == [t.parts for t in other.corpus()]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "wiki_00:21: not JSON"),
+        ("[]", "wiki_00:21: not a JSON object"),
+        ('{"id": "x", "text": "A. B."}', "wiki_00:21: `id` is not the number of a page"),
+        ('{"id": "77"}', "wiki_00:21: no `text`"),
+        (json.dumps(articles(1)[0]), "wiki_00:21: id 'wikipedia/1' is already on line 1"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, line: str, reason: str) -> None:
+    file = write(tmp_path / "wiki_00", articles(20))
+    with open(file, "a") as stream:
+        stream.write(line + "\n")
+    with pytest.raises(InputError, match=reason):
+        build("wikipedia_search", [file], tmp_path / "out", small)
+
+
+def test_what_cannot_be_searched_is_refused(tmp_path: Path, small: Tokenizer) -> None:
+    with pytest.raises(InputError, match="wiki_00: 9 articles of several sentences are too few to cut splits from"):
+        build("wikipedia_search", [write(tmp_path / "wiki_00", articles(9))], tmp_path / "out", small)
+    export = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", ["One. Two."])
+    with pytest.raises(InputError, match="articles.xml: not WikiExtractor's JSON lines; run `data_prep wikipedia`"):
+        build("wikipedia_search", [export], tmp_path / "out", small)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no wiki_NN"):
+        build("wikipedia_search", [tmp_path / "empty"], tmp_path / "out", small)
+    raw.run("wikipedia", raw.write_wikipedia(export, raw.texts(3)), "--out", tmp_path / "whole", "--paragraphs")
+    with pytest.raises(InputError, match="shards: its segments are paragraphs; prepare it without --paragraphs"):
+        build("wikipedia_search", [tmp_path / "whole"], tmp_path / "out", small)
+    dialogues = raw.write_reddit(tmp_path / "raw", [raw.texts(3, sentences=1)])
+    raw.run("reddit", dialogues, "--out", tmp_path / "reddit")
+    with pytest.raises(InputError, match="shards: its documents are dialogues, not articles"):
+        build("wikipedia_search", [tmp_path / "reddit"], tmp_path / "out", small)
+
+
+@needs("wiki")
+@pytest.mark.slow
+def test_real_output_of_wikiextractor(tmp_path: Path) -> None:
+    reader = WikipediaSearch([DATA / "wiki" / "AA"])
+    queries, corpus = list(reader.queries()), list(reader.corpus())
+    assert 1000 < len(queries) == len(corpus) < 1699
+    assert all(query.parts[0] and rest.parts[0] for query, rest in zip(queries, corpus, strict=True))
+    assert sorted(reader.splits()) == ["dev", "test", "train"]
+    assert [len(list(reader.groups(split))) for split in ("dev", "test")] == [len(corpus) // 10] * 2

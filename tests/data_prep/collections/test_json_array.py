@@ -1,0 +1,67 @@
+"""JSON arrays in pieces of any size: each object with its line, and every damage named."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections import json_array
+from data_prep.collections.json_array import json_items
+from data_prep.common.errors import InputError
+
+ITEMS = [{"a": "é, ] \n }"}, {"b": [1, {"c": None}], "d": ""}, {}]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 4])
+def test_the_objects_are_those_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, indent: int | None
+) -> None:
+    monkeypatch.setattr(json_array, "PIECE", piece)
+    content = json.dumps(ITEMS, indent=indent, ensure_ascii=False).replace("\n", "\r\n").encode("utf-8-sig")
+    (tmp_path / "a.json").write_bytes(content + b"\r\n")
+    found = list(json_items(tmp_path / "a.json"))
+    assert [item for _, item in found] == ITEMS
+    lines = content.decode("utf-8-sig").split("\n")
+    for where, item in found:
+        assert "{" in lines[where.line - 1]
+        assert all(f'"{key}"' in "\n".join(lines[where.line - 1 : where.line + 1]) for key in list(item)[:1])
+
+
+def test_compressed_files_and_an_empty_array(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(ITEMS).encode()))
+    assert [item for _, item in json_items(tmp_path / "a.json.gz")] == ITEMS
+    (tmp_path / "b.json").write_text(" [ ] ")
+    assert list(json_items(tmp_path / "b.json")) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"a": 1}', "a.json:1: not a JSON array: it does not begin with"),
+        (b'[{"a": 1},\n{"a": ', "a.json:2: not JSON"),
+        (b'[{"a": 1},\n\n{"a": 1,\n"b" 2}]', "a.json:4: not JSON .*delimiter"),
+        (b'[{"a": 1}\n', "a.json:2: .*neither , nor ] .* cut short"),
+        (b'[{"a": 1}\n{"a": 2}]', "a.json:2: .*neither , nor ]"),
+        (b'[{"a": 1},\n]', "a.json:2: not JSON"),
+        (b"[{},\n[1]]", "a.json:2: not a JSON object"),
+        (b"[{}]\n[{}]", "a.json:2: .*more after its ]"),
+        (b'[{},\n{"a": "\xff"}]', "a.json: not UTF-8"),
+        (b"[\n" + b"[" * 100_000, "a.json:2: not JSON"),
+        (b"  ", "a.json:1: not a JSON array"),
+        (b"", "a.json: is empty"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InputError, match=reason):
+        list(json_items(tmp_path / "a.json"))
+
+
+def test_an_object_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_array, "PIECE", 10)
+    monkeypatch.setattr(json_array, "LONGEST_LINE", 100)
+    (tmp_path / "a.json").write_text('[{},\n{"a": "' + "x" * 1000)
+    with pytest.raises(InputError, match="a.json:2: an object of more than 100 characters"):
+        list(json_items(tmp_path / "a.json"))
