@@ -121,8 +121,8 @@ def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) 
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
 
-        def write(folder: Path = folder, texts: Any = texts) -> int:
-            return write_texts(folder, texts, repeats=reader.repeats)
+        def write(folder: Path = folder, texts: Any = texts, part: str = part) -> int:
+            return write_texts(folder, texts, repeats=reader.repeats in (True, part))
 
         def tokenise(folder: Path = folder) -> int:
             return write_tokens(folder, tokenizer, workers)

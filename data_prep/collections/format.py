@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import lines, open_input
@@ -59,15 +58,18 @@ class Format(ABC):
 
     Attributes:
         what: the files that it reads, for the command's help.
-        repeats: whether a text may come several times, as in files of triples; the first one counts, and another text
-            with its id is refused.
+        repeats: whether a text may come several times, as in files of triples (True; or "queries", where a document may
+            not); the first one counts, and another text with its id is refused.
         whole: whether each Labelled is a group of its own (a dialogue, an impression); else those of one query are one.
+        mined: whether negatives were mined or sampled: of several labels of a query and document the highest counts;
+            else, unless groups are whole, two different ones are refused.
         classes: the names of the classes that labels number; empty where labels are relevance or scores.
     """
 
     what: ClassVar[str]
-    repeats: ClassVar[bool] = False
+    repeats: bool | Literal["queries"] = False
     whole: ClassVar[bool] = False
+    mined: bool = False
     classes: Sequence[str] = ()
 
     @abstractmethod
@@ -135,16 +137,22 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
         InputError: a file is missing.
     """
     files: dict[str, list[Path]] = {}
-    for given in map(str, inputs):
-        split, equals, name = given.partition("=")
-        if not equals or os.path.exists(given):
-            name = given
-            words = re.split(r"[^a-z]+", Path(given).name.lower())
-            split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
-        if not Path(name).exists():
-            raise InputError(f"{name}: no such file")
-        files.setdefault(split, []).append(Path(name))
+    for given in inputs:
+        split, path = split_and_file(given)
+        words = re.split(r"[^a-z]+", path.name.lower())
+        split = split or next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
+        files.setdefault(split, []).append(path)
     return files
+
+
+def split_and_file(given: Path) -> tuple[str, Path]:
+    """Divide SPLIT=FILE; the split is empty where just a file is named. Raise InputError where the file is missing."""
+    split, equals, name = str(given).partition("=")
+    if not equals or given.exists() or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
+        split, name = "", str(given)
+    if not Path(name).is_file():
+        raise InputError(f"{name}: no such file")
+    return split, Path(name)
 
 
 def check_id(name: Any, key: str, where: Where) -> str:
@@ -163,3 +171,18 @@ def check_text(text: Any, key: str, where: Where) -> str:
     if not (text := text.strip()):
         raise InputError(f"{where}: {key!r} is empty")
     return text
+
+
+def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> str:
+    """Return title, where there is one, and text of a record, joined by a space; the text is under one of the keys.
+
+    Raises:
+        InputError: there is no text, one of them is not a string, or both are empty.
+    """
+    key = next((key for key in keys if record.get(key)), None) or next((key for key in keys if key in record), keys[0])
+    text, title = record.get(key), record.get("title") or ""
+    if not isinstance(text, str):
+        raise InputError(f"{where}: {key!r} is missing or not a string")
+    if not isinstance(title, str):
+        raise InputError(f"{where}: 'title' is not a string")
+    return check_text(f"{title} {text}", key, where)

@@ -32,7 +32,7 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
 
     The judgements of a query are one group, in the order of the queries' first lines; in a format with whole groups
     each stays as it is. A candidate that comes twice in a group counts once: with another label it is refused, or, in
-    a whole group, has the higher one.
+    a whole group or where negatives are mined, has the higher one.
 
     Raises:
         InputError: an id is unknown, or a label contradicts an earlier one; there are no judgements.
@@ -80,9 +80,10 @@ def _numbers(names: list[str], where: list[Where], ids: Ids, what: str) -> list[
 
 
 def _hint(name: str, ids: Ids) -> str:
-    """A remark on an unknown id that differs from a known one by leading zeros only."""
-    bare = name.lstrip("0")
-    padded = ["0" * zeros + bare for zeros in range(12)]
+    """A remark on an unknown id whose number, at its end, differs from that of a known one by leading zeros only."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    bare = digits.lstrip("0")
+    padded = [name.removesuffix(digits) + "0" * zeros + bare for zeros in range(12)]
     known = [padded[i] for i in np.flatnonzero(ids.find(padded) >= 0)]
     return f"; {known[0]!r} is: write the zeros alike in all files" if known else ""
 
@@ -100,7 +101,7 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     order = np.lexsort((-entries.label, entries.candidate, group))  # stable: of equal ones, the first line
     same = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
     contradicts = same & (np.diff(entries.label[order]) != 0)
-    if contradicts.any() and not reader.whole:
+    if contradicts.any() and not (reader.whole or reader.mined):
         at = np.flatnonzero(contradicts)
         later = np.maximum(order[at], order[at + 1])  # the line that contradicts the other
         where = next(islice(reader.groups(split), int(entries.number[later.min()]), None)).where

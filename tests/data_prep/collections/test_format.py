@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.format import Where, files_by_split, json_lines, text_lines
+from data_prep.collections.format import Where, files_by_split, json_lines, split_and_file, text_lines, titled_text
 from data_prep.common.errors import InputError
 
 
@@ -50,3 +50,41 @@ def test_several_files_of_a_split_and_a_missing_one(tmp_path: Path) -> None:
     assert files_by_split([*both, tmp_path / "a=b"]) == {"train": [*both, tmp_path / "a=b"]}
     with pytest.raises(InputError, match="nowhere: no such file"):
         files_by_split([Path("dev=nowhere")])
+
+
+def test_a_split_is_a_name_and_not_a_path(tmp_path: Path) -> None:
+    (tmp_path / "b").touch()
+    assert split_and_file(Path(f"dev.small={tmp_path / 'b'}")) == ("dev.small", tmp_path / "b")
+    for split in ("../out", "", "a b", ".."):
+        with pytest.raises(InputError, match=f"{split}=.*: no such file"):
+            split_and_file(Path(f"{split}={tmp_path / 'b'}"))
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"title": "A", "text": "b"}, "A b"),
+        ({"title": None, "text": " b\n"}, "b"),
+        ({"title": "A", "text": ""}, "A"),
+        ({"text": "", "document_text": "b"}, "b"),
+        ({"text": "a", "document_text": "b"}, "a"),
+    ],
+)
+def test_title_and_text_are_joined(record: dict[str, str], text: str) -> None:
+    assert titled_text(record, ["text", "document_text"], Where(Path("file"), 1)) == text
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"title": "A"}, "'text' is missing"),
+        ({"title": "A", "text": None}, "'text' is missing or not a string"),
+        ({"text": ["a"]}, "'text' is missing or not a string"),
+        ({"document_text": 7}, "'document_text' is missing or not a string"),
+        ({"title": 7, "text": "a"}, "'title' is not a string"),
+        ({"title": " ", "text": "\n"}, "'text' is empty"),
+    ],
+)
+def test_a_record_without_text_is_refused(record: dict[str, object], reason: str) -> None:
+    with pytest.raises(InputError, match=f"^file:3: {reason}"):
+        titled_text(record, ["text", "document_text"], Where(Path("file"), 3))

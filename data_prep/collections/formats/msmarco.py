@@ -1,0 +1,207 @@
+"""MS MARCO, passages or documents: files without headers, found by their names in a folder or among files.
+
+collection.tsv      pid TAB passage
+msmarco-docs.tsv    id TAB url TAB title TAB body; the text is title and body joined by a space, or the url of neither
+queries.*.tsv       qid TAB query; all such files are one table (msmarco-doctrain-queries.tsv too)
+qrels.*.tsv         qid 0 pid grade, between tabs or spaces (msmarco-docdev-qrels.tsv, 2019qrels-pass.txt too)
+qidpidtriples.*.tsv qid TAB pid of a positive TAB pid of a negative
+triples.*.tsv       query TAB positive TAB negative, without ids
+top1000.*           qid TAB pid TAB query TAB passage: candidates to re-rank, the lines of a query anywhere; or, as in
+                    msmarco-docdev-top100, a run: qid Q0 id rank score tag
+
+Each file of qrels, triples or candidates is a split, named as the file is: `dev.small` of qrels.dev.small.tsv is ranked
+among the whole collection, `train.small` of qidpidtriples.train.small.tsv has its triples, and `top1000.dev` re-ranks
+the candidates of top1000.dev. SPLIT=FILE names it otherwise; files of one split are joined. Which texts there are:
+
+- with a collection, its own; queries are those of queries.*.tsv, or else of top1000.*.
+- with top1000.* but no collection, theirs; qrels then only label them.
+- with triples.*.tsv, theirs alone, by `content_id`: no other file can name them.
+
+A negative of a triple that is a positive elsewhere in its split counts as a positive. A candidate's label is its grade
+in any of the qrels, or 0; queries that none of them judges are left out. For that the grades of all qrels are held in
+memory: 100 MB for MS MARCO's passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, text_lines
+from data_prep.collections.ids import content_id
+from data_prep.collections.named_files import named_files
+from data_prep.collections.tsv import counted, id_texts, is_header, judgements, rows
+from data_prep.common.errors import InputError
+
+PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, TRIPLES, CANDIDATES = (
+    "collection.tsv",
+    "msmarco-docs.tsv",
+    "queries.*.tsv",
+    "qrels.*.tsv",
+    "qidpidtriples.*.tsv",
+    "triples.*.tsv",
+    "top1000.*",
+)
+KINDS = {
+    PASSAGES: r"collection\.tsv",
+    DOCUMENTS: r"(msmarco-)?docs\.tsv",
+    QRELS: r".*qrels.*\.(tsv|txt)",
+    ID_TRIPLES: r".*qidpidtriples.*\.(tsv|txt)",
+    TRIPLES: r".*triples.*\.(tsv|txt)",
+    QUERIES: r".*queries.*\.(tsv|txt)",
+    CANDIDATES: r".*top1000?([.-](?!tar)\w+)*",
+}
+UNSAID = "msmarco|qidpidtriples|triples|qrels|passage|pass|docs?"
+TRIPLE = ("query", "positive", "negative")
+
+
+class Candidate(NamedTuple):
+    """A line of top1000.*; the texts of a run are empty."""
+
+    query_id: str
+    id: str
+    query: str
+    passage: str
+    where: Where
+
+
+class MsMarco(Format):
+    """MS MARCO's files."""
+
+    what = f"MS MARCO's files, or a folder of them: {', '.join(KINDS)}"
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find the files by their names; check that they belong together."""
+        found = named_files(inputs, KINDS, UNSAID)
+        self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
+        self.collections = self.paths[PASSAGES] + self.paths[DOCUMENTS]
+        self._check(inputs)
+        self.mined = bool(self.paths[TRIPLES] or self.paths[ID_TRIPLES])
+        self.repeats = "queries" if self.collections else True
+        readers: dict[str, Callable[[Path], Iterator[Labelled]]] = {
+            QRELS: judgements,
+            ID_TRIPLES: _id_triples,
+            TRIPLES: _triples,
+            CANDIDATES: self._candidates,
+        }
+        self.sources: dict[str, list[Callable[[], Iterator[Labelled]]]] = {}  # of the groups of each split
+        for kind, read in readers.items():
+            for path, split in found[kind] if self.collections or kind != QRELS else ():
+                self.sources.setdefault(split, []).append(partial(read, path))
+
+    def _check(self, inputs: Sequence[Path]) -> None:
+        """Raise InputError where the files do not belong together."""
+        named, paths = " ".join(map(str, inputs)), self.paths
+        others = [path for kind, files in paths.items() if kind != TRIPLES for path in files]
+        if paths[TRIPLES] and others:
+            raise InputError(
+                f"{paths[TRIPLES][0]}: its texts have no ids, so it cannot be read with {others[0]}: "
+                "name the files to read, triples.*.tsv without any others"
+            )
+        if len(self.collections) > 1:
+            raise InputError(f"{self.collections[1]}: {self.collections[0]} is a collection already; name one of them")
+        if not (paths[TRIPLES] or paths[CANDIDATES] or self.collections):
+            raise InputError(f"{named}: none of {PASSAGES}, {DOCUMENTS}, {TRIPLES}, {CANDIDATES}, so no texts")
+        if paths[CANDIDATES] and not paths[QRELS]:
+            raise InputError(f"{paths[CANDIDATES][0]}: name the qrels that judge its queries too, or leave it out")
+        if paths[ID_TRIPLES] and not self.collections:
+            raise InputError(f"{paths[ID_TRIPLES][0]}: name the collection of its ids too")
+        if self.collections and not (paths[QUERIES] or paths[CANDIDATES]):
+            raise InputError(f"{named}: no {QUERIES}, so no queries")
+        if not (paths[QRELS] or paths[ID_TRIPLES] or paths[TRIPLES]):
+            raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, so no split")
+        for path in paths[CANDIDATES]:  # before hours go into the texts
+            if not any(listed.labels[0] > 0 for listed in self._candidates(path)):
+                raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
+
+    def files(self) -> list[Path]:
+        """Every file that was found."""
+        return list(chain.from_iterable(self.paths.values()))
+
+    def corpus(self) -> Iterator[Text]:
+        """The collection, or else the texts of the triples or candidates."""
+        for path in self.paths[PASSAGES]:
+            yield from id_texts(path)
+        for path in self.paths[DOCUMENTS]:
+            yield from _documents(path)
+        for path in self.paths[TRIPLES]:
+            for where, cells in rows(path, TRIPLE):
+                yield from (_unnamed(cells, column, where) for column in (1, 2))
+        for path in () if self.collections else self.paths[CANDIDATES]:
+            for line in _lines(path, texts=True):
+                yield _text(line.id, "passage", line.passage, line.where)
+
+    def queries(self) -> Iterator[Text]:
+        """Those of queries.*.tsv, or else of the triples or candidates."""
+        for path in self.paths[QUERIES]:
+            yield from id_texts(path)
+        for path in self.paths[TRIPLES]:
+            yield from (_unnamed(cells, 0, where) for where, cells in rows(path, TRIPLE))
+        for path in () if self.paths[QUERIES] else self.paths[CANDIDATES]:
+            for line in _lines(path, texts=True):
+                yield _text(line.query_id, "query", line.query, line.where)
+
+    def splits(self) -> list[str]:
+        """The names of the files with groups, or the given ones."""
+        return sorted(self.sources)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """The judgements, triples and candidates of a split."""
+        for read in self.sources[split]:
+            yield from read()
+
+    def _candidates(self, path: Path) -> Iterator[Labelled]:
+        """The candidates of judged queries."""
+        grades: dict[str, dict[str, float]] = {}
+        for query, (document,), (grade,), where in chain.from_iterable(map(judgements, self.paths[QRELS])):
+            if grades.setdefault(query, {}).setdefault(document, grade) != grade:
+                raise InputError(f"{where}: its query and document have another grade on an earlier line")
+        for line in _lines(path):
+            if of_query := grades.get(line.query_id):
+                yield Labelled(line.query_id, [line.id], [of_query.get(line.id, 0)], line.where)
+
+
+def _documents(path: Path) -> Iterator[Text]:
+    for where, (name, url, title, body) in rows(path, ("id", "url", "title", "body")):
+        text = f"{title.strip()} {body.strip()}".strip() or url
+        yield _text(name, "url, title and body", text, where)
+
+
+def _id_triples(path: Path) -> Iterator[Labelled]:
+    for where, (query, positive, negative) in rows(path, ("qid", "positive pid", "negative pid")):
+        yield Labelled(query, [positive, negative], [1, 0], where)
+
+
+def _triples(path: Path) -> Iterator[Labelled]:
+    for where, cells in rows(path, TRIPLE):
+        query, positive, negative = (_unnamed(cells, column, where).id for column in range(3))
+        yield Labelled(query, [positive, negative], [1, 0], where)
+
+
+def _unnamed(cells: Sequence[str], column: int, where: Where) -> Text:
+    text = check_text(cells[column], TRIPLE[column], where)
+    return Text(content_id(text), [text], where)
+
+
+def _text(name: str, key: str, text: str, where: Where) -> Text:
+    return Text(check_id(name, "id", where), [check_text(text, key, where)], where)
+
+
+def _lines(path: Path, *, texts: bool = False) -> Iterator[Candidate]:
+    """Yield the lines of top1000.* or, unless their texts are wanted, of a run."""
+    for where, line in text_lines(path):
+        cells = line.split("\t")
+        if len(cells) == 4:
+            if not is_header(where, cells):
+                yield Candidate(cells[0], cells[1], cells[2], cells[3], where)
+            continue
+        run = line.split()
+        if len(run) != 6 or run[1].upper() != "Q0":
+            expected = "4 between tabs (qid, pid, query, passage), or a run's qid, Q0, pid, rank, score, tag"
+            raise InputError(f"{where}: {counted(cells)}, expected {expected}")
+        if texts:
+            raise InputError(f"{where}: a run has no texts: name the collection and {QUERIES} too")
+        yield Candidate(run[0], run[2], "", "", where)

@@ -1,0 +1,141 @@
+"""Tevatron: JSON lines of queries with their passages, or with ids of a corpus; the first record tells what a file is.
+
+with passages   {"query_id": ..., "query": ..., "positive_passages": [{"docid": ..., "title": ..., "text": ...}, ...],
+                "negative_passages": [...]} a line
+with ids        {"query_id": ..., "query_text": ..., "positive_document_ids": [...], "negative_document_ids": [...]}
+corpus          {"docid": ..., "title": ..., "text": ...} a line; ids need one, passages may have one
+
+Tevatron's README calls the text of a corpus `document_text`, while its code reads `text` and takes a missing one for an
+empty one. Here either is read, and a document without any is refused. title may be absent, else it comes first, and a
+space. A passage without docid gets `content_id`. A file with queries is a split, SPLIT=FILE or as its name tells. A
+negative that is also a positive of its query counts as a positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.format import (
+    Format,
+    Labelled,
+    Text,
+    Where,
+    check_id,
+    check_text,
+    files_by_split,
+    json_lines,
+    titled_text,
+)
+from data_prep.collections.ids import content_id
+from data_prep.common.errors import InputError
+
+PASSAGES = ("positive_passages", "negative_passages")
+IDS = ("positive_document_ids", "negative_document_ids")
+CORPUS = "docid"
+TEXTS = ("text", "document_text")
+
+
+class Tevatron(Format):
+    """Tevatron's files."""
+
+    what = "Tevatron's JSON lines, or a folder of them: queries with passages, or with ids and a corpus"
+    mined = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find out by its first record what each file is."""
+        self.of_kind: dict[str, list[Path]] = {PASSAGES[0]: [], IDS[0]: [], CORPUS: []}
+        self.queried: dict[str, list[Path]] = {}  # the files of each split
+        for split, paths in files_by_split(list(chain.from_iterable(map(_files, inputs)))).items():
+            for path in paths:
+                kind = self._kind(path)
+                self.of_kind[kind].append(path)
+                if kind != CORPUS:
+                    self.queried.setdefault(split, []).append(path)
+        named = " ".join(map(str, inputs))
+        if not self.queried:
+            raise InputError(f"{named}: no file of queries (with {PASSAGES[0]} or {IDS[0]})")
+        if self.of_kind[IDS[0]] and not self.of_kind[CORPUS]:
+            raise InputError(f"{self.of_kind[IDS[0]][0]}: name the corpus of its {IDS[0]} too")
+        self.repeats = True if self.of_kind[PASSAGES[0]] else "queries"
+
+    def _kind(self, path: Path) -> str:
+        where, record = next(json_lines(path), (Where(path, 1), {}))
+        kind = next((key for key in self.of_kind if key in record), None)
+        if kind is None:
+            raise InputError(f"{where}: has none of {', '.join(self.of_kind)}, so it is no file of Tevatron's")
+        return kind
+
+    def files(self) -> list[Path]:
+        """The corpus and the files with queries."""
+        return [*self.of_kind[CORPUS], *chain.from_iterable(self.queried.values())]
+
+    def corpus(self) -> Iterator[Text]:
+        """The documents of the corpus, then the passages beside queries."""
+        for path in self.of_kind[CORPUS]:
+            for where, record in json_lines(path):
+                check_id(record.get("docid"), "docid", where)
+                yield _document(record, where)
+        for path in self.of_kind[PASSAGES[0]]:
+            for where, record in json_lines(path):
+                yield from chain.from_iterable(_passages(record, where))
+
+    def queries(self) -> Iterator[Text]:
+        """The query of every record."""
+        for path in chain.from_iterable(self.queried.values()):
+            for where, record in json_lines(path):
+                key = "query_text" if "query_text" in record else "query"
+                yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
+
+    def splits(self) -> list[str]:
+        """The splits of the files with queries."""
+        return sorted(self.queried)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """Positives with label 1, negatives with label 0."""
+        for path in self.queried[split]:
+            with_passages = path in self.of_kind[PASSAGES[0]]
+            for where, record in json_lines(path):
+                if with_passages:
+                    positive, negative = ([passage.id for passage in side] for side in _passages(record, where))
+                else:
+                    positive, negative = ([check_id(i, key, where) for i in _list(record, key, where)] for key in IDS)
+                if not positive:
+                    raise InputError(f"{where}: has no positive")
+                labels = [1] * len(positive) + [0] * len(negative)
+                yield Labelled(_query_id(record, where), positive + negative, labels, where)
+
+
+def _files(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return [given]
+    files = sorted(path for path in given.iterdir() if {".json", ".jsonl"} & set(path.suffixes) and path.is_file())
+    if not files:
+        raise InputError(f"{given}: no .jsonl file in this folder")
+    return files
+
+
+def _query_id(record: dict[str, Any], where: Where) -> str:
+    return check_id(record.get("query_id"), "query_id", where)
+
+
+def _passages(record: dict[str, Any], where: Where) -> list[list[Text]]:
+    """The positives and the negatives of a record."""
+    return [[_document(passage, where) for passage in _list(record, key, where)] for key in PASSAGES]
+
+
+def _list(record: dict[str, Any], key: str, where: Where) -> list[Any]:
+    """A list of a record; the negatives may be absent."""
+    values = record.get(key, [] if key in (PASSAGES[1], IDS[1]) else None)
+    if not isinstance(values, list):
+        raise InputError(f"{where}: {key!r} is missing or not a list")
+    return values
+
+
+def _document(record: Any, where: Where) -> Text:
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: a passage is not a JSON object")
+    text, name = titled_text(record, TEXTS, where), record.get("docid")
+    return Text(content_id(text) if name is None else check_id(name, "docid", where), [text], where)

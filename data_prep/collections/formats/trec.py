@@ -1,0 +1,76 @@
+"""TREC: documents, topics and qrels, found by their names in a folder or among files.
+
+corpus.jsonl    {"id": ..., "title": ..., "contents": ...} a line; _id, docid, doc_id or docno may stand for id, text
+                for contents; title may be absent, else it comes first, and a space
+corpus.tsv      or id TAB text; a name may also begin with collection, docs or documents; files are joined
+topics.*.tsv    id TAB text; or queries.*.tsv; all such files are one table
+qrels.SPLIT.*   query 0 document grade, or without the 0, between tabs or spaces; a grade above 0 is relevant
+
+`qrels.dev.txt` is the split `dev`, `qrels.txt` is `train`; SPLIT=FILE names it otherwise. TREC's SGML is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, titled_text
+from data_prep.collections.named_files import named_files
+from data_prep.collections.tsv import id_texts, judgements
+from data_prep.common.errors import InputError
+
+CORPUS, TOPICS, QRELS = "corpus.jsonl or .tsv", "topics.*.tsv", "qrels.*"
+KINDS = {
+    QRELS: r".*qrels.*(?<!\.tar)",
+    TOPICS: r".*(topics|queries).*\.(tsv|txt)",
+    CORPUS: r"(corpus|collection|docs|documents).*\.(jsonl?|tsv|txt)",
+}
+IDS = ("id", "_id", "docid", "doc_id", "docno")
+TEXTS = ("contents", "text")
+
+
+class Trec(Format):
+    """A test collection in TREC's layout."""
+
+    what = f"a TREC test collection: {CORPUS}, {TOPICS}, {QRELS}, or a folder of them"
+    repeats = "queries"
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find the files by their names."""
+        found = named_files(inputs, KINDS, "qrels")
+        for kind, files in found.items():
+            if not files:
+                raise InputError(f"{' '.join(map(str, inputs))}: no file is named {kind}")
+        self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
+        self.judged: dict[str, list[Path]] = {}
+        for path, split in found[QRELS]:
+            self.judged.setdefault(split, []).append(path)
+
+    def files(self) -> list[Path]:
+        """Every file that was found."""
+        return list(chain.from_iterable(self.paths.values()))
+
+    def corpus(self) -> Iterator[Text]:
+        """The documents, with their titles."""
+        for path in self.paths[CORPUS]:
+            is_json = any(suffix.lower() in (".json", ".jsonl") for suffix in path.suffixes)
+            yield from _records(path) if is_json else id_texts(path)
+
+    def queries(self) -> Iterator[Text]:
+        """The topics."""
+        return chain.from_iterable(map(id_texts, self.paths[TOPICS]))
+
+    def splits(self) -> list[str]:
+        """The names of the qrels, or the given ones."""
+        return sorted(self.judged)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """The judgements of a split."""
+        return chain.from_iterable(map(judgements, self.judged[split]))
+
+
+def _records(path: Path) -> Iterator[Text]:
+    for where, record in json_lines(path):
+        key = next((key for key in IDS if key in record), IDS[0])
+        yield Text(check_id(record.get(key), key, where), [titled_text(record, TEXTS, where)], where)

@@ -1,0 +1,67 @@
+"""Find the files of a published data set by their names, in a folder or among files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.collections.format import split_and_file
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors
+from data_prep.sources import compressed
+
+SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}
+
+
+class NamedFile(NamedTuple):
+    """A file and its split: the given one, or else what its name tells (which is of no use for a file of texts)."""
+
+    path: Path
+    split: str
+
+
+def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -> dict[str, list[NamedFile]]:
+    """The files of every kind, in the order of the inputs.
+
+    Args:
+        inputs: folders, files, or SPLIT=FILE. Of a folder, files of no kind and folders are passed over.
+        kinds: the regular expression of each kind's names, whole and in lower case, without .gz and the like; the first
+            one that matches counts.
+        unsaid: a regular expression of what the name of a split leaves out of a file's name.
+
+    Raises:
+        InputError: a file is missing, or of no kind; a folder has none of any kind.
+    """
+    found: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
+    for given in inputs:
+        known = 0
+        for path, split in _files(given):
+            name = _without(SUFFIXES, path.name.lower())
+            if kind := next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name)), None):
+                found[kind].append(NamedFile(path, split or _split_of(name, unsaid)))
+                known += 1
+        if not known:
+            names = "no file in it is named" if given.is_dir() else "it is not named"
+            raise InputError(f"{given}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
+    return found
+
+
+def _files(given: Path) -> list[tuple[Path, str]]:
+    if given.is_dir():
+        with os_errors_as_input_errors(given, "read"):
+            return [(path, "") for path in sorted(given.iterdir()) if path.is_file()]
+    split, path = split_and_file(given)
+    return [(path, split)]
+
+
+def _split_of(name: str, unsaid: str) -> str:
+    """What a name tells of the split: `dev.small` of qrels.dev.small.tsv; `train` where it tells nothing."""
+    told = re.sub(unsaid, "", _without({".tsv", ".txt"}, name))
+    return ".".join(re.findall(r"[^\W_]+", told)) or "train"
+
+
+def _without(suffixes: set[str], name: str) -> str:
+    suffix = Path(name).suffix
+    return name.removesuffix(suffix) if suffix in suffixes else name

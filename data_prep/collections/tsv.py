@@ -1,0 +1,66 @@
+"""Tab-separated files as MS MARCO's and TREC's, which have no header: rows, texts with ids, relevance judgements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from data_prep.collections.format import Labelled, Text, Where, check_id, check_text, text_lines
+from data_prep.common.errors import InputError
+
+# a first line of nothing else is a header, which is left out: no id or text is one of these words
+HEADER = (
+    {"id", "qid", "pid", "docid", "docno", "queryid", "passageid", "documentid", "corpusid", "topicid", "topic"}
+    | {"query", "text", "passage", "document", "contents", "url", "title", "body", "positive", "negative"}
+    | {"iter", "iteration", "rel", "relevance", "label", "score", "grade"}
+)
+GRADES = range(-10, 101)  # of relevance; a rank or a score lies outside, sooner or later
+
+
+def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, list[str]]]:
+    """Yield the cells of each line; raise InputError where these are more or fewer than the columns."""
+    for where, line in text_lines(path):
+        cells = line.split("\t")
+        if len(cells) != len(columns):
+            expected = f"{len(columns)} between tabs: {', '.join(columns)}"
+            raise InputError(f"{where}: {counted(cells)}, expected {expected}")
+        if not is_header(where, cells):
+            yield where, cells
+
+
+def id_texts(path: Path) -> Iterator[Text]:
+    """Yield the texts of lines with id TAB text."""
+    for where, (name, text) in rows(path, ("id", "text")):
+        yield Text(check_id(name, "id", where), [check_text(text, "text", where)], where)
+
+
+def judgements(path: Path) -> Iterator[Labelled]:
+    """Yield those of a qrels file: `query 0 document grade`, or without the 0, between tabs or spaces; ids have none.
+
+    Raises:
+        InputError: a line has another number of columns, or its last one is not a grade.
+    """
+    for where, line in text_lines(path):
+        cells = line.split()
+        if len(cells) not in (3, 4):
+            raise InputError(f"{where}: {counted(cells)}, expected query, 0, document, grade, or these without the 0")
+        if is_header(where, cells):
+            continue
+        try:
+            grade = int(cells[-1])
+        except ValueError:
+            raise InputError(f"{where}: grade {cells[-1]!r} is not a whole number") from None
+        if grade not in GRADES:
+            raise InputError(f"{where}: grade {grade} is not in {GRADES[0]}...{GRADES[-1]}; is it a rank or a score?")
+        yield Labelled(cells[0], [cells[-2]], [grade], where)
+
+
+def is_header(where: Where, cells: Sequence[str]) -> bool:
+    """Whether a line is a header: the first one, of nothing but names of columns."""
+    return where.line == 1 and HEADER.issuperset(re.sub(r"[\W_]", "", cell).lower() for cell in cells)
+
+
+def counted(cells: Sequence[str]) -> str:
+    """How many columns there are, for a message."""
+    return "1 column" if len(cells) == 1 else f"{len(cells)} columns"
