@@ -146,11 +146,11 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def split_and_file(given: Path) -> tuple[str, Path]:
-    """Divide SPLIT=FILE; the split is empty where just a file is named. Raise InputError where the file is missing."""
+    """Divide SPLIT=PATH; the split is empty where just a path is named. Raise InputError where that is missing."""
     split, equals, name = str(given).partition("=")
     if not equals or given.exists() or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
         split, name = "", str(given)
-    if not Path(name).is_file():
+    if not Path(name).exists():
         raise InputError(f"{name}: no such file")
     return split, Path(name)
 
