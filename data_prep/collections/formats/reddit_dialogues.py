@@ -4,10 +4,11 @@ OUT/shards      the split train
 OUT/held_out    the split dev, where --held-out was given; test=OUT/held_out names it otherwise
 
 Every reply of a dialogue is a document, and the utterances before it are the query: as many as have CONTEXT tokens, the
-nearest ones, at least that which it answers. Its candidates are the reply and NEGATIVES replies of other threads in the
-same shard, whose documents are in the order of a hash: a fair sample. They depend on the shard, the document and the
-position of the reply alone, and no two candidates have the same tokens. The text is decoded from tokens: see
-prepared.py for what that loses. The documents of one shard are in memory.
+nearest ones, at least that which it answers. Its candidates are the reply and NEGATIVES replies of other threads, of
+different tokens. They are drawn among the WINDOW replies, or somewhat more, of neighbouring shards: a fair sample, as
+prepared documents are in the order of a hash. The document and the position of the reply are the key of the draw.
+
+The text is decoded from tokens: see prepared.py for what that loses. The documents of two windows are in memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from data_prep.shards.document import TokenDocument
 
 CONTEXT = 360  # tokens, as in the Poly-encoders paper
 NEGATIVES = 19
+WINDOW = 100_000  # replies; a shard may have more
 TRIES = 100  # of drawing 2 * NEGATIVES
 
 
@@ -86,16 +88,27 @@ class RedditDialogues(Format):
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """The candidates of each reply, itself first."""
-        for _, shard in self._shards(split):
-            for reply in shard:
-                candidates = _candidates(reply, shard)
-                yield Labelled(reply.id, candidates, [1.0, *[0.0] * NEGATIVES], reply.where)
+        for window in self._windows(split):
+            for reply in window:
+                yield Labelled(reply.id, _candidates(reply, window), [1.0, *[0.0] * NEGATIVES], reply.where)
 
     def _shards(self, *splits: str) -> Iterator[tuple[ShardFolder, list[Reply]]]:
         for split in splits:
             for folder in self.folders[split]:
                 for shard in folder.shards():
                     yield folder, [reply for where, document in shard for reply in _replies(document, where)]
+
+    def _windows(self, split: str) -> Iterator[list[Reply]]:
+        """Yield the replies of a split in windows of whole shards; what is left at the end joins the last one."""
+        full: list[Reply] = []
+        open_: list[Reply] = []
+        for _, shard in self._shards(split):
+            open_ += shard
+            if len(open_) >= WINDOW:
+                if full:
+                    yield full
+                full, open_ = open_, []
+        yield full + open_
 
 
 def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
@@ -105,16 +118,13 @@ def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
             yield Reply(document, position, where)
 
 
-def _candidates(reply: Reply, shard: Sequence[Reply]) -> list[str]:
+def _candidates(reply: Reply, window: Sequence[Reply]) -> list[str]:
     rng = keyed_rng(f"reddit_dialogues {reply.id}")
     chosen = {reply.tokens: reply.id}
     for _ in range(TRIES):
-        for i in rng.integers(len(shard), size=2 * NEGATIVES).tolist():
-            if shard[i].document.group != reply.document.group:
-                chosen.setdefault(shard[i].tokens, shard[i].id)
+        for i in rng.integers(len(window), size=2 * NEGATIVES).tolist():
+            if window[i].document.group != reply.document.group:
+                chosen.setdefault(window[i].tokens, window[i].id)
             if len(chosen) == 1 + NEGATIVES:
                 return list(chosen.values())
-    raise InputError(
-        f"{reply.where}: fewer than {NEGATIVES} different replies of other threads in its shard; "
-        "prepare more dialogues, or fewer and larger shards"
-    )
+    raise InputError(f"{reply.where}: fewer than {NEGATIVES} different replies of other threads; prepare more of them")

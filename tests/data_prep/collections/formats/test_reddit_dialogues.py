@@ -82,6 +82,23 @@ def test_the_candidates_are_the_same_in_any_folder(prepared: Path, tmp_path: Pat
     assert len({tuple(group.candidates[1:]) for group in first}) == len(first)
 
 
+def test_small_shards_are_drawn_from_together(
+    tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [[[5 + number // 20], [30 + number % 20, 60]] for number in range(62)]
+    with ShardWriter(tmp_path / "shards", small, 12, 1, {"dialogues": True}) as shards:  # four documents each
+        for number, document in enumerate(documents):
+            shards.add(f"d{number}", document)
+    monkeypatch.setattr(reddit_dialogues, "WINDOW", 30)
+    groups = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
+    assert [group.query for group in groups] == [f"d{number}#1" for number in range(62)]
+    for number, group in enumerate(groups):  # windows of 32 and of 30, the second because no full one follows
+        assert {int(name[1:-2]) < 32 for name in group.candidates} == {number < 32}
+    monkeypatch.setattr(reddit_dialogues, "WINDOW", 33)
+    whole = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
+    assert any(int(name[1:-2]) > 35 for name in whole[0].candidates)
+
+
 def test_the_split_is_that_of_the_folder(prepared: Path) -> None:
     assert RedditDialogues([prepared / "shards"]).splits() == ["train"]
     assert RedditDialogues([prepared / "held_out"]).splits() == ["dev"]
