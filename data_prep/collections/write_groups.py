@@ -82,8 +82,9 @@ def _numbers(names: list[str], where: list[Where], ids: Ids, what: str) -> list[
 def _hint(name: str, ids: Ids) -> str:
     """A remark on an unknown id whose number, at its end, differs from that of a known one by leading zeros only."""
     digits = name[len(name.rstrip("0123456789")) :]
-    bare = digits.lstrip("0")
-    padded = [name.removesuffix(digits) + "0" * zeros + bare for zeros in range(12)]
+    if not digits:
+        return ""
+    padded = [name.removesuffix(digits) + "0" * zeros + digits.lstrip("0") for zeros in range(12)]
     known = [padded[i] for i in np.flatnonzero(ids.find(padded) >= 0)]
     return f"; {known[0]!r} is: write the zeros alike in all files" if known else ""
 

@@ -126,10 +126,11 @@ def test_byte_order_marks_windows_line_ends_and_headers_are_left_out(tmp_path: P
         "top1000.dev": "qid\tpid\tquery\tpassage\n",
         "qidpidtriples.train.small.tsv": "qid\tpid\tpid\n",
     }
-    marked = {name: "\ufeff" + headers.get(name, "") + content for name, content in PASSAGES.items()}
-    folder = write(
-        tmp_path / "marked", {name: text.replace("\r", "").replace("\n", "\r\n") for name, text in marked.items()}
-    )
+    marked = {
+        name: ("\ufeff" + headers.get(name, "") + text).replace("\r", "").replace("\n", "\r\n")
+        for name, text in PASSAGES.items()
+    }
+    folder = write(tmp_path / "marked", marked)
     opened = made(tmp_path / "1", small, folder)
     plain = made(tmp_path / "2", small, write(tmp_path / "plain", PASSAGES))
     for split in plain.splits():
@@ -171,7 +172,7 @@ def test_a_bad_line_is_named(tmp_path: Path, files: dict[str, str], name: str, l
     ("files", "name", "line", "reason"),
     [
         (PASSAGES, "collection.tsv", "3\tmore", ":5: id '3' is already on line 4"),
-        (PASSAGES, "queries.dev.small.tsv", "21\tother", ":1: id '20' has another text on an earlier line"),
+        (PASSAGES, "queries.dev.tsv", "20\tother", ":3: id '20' has another text on an earlier line"),
         (PASSAGES, "qrels.dev.tsv", "20\t0\t9\t1", ":3: '9' is not among the documents"),
         (PASSAGES, "qrels.dev.tsv", "20\t0\t03\t1", ":3: '03' is not among the documents; '3' is: write"),
         (PASSAGES, "qrels.dev.tsv", "9\t0\t3\t1", ":3: '9' is not among the queries"),
