@@ -28,6 +28,7 @@ def test_a_line_that_is_not_utf_8_or_not_an_object(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "split"),
     [
+        ("held_out", "dev"),
         ("train.json", "train"),
         ("nq-dev.json.gz", "dev"),
         ("valid_both_original.txt", "dev"),
