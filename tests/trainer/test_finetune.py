@@ -20,46 +20,32 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("learned", [1, 3])
-def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_path: Path, learned: int) -> None:
-    """With another number, embedding rows and positions would not be those that were trained."""
-    pretrained = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[learned])
-    for wanted in (1, 2, 3):
-        recipe = build(
-            FinetuneRecipe,
-            {
-                "run": str(tmp_path / "run"),
-                "init_from": str(pretrained),
-                "steps": 2,
-                "data": {"collection": str(toy_collection), "lanes": 4},
-                "batch": {"size": 4, "micro": 4},
-                "optimizer": {"lr": 1e-3},
-                "method": {
-                    "name": "siamese",
-                    "special_tokens": wanted,
-                    "max_query_tokens": 8,
-                    "max_document_tokens": 16,
-                },
-            },
-            "test",
-        )
-        if wanted == learned:
-            assert finetune.build(recipe).model.special_tokens == learned
-        else:
-            with pytest.raises(InputError, match=f"{wanted}, but .*pretrained was trained with {learned}; set"):
-                finetune.build(recipe)
-
-
 def values(start: dict[str, object], collection: Path, folder: Path) -> dict[str, object]:
+    """A recipe's values; `start` says what it starts from, and may replace others."""
     return {
         "run": str(folder / "run"),
-        **start,
         "steps": 2,
         "data": {"collection": str(collection), "lanes": 4},
         "batch": {"size": 4, "micro": 4},
         "optimizer": {"lr": 1e-3},
         "method": {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16},
+        **start,
     }
+
+
+@pytest.mark.parametrize("learned", [1, 3])
+def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_path: Path, learned: int) -> None:
+    """With another number, embedding rows and positions would not be those that were trained."""
+    pretrained = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[learned])
+    for wanted in (1, 2, 3):
+        method = {"name": "siamese", "special_tokens": wanted, "max_query_tokens": 8, "max_document_tokens": 16}
+        start = {"init_from": str(pretrained), "method": method}
+        recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
+        if wanted == learned:
+            assert finetune.build(recipe).model.special_tokens == learned
+        else:
+            with pytest.raises(InputError, match=f"{wanted}, but .*pretrained was trained with {learned}; set"):
+                finetune.build(recipe)
 
 
 def test_a_new_encoder_needs_no_start(toy_collection: Path, tmp_path: Path) -> None:
