@@ -179,7 +179,7 @@ class CheckpointFiles(TorchCheckpointEngine):
         if self.error is None:
             try:
                 with hashed_file(Path(path)) as file:
-                    torch.save(state_dict, file)
+                    torch.save(state_dict, file)  # type: ignore[arg-type]  # it calls only write and flush
                 self.written[Path(path)] = file.entry()
             except (OSError, RuntimeError) as error:
                 self.error = error.__context__ if isinstance(error.__context__, OSError) else error
