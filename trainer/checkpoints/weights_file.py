@@ -20,6 +20,6 @@ def write_weights(file: HashedFile, weights: Mapping[str, Tensor]) -> None:
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    file.write(memoryview(len(text).to_bytes(8, "little") + text))
+    file.write(len(text).to_bytes(8, "little") + text)
     for _, tensor in ordered:
         file.write(tensor.numpy().astype("<f4", copy=False).reshape(-1).view("u1").data)
