@@ -124,3 +124,20 @@ def test_the_time_that_is_left_follows_the_pace() -> None:
     remaining.measured("random", 1, None)  # by an earlier process, so it tells nothing of the pace
     remaining.measured("mlm", 1, 2 * remaining.seconds[1, "mlm"])
     assert str(remaining) == f"2 left to measure, about {2 * left / 60:.0f} minutes"
+
+
+def test_the_command_writes_the_tables_after_every_seed(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queries = {"docstrings": 1, "cranfield": 2, "vaswani": 2}  # as the stand-in ranks: one a split
+    by_bm25 = {"whole text": {name: [0.5] * number for name, number in queries.items()}}
+    monkeypatch.setattr(claims.material, "make", lambda data, out: trained.bench.material)
+    monkeypatch.setattr(claims, "bm25", lambda tunings: by_bm25)
+    claims.main(["--methods", "mlm", RANDOM, "--seeds", "2", "--tokens", str(TOKENS), "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    tables = (tmp_path / "out" / "claims.md").read_text()
+    assert printed.endswith(tables)
+    assert printed.count("cranfield, 2 queries\n") == 2  # after each of the two seeds
+    assert tables.count("| mlm | 0.001 | 0.0010 | 0.0010 to 0.0010 | 0.0010, 0.0010 |") == 1
+    assert tables.count("| BM25, whole text | | 0.5000 |") == 3
+    assert "; 0 left to measure" in printed
