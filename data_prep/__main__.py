@@ -98,6 +98,8 @@ def _collection(chosen: argparse.Namespace) -> int:
     opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers)
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
     print(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
+    for remark in opened.manifest.get("remarks", []):
+        print(remark)
     return 0
 
 

@@ -70,6 +70,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
             "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
             "counts": counts,
             "classes": list(reader.classes),
+            "remarks": reader.remarks(),
             "inputs": [input_record(path, out) for path in reader.files()],
         }
         _publish(stages.folder, out, manifest, read_bytes(tokenizer.path))

@@ -13,6 +13,7 @@ from data_prep.common.errors import InputError
 from data_prep.sources.compressed import lines, open_input
 
 LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
+LARGEST_LABEL = 3.4e38  # nearly that of fp32
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SPLIT_WORDS = {
     "train": "train",
@@ -26,14 +27,16 @@ SPLIT_WORDS = {
 
 
 class Where(NamedTuple):
-    """A line of a file, from 1."""
+    """A line of a file, from 1; where lines do not tell, an item too (`element 7` of a JSON array, `row 7`)."""
 
     file: Path
-    line: int
+    line: int  # 0 in a file without lines
+    item: str = ""
 
     def __str__(self) -> str:
         """As compilers write it."""
-        return f"{self.file}:{self.line}"
+        line = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{line}: {self.item}" if self.item else line
 
 
 class Text(NamedTuple):
@@ -99,6 +102,10 @@ class Format(ABC):
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """The ids of the documents that a split is ranked among; None for all of them."""
         return None
+
+    def remarks(self) -> list[str]:
+        """What the user should know of the files, a line each: what was left out, for one; may read them once more."""
+        return []
 
 
 def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
@@ -171,6 +178,17 @@ def check_text(text: Any, key: str, where: Where) -> str:
     if not (text := text.strip()):
         raise InputError(f"{where}: {key!r} is empty")
     return text
+
+
+def check_number(number: Any, key: str, where: Where) -> float:
+    """Return a label or score, a number or its text; raise InputError where it is none, or none that fp32 can hold."""
+    try:
+        value = float(number)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}: {key} {number!r:.40} is not a number") from None
+    if not abs(value) <= LARGEST_LABEL:
+        raise InputError(f"{where}: {key} {number} is not a number that fp32 can hold")
+    return value
 
 
 def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> str:

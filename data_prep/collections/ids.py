@@ -12,16 +12,17 @@ from data_prep.collections.flat_arrays import Rows, map_array
 from data_prep.common.errors import InputError
 
 HASH = np.dtype("<u8")
+HALVES = "surrogatepass"  # half a character has an id too; who writes its text refuses it, naming its line
 
 
 def hash_of(name: str) -> int:
     """The first 64 bits of BLAKE2b of an id."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(name.encode(errors=HALVES), digest_size=8).digest(), "little")
 
 
 def content_id(text: str) -> str:
     """The id of a text that has no other: equal texts have equal ids."""
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(text.encode(errors=HALVES), digest_size=12).hexdigest()
 
 
 class Ids(Sequence[str]):

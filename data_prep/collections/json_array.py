@@ -1,4 +1,4 @@
-"""Read a file that is one JSON array of objects, with one of them in memory at a time."""
+"""Read a file that is one JSON array of objects, with one of them in memory at a time, or one with JSON lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.format import LONGEST_LINE, Where
+from data_prep.collections.format import BYTE_ORDER_MARK, LONGEST_LINE, Where, json_lines
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import open_input
 
@@ -16,8 +16,19 @@ PIECE = 1 << 20  # characters read at once
 _SPACE = " \t\r\n"
 
 
+def json_records(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield each object of a JSON array or of JSON lines, whichever the file has."""
+    return json_items(path) if beginning(path).startswith(b"[") else json_lines(path)
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file, inflated, without a byte-order mark and spaces."""
+    with open_input(path) as stream:
+        return stream.read(64).removeprefix(BYTE_ORDER_MARK).lstrip()
+
+
 def json_items(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
-    """Yield each object of the array, with the line on which it begins.
+    """Yield each object of the array, with the line on which it begins and its number from 1.
 
     Raises:
         InputError: the file is not UTF-8, or not such an array; an object has more than LONGEST_LINE characters.
@@ -28,11 +39,11 @@ def json_items(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
             raise InputError(f"{text.where}: not a JSON array: it does not begin with [")
         text.skip(1)
         if text.next() != "]":
-            yield text.where, text.value()
+            yield text.value()
             while text.next() == ",":
                 text.skip(1)
                 text.next()
-                yield text.where, text.value()
+                yield text.value()
         if text.next() != "]":
             raise InputError(f"{text.where}: not a JSON array: neither , nor ] after an object; is the file cut short?")
         text.skip(1)
@@ -45,7 +56,7 @@ class _Text:
 
     def __init__(self, path: Path, stream: Any) -> None:
         self.path, self.stream = path, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        self.line, self.held, self.at = 1, "", 0
+        self.line, self.held, self.at, self.element = 1, "", 0, 0
         self.decoder = json.JSONDecoder()
 
     @property
@@ -67,24 +78,26 @@ class _Text:
         self.line += self.held.count("\n", self.at, self.at + characters)
         self.at += characters
 
-    def value(self) -> dict[str, Any]:
+    def value(self) -> tuple[Where, dict[str, Any]]:
         """Take the object that begins here."""
-        size = PIECE
+        self.element += 1
+        where, size = self.where._replace(item=f"element {self.element}"), PIECE
         while True:
             try:
                 value, end = self.decoder.raw_decode(self.held, self.at)
                 break
             except (ValueError, RecursionError) as error:
                 if len(self.held) - self.at > LONGEST_LINE:
-                    raise InputError(f"{self.where}: an object of more than {LONGEST_LINE:,} characters") from None
+                    raise InputError(f"{where}: an object of more than {LONGEST_LINE:,} characters") from None
                 if not self.read(size):
                     line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
-                    raise InputError(f"{self.path}:{line}: not JSON ({getattr(error, 'msg', error)})") from error
+                    where = where._replace(line=line)
+                    raise InputError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from error
                 size *= 2  # so that an object is parsed a few times at most
         if not isinstance(value, dict):
-            raise InputError(f"{self.where}: not a JSON object")
+            raise InputError(f"{where}: not a JSON object")
         self.skip(end - self.at)
-        return value
+        return where, value
 
     def read(self, size: int) -> bool:
         """Read on; False at the end of the file."""

@@ -9,12 +9,12 @@ part of the query. A line of train.csv is a group of one candidate.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.format import LONGEST_LINE, Where, text_lines
+from data_prep.collections.format import Where
+from data_prep.collections.table import csv_rows
 from data_prep.common.errors import InputError
 
 TRAIN = ["Context", "Utterance", "Label"]
@@ -30,7 +30,7 @@ class Ubuntu(CandidateLists):
     def lists(self, file: Path) -> Iterator[CandidateList]:
         """Yield a list for each line."""
         header: list[str] = []
-        for where, row in _rows(file):
+        for where, row in csv_rows(file):
             if not header:
                 header = row
                 if header not in (TRAIN, EVALUATION):
@@ -49,28 +49,6 @@ class Ubuntu(CandidateLists):
             if "" in candidates:
                 raise InputError(f"{where}: {header[1 + candidates.index('')]!r} is empty")
             yield CandidateList(turns, candidates, labels, where)
-
-
-def _rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
-    """Yield the rows of a CSV file, each with the line that it ends on."""
-    where = Where(path, 0)
-
-    def read() -> Iterator[str]:
-        nonlocal where
-        for at, line in text_lines(path):
-            where = at
-            yield line + "\n"
-
-    csv.field_size_limit(LONGEST_LINE)
-    rows = csv.reader(read(), strict=True)
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputError(f"{where}: not CSV ({error})") from error
-        yield where, row
 
 
 def _words(text: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
-from data_prep.common.extras import require
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.parquet import parquet_rows
 from data_prep.sources.plain_text import EMPTY, Line, line_pieces
 from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
 from data_prep.sources.wikipedia.wikitext import HIDING, segments
@@ -18,7 +18,6 @@ from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
 from data_prep.text.normalize import legible, unescape
 
 LARGEST_LINE = LARGEST_PAGE  # bytes of a line of JSON
-LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; row groups of wikimedia/wikipedia have about 10 MB
 BEGINNING = 1 << 12  # bytes of a file that determine its format
 
 # a whole dump, or a part of a large one: pages-articles1.xml-p1p41242.bz2
@@ -84,26 +83,8 @@ def _lines(path: Path) -> Iterator[Piece]:
 
 
 def _rows(path: Path) -> Iterator[Piece]:
-    """Yield the rows of a Parquet file, with one row group in memory."""
-    require("dumps", "pyarrow", what=f"{path}: reading Parquet")
-    import pyarrow
-    from pyarrow import parquet
-
-    row = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).total_byte_size
-                if size > LARGEST_ROW_GROUP:
-                    raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
-                table = file.read_row_group(group, columns=["id", "text"])
-                for scalars in zip(table["id"], table["text"], strict=True):
-                    row += 1
-                    number, text = (scalar.as_py() for scalar in scalars)
-                    yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text))
-    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        what = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: not the Parquet of wikimedia/wikipedia after row {row:,}: {what}") from None
+    for row, (number, text) in parquet_rows(path, ["id", "text"], "the Parquet of wikimedia/wikipedia"):
+        yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text))
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:

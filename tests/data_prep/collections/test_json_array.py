@@ -24,6 +24,7 @@ def test_the_objects_are_those_of_json(
     found = list(json_items(tmp_path / "a.json"))
     assert [item for _, item in found] == ITEMS
     lines = content.decode("utf-8-sig").split("\n")
+    assert [where.item for where, _ in found] == ["element 1", "element 2", "element 3"]
     for where, item in found:
         assert "{" in lines[where.line - 1]
         assert all(f'"{key}"' in "\n".join(lines[where.line - 1 : where.line + 1]) for key in list(item)[:1])
@@ -40,15 +41,15 @@ def test_compressed_files_and_an_empty_array(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b'{"a": 1}', "a.json:1: not a JSON array: it does not begin with"),
-        (b'[{"a": 1},\n{"a": ', "a.json:2: not JSON"),
-        (b'[{"a": 1},\n\n{"a": 1,\n"b" 2}]', "a.json:4: not JSON .*delimiter"),
+        (b'[{"a": 1},\n{"a": ', "a.json:2: element 2: not JSON"),
+        (b'[{"a": 1},\n\n{"a": 1,\n"b" 2}]', "a.json:4: element 2: not JSON .*delimiter"),
         (b'[{"a": 1}\n', "a.json:2: .*neither , nor ] .* cut short"),
         (b'[{"a": 1}\n{"a": 2}]', "a.json:2: .*neither , nor ]"),
-        (b'[{"a": 1},\n]', "a.json:2: not JSON"),
-        (b"[{},\n[1]]", "a.json:2: not a JSON object"),
+        (b'[{"a": 1},\n]', "a.json:2: element 2: not JSON"),
+        (b"[{},\n[1]]", "a.json:2: element 2: not a JSON object"),
         (b"[{}]\n[{}]", "a.json:2: .*more after its ]"),
         (b'[{},\n{"a": "\xff"}]', "a.json: not UTF-8"),
-        (b"[\n" + b"[" * 100_000, "a.json:2: not JSON"),
+        (b"[\n" + b"[" * 100_000, "a.json:2: element 1: not JSON"),
         (b"  ", "a.json:1: not a JSON array"),
         (b"", "a.json: is empty"),
     ],
@@ -63,5 +64,5 @@ def test_an_object_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(json_array, "PIECE", 10)
     monkeypatch.setattr(json_array, "LONGEST_LINE", 100)
     (tmp_path / "a.json").write_text('[{},\n{"a": "' + "x" * 1000)
-    with pytest.raises(InputError, match="a.json:2: an object of more than 100 characters"):
+    with pytest.raises(InputError, match="a.json:2: element 2: an object of more than 100 characters"):
         list(json_items(tmp_path / "a.json"))

@@ -74,7 +74,9 @@ def test_a_test_set_has_its_answers_in_a_table(tmp_path: Path, small: Tokenizer)
     right = [[text for text, label in labels.items() if label] for _, labels in choices(opened, "test")]
     assert right == [["answer 7"], ["answer 3"]]
     assert str(answers) in [record["file"] for record in opened.manifest["inputs"]]
-    with pytest.raises(InputError, match="test_subtask_1.json:2: without 'options-for-correct-answers'; .*its answers"):
+    with pytest.raises(
+        InputError, match="test_subtask_1.json:2: element 1: without 'options-for-correct-answers'; .*its answers"
+    ):
         build("dstc7", [test], tmp_path / "other", small)
     answers.write_text("12\tID0000000003\tanswer 3\n")
     with pytest.raises(InputError, match="without 'options-for-correct-answers'"):
@@ -90,10 +92,12 @@ def test_the_candidate_pool_of_subtask_2(tmp_path: Path, small: Tokenizer) -> No
     opened = build("dstc7", [train, pool], tmp_path / "out", small)
     assert [labels for _, labels in choices(opened, "train")] == [{"answer 7": 1.0}, {"answer 3": 1.0}]
     assert [opened.corpus.text(i) for i in opened.pool("train").tolist()] == [f"answer {i}" for i in range(20)]
-    with pytest.raises(InputError, match="subtask_2.json:2: without 'options-for-next'; .*the candidates too"):
+    with pytest.raises(
+        InputError, match="subtask_2.json:2: element 1: without 'options-for-next'; .*the candidates too"
+    ):
         build("dstc7", [train], tmp_path / "other", small)
     pool.write_bytes(gzip.compress("".join(lines[:5]).encode()))
-    with pytest.raises(InputError, match="subtask_2.json:2: 'answer 7' is not in the candidate pool"):
+    with pytest.raises(InputError, match="subtask_2.json:2: element 1: 'answer 7' is not in the candidate pool"):
         build("dstc7", [train, pool], tmp_path / "other", small)
 
 
@@ -114,7 +118,7 @@ def test_the_candidate_pool_of_subtask_2(tmp_path: Path, small: Tokenizer) -> No
 def test_a_bad_item_is_named(tmp_path: Path, small: Tokenizer, item: Any, reason: str) -> None:
     file = write(tmp_path / "train.json", [example(options=1), item])
     line = 2 + len(json.dumps([example(options=1)], indent=4).split("\n")) - 2
-    with pytest.raises(InputError, match=f"train.json:{line}: {reason}"):
+    with pytest.raises(InputError, match=f"train.json:{line}: element 2: {reason}"):
         build("dstc7", [file], tmp_path / "out", small)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
+from data_prep.sources import parquet
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.wikipedia import articles
 from data_prep.sources.wikipedia.articles import WIKIPEDIA
@@ -128,7 +129,7 @@ def test_damaged_or_other_parquet_is_one_clear_line(
     (tmp_path / "a.gz").write_bytes(gzip.compress(content))
     with pytest.raises(InputError, match="a.gz: not the Parquet"):
         list(WIKIPEDIA.documents([tmp_path / "a.gz"]))
-    monkeypatch.setattr(articles, "LARGEST_ROW_GROUP", 10)
+    monkeypatch.setattr(parquet, "LARGEST_ROW_GROUP", 10)
     with pytest.raises(InputError, match=r"row group 0 has \d+ bytes, more than 10"):
         list(WIKIPEDIA.documents([parquet_file]))
 

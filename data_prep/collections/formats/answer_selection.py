@@ -1,0 +1,229 @@
+"""Answer selection: a question, passages, and which of these answer it.
+
+JSON lines      {"query": ..., "passages": [{"text": ..., "label": 0 or 1}, ...]} a line
+TREC-QA         <QApairs id='1.1'>, then a line <question>, a line of words between tabs, lines of annotations, a line
+                </question>; <positive> and <negative> likewise; </QApairs>. The words are joined by spaces
+WikiQA          .tsv with the header QuestionID, Question, DocumentID, DocumentTitle, SentenceID, Sentence, Label
+other tables    with columns question, passage, label; or .tsv without a header: question TAB passage TAB 0 or 1
+HotpotQA        [{"question": ..., "context": [[title, [sentence, ...]], ...], "supporting_facts": [[title, number],
+                ...], ...}, ...]: a passage is a paragraph behind its title, right where a supporting fact is in it
+Quasar-T        two files for a split, {"uid": ..., "question": ..., "answer": ...} a line, and {"uid": ...,
+                "contexts": [[score, text], ...]} a line: a passage is right where the words of the answer are in it
+
+In a table the rows of a question stand together. Questions without a right passage stay, and are counted; those of
+TREC-QA without any passage are left out. Text has no ids here: the published ones are not read. In memory are the
+questions of Quasar-T, and of tables the hashes of the questions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from data_prep.collections.format import Where, check_id, check_text, text_lines
+from data_prep.collections.ids import hash_of
+from data_prep.collections.json_array import beginning, json_records
+from data_prep.collections.table import JSON, TSV, table_columns, table_kind, table_rows
+from data_prep.common.errors import InputError
+
+Reader = Callable[..., Iterator[CandidateList | LeftOut]]
+COLUMNS = {  # of tables, in lower case; the first one that is there counts
+    "key": ("questionid", "question_id", "qid", "question", "query"),
+    "question": ("question", "query"),
+    "passage": ("sentence", "passage", "answer", "text"),
+    "label": ("label",),
+}
+LABELS = {"0": 0.0, "1": 1.0}
+WORD = re.compile(r"\w+|[^\w\s]")
+TAG = re.compile(r"<(/?)(QApairs|question|positive|negative)\b.*>")
+
+
+class AnswerSelection(CandidateLists):
+    """A query is a question."""
+
+    what = "answer selection: TREC-QA, WikiQA, HotpotQA (distractor), Quasar-T, or .jsonl with query and passages"
+    leaves_out = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find out what each file is, by its beginning."""
+        super().__init__(inputs)
+        self.named = super().files()
+        readers = {file: _reader(file) for file in self.named}
+        for split, files in self.by_split.items():
+            questions = [file for file in files if readers[file] is None]
+            passages = [file for file in files if readers[file] is not None]
+            of_quasar = [file for file in passages if readers[file] is _quasar]
+            if questions or of_quasar:
+                if len(questions) != 1 or len(of_quasar) != 1:
+                    named = ", ".join(map(str, questions + of_quasar))
+                    raise InputError(f"split {split}: name one file of questions and one of contexts, not {named}")
+                readers[of_quasar[0]] = partial(_quasar, questions=questions[0])
+            self.by_split[split] = passages
+        self.readers = {file: reader for file, reader in readers.items() if reader is not None}
+
+    def files(self) -> list[Path]:
+        """All that were named."""
+        return self.named
+
+    def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
+        """Yield a list for each question."""
+        return self.readers[file](file)
+
+    def remarks(self) -> list[str]:
+        """How many questions are left out, or have no right passage."""
+        remarks = super().remarks()
+        for split in self.by_split:
+            right = [any(item.labels) for item in self.of_split(split) if isinstance(item, CandidateList)]
+            if wrong := right.count(False):
+                remarks.append(f"split {split}: {wrong:,} of {len(right):,} questions have no right passage")
+        return remarks
+
+
+def _reader(file: Path) -> Reader | None:
+    """What reads a file; None for the questions of Quasar-T."""
+    if beginning(file).startswith(b"<"):
+        return _trec
+    if table_kind(file) != JSON:
+        return _table
+    where, record = next(json_records(file), (Where(file, 1), {}))
+    for key, reader in {"passages": _prepared, "contexts": _quasar, "context": _hotpot, "uid": None}.items():
+        if key in record:
+            return reader
+    return _table
+
+
+def _prepared(file: Path) -> Iterator[CandidateList]:
+    for where, record in json_records(file):
+        passages = record.get("passages")
+        if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
+            raise InputError(f"{where}: 'passages' is missing or not a list of objects")
+        texts = [check_text(passage.get("text"), "text", where) for passage in passages]
+        labels = [_label(passage.get("label"), where) for passage in passages]
+        yield _list(check_text(record.get("query"), "query", where), texts, labels, where)
+
+
+def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
+    start: Where | None = None  # of the question; None between two
+    question, expected = "", ""
+    texts: list[str] = []
+    labels: list[float] = []
+    for where, line in text_lines(file):
+        if tag := TAG.match(line.strip()):
+            end, name = tag.groups()
+            if (start is None) != (name == "QApairs" and not end):
+                raise InputError(f"{where}: {tag[0]} in the wrong place; is there a </QApairs> for each <QApairs>?")
+            expected = "" if end else name
+            if name == "QApairs" and not end:
+                start, question, texts, labels = where, "", [], []
+            elif name == "QApairs" and start is not None:
+                if texts:
+                    yield _list(check_text(question, "question", start), texts, labels, start)
+                else:
+                    yield LeftOut("questions without any passage", start)
+                start = None
+        elif expected == "question":
+            question, expected = " ".join(line.split()), ""
+        elif expected in ("positive", "negative"):
+            texts.append(" ".join(line.split()))
+            labels.append(float(expected == "positive"))
+            expected = ""
+    if start is not None:
+        raise InputError(f"{start}: <QApairs> without its end; is the file cut short?")
+
+
+class _Row(NamedTuple):
+    key: Any  # of the question
+    question: str
+    text: str
+    label: float
+    where: Where
+
+
+def _table(file: Path) -> Iterator[CandidateList]:
+    seen: set[int] = set()
+    for key, of_question in groupby(_rows(file), lambda row: row.key):
+        rows = list(of_question)
+        where, question = rows[0].where, rows[0].question
+        if (known := hash_of(str(key))) in seen:
+            raise InputError(f"{where}: question {key!r:.80} came before; sort the file by questions")
+        seen.add(known)
+        if other := next((row for row in rows if row.question != question), None):
+            raise InputError(f"{other.where}: question {key!r:.80} is another one on line {where.line}")
+        yield _list(question, [row.text for row in rows], [row.label for row in rows], where)
+
+
+def _rows(file: Path) -> Iterator[_Row]:
+    names = table_columns(file)
+    found = {what: next((n for k in known for n in names if n.lower() == k), None) for what, known in COLUMNS.items()}
+    if None not in found.values():
+        rows = ((where, [row.get(str(name)) for name in found.values()]) for where, row in table_rows(file))
+    elif table_kind(file) == TSV and len(names) == 3 and names[2] in LABELS:
+        split = ((where, line.split("\t")) for where, line in text_lines(file))
+        rows = ((where, [cells[0], *cells]) for where, cells in split)
+    else:
+        raise InputError(f"{file}: not a file of answer selection: it has no columns question, passage and label")
+    for where, cells in rows:
+        if len(cells) != len(COLUMNS):
+            raise InputError(f"{where}: {len(cells) - 1} columns, expected 3: question, passage, label")
+        key, question, text, label = cells
+        texts = check_text(question, "question", where), check_text(text, "passage", where)
+        yield _Row(key, *texts, _label(label, where), where)
+
+
+def _hotpot(file: Path) -> Iterator[CandidateList]:
+    for where, record in json_records(file):
+        question = check_text(record.get("question"), "question", where)
+        facts = _pairs(record, "supporting_facts", where, "; test sets have none")
+        right = {title for title, _ in facts}
+        paragraphs = _pairs(record, "context", where)
+        texts = []
+        for title, sentences in paragraphs:
+            if not isinstance(sentences, list) or not all(isinstance(part, str) for part in (title, *sentences)):
+                raise InputError(f"{where}: 'context' is not a list of [title, [sentence, ...]]")
+            texts.append(check_text(" ".join([title, *map(str.strip, sentences)]), "context", where))
+        yield _list(question, texts, [float(title in right) for title, _ in paragraphs], where)
+
+
+def _quasar(file: Path, questions: Path) -> Iterator[CandidateList]:
+    asked: dict[str, tuple[str, str, Where]] = {}
+    for where, record in json_records(questions):
+        texts = [check_text(record.get(key), key, where) for key in ("question", "answer")]
+        asked[check_id(record.get("uid"), "uid", where)] = texts[0], _words(texts[1]), where
+    for where, record in json_records(file):
+        uid = check_id(record.get("uid"), "uid", where)
+        if uid not in asked:
+            raise InputError(f"{where}: uid {uid!r} is not in {questions}, or came before")
+        question, answer, _ = asked.pop(uid)
+        texts = [check_text(text, "contexts", where) for _, text in _pairs(record, "contexts", where)]
+        yield _list(question, texts, [float(answer in _words(text)) for text in texts], where)
+    for uid, (_, _, where) in asked.items():
+        raise InputError(f"{where}: uid {uid!r} has no contexts in {file}")
+
+
+def _words(text: str) -> str:
+    """The words and marks of a text in lower case, each between spaces, so that `in` finds whole ones."""
+    return f" {' '.join(WORD.findall(text.lower()))} "
+
+
+def _pairs(record: dict[str, Any], key: str, where: Where, remark: str = "") -> list[Any]:
+    pairs = record.get(key)
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise InputError(f"{where}: {key!r} is missing or not a list of pairs{remark}")
+    return pairs
+
+
+def _label(label: Any, where: Where) -> float:
+    if str(label) not in LABELS:
+        raise InputError(f"{where}: label {label!r:.40} is neither 1 nor 0")
+    return LABELS[str(label)]
+
+
+def _list(question: str, texts: Sequence[str], labels: Sequence[float], where: Where) -> CandidateList:
+    if not texts:
+        raise InputError(f"{where}: has no passages")
+    return CandidateList([question], texts, labels, where)

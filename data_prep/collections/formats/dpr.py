@@ -1,0 +1,51 @@
+"""DPR: questions with their passages, such as biencoder-nq-train.json; a JSON array, or a line each.
+
+{
+    "question": ..., "answers": [...],
+    "positive_ctxs": [{"title": ..., "text": ..., "score": ..., "passage_id": ...}, ...],
+    "negative_ctxs": [...], "hard_negative_ctxs": [...]
+}
+
+Only question, title and text are read; title may be absent, else it comes first, and a space. A question without
+positives, as some of DPR's own files have, is left out, as DPR's trainer does. The negatives were found by search: one
+that is a positive of another line with the same question counts as a positive. One question is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from data_prep.collections.format import check_text, titled_text
+from data_prep.collections.json_array import json_records
+from data_prep.common.errors import InputError
+
+POSITIVE, NEGATIVES = "positive_ctxs", ("hard_negative_ctxs", "negative_ctxs")
+
+
+class Dpr(CandidateLists):
+    """A query is a question; its hard negatives come before the others."""
+
+    what = "DPR's questions with passages: .json, .jsonl"
+    whole = False
+    mined = True
+    leaves_out = True
+
+    def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
+        """Yield a list for each question."""
+        for where, record in json_records(file):
+            question = check_text(record.get("question"), "question", where)
+            texts: list[str] = []
+            counts = []
+            for key in (POSITIVE, *NEGATIVES):
+                passages = record.get(key, None if key == POSITIVE else [])
+                if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
+                    raise InputError(f"{where}: {key!r} is missing or not a list of objects")
+                texts += (titled_text(passage, ["text"], where) for passage in passages)
+                counts.append(len(passages))
+            right = counts[0]
+            if right:
+                yield CandidateList([question], texts, [1.0] * right + [0.0] * (len(texts) - right), where)
+            else:
+                yield LeftOut("questions without a positive passage", where)

@@ -1,0 +1,133 @@
+"""Labelled pairs of sentences: MNLI, SNLI, RTE, QQP and SICK, as first published and in GLUE's folders.
+
+                columns among others                                    classes, numbered from 0
+MNLI, SNLI      sentence1, sentence2, gold_label                        entailment, neutral, contradiction
+SICK            sentence_A, sentence_B, entailment_judgment             entailment, neutral, contradiction
+RTE             sentence1, sentence2, label                             entailment, not_entailment
+QQP             question1, question2, is_duplicate                      not_duplicate, duplicate
+Hugging Face's  premise, hypothesis, label: the name or the number      as above
+
+The files are .tsv (or .txt) with a header, in which quotes are characters like any other, .jsonl or .parquet. A pair is
+a group: its first text is the query, its second one the only candidate, its class the label. Pairs without a gold label
+(`-`, or -1) are left out; of QQP, as by GLUE's readers, also rows that a line break in a question has cut short, and
+those with an empty question. Where a name says matched or mismatched, the split is dev_matched and so on. SICK.txt,
+which has a column SemEval_set, has the splits train, dev and test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from data_prep.collections.format import Where, check_text, files_by_split, split_and_file
+from data_prep.collections.table import table_columns, table_rows
+from data_prep.common.errors import InputError
+
+NLI = ("entailment", "neutral", "contradiction")
+RTE = ("entailment", "not_entailment")
+QQP = ("not_duplicate", "duplicate")
+QUESTIONS = ("question1", "question2")
+NUMBERED = {
+    QUESTIONS: QQP,
+    ("premise", "hypothesis"): NLI,
+    ("sentence_A", "sentence_B"): NLI,
+}  # a label may be a number
+TEXTS = (*NUMBERED, ("sentence1", "sentence2"))
+LABELS = ("gold_label", "is_duplicate", "entailment_judgment", "entailment_label", "label")
+NO_LABEL = {"-", "-1"}
+SET, SETS = "SemEval_set", {"TRAIN": "train", "TRIAL": "dev", "TEST": "test"}
+
+
+class Nli(CandidateLists):
+    """A query is a premise, or the first question."""
+
+    what = "pairs with a class: MNLI, SNLI, RTE, QQP, SICK: .tsv, .txt, .jsonl, .parquet"
+    leaves_out = True
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Find the splits, and by the first labels the classes."""
+        self.by_split: dict[str, list[Path]] = {}
+        self.columns: dict[
+            Path, tuple[tuple[str, str], str]
+        ] = {}  # of each file: those of the texts, that of the label
+        for given in inputs:
+            file = split_and_file(given)[1]
+            names = table_columns(file)
+            self.columns[file] = _texts_and_label(file, names)
+            for split in SETS.values() if SET in names else [_split(given)]:
+                self.by_split.setdefault(split, []).append(file)
+        self.classes = next(filter(None, map(self._classes, self.columns)), NLI)
+
+    def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
+        """Yield a list of one candidate for each pair."""
+        return (item for _, item in self._pairs(file))
+
+    def of_split(self, split: str) -> Iterator[CandidateList | LeftOut]:
+        """Those of the split's files, or of its part of SICK.txt."""
+        for file in self.by_split[split]:
+            yield from (item for of, item in self._pairs(file) if of in (None, split))
+
+    def _pairs(self, file: Path) -> Iterator[tuple[str | None, CandidateList | LeftOut]]:
+        """Yield each pair, with its split where a column has it."""
+        texts, label = self.columns[file]
+        for where, row in table_rows(file, cut_short=True):
+            split = _set(row[SET], where) if SET in row else None
+            if texts == QUESTIONS and not all(str(row.get(name, "")).strip() for name in (*texts, label)):
+                yield split, LeftOut("pairs cut short, or with an empty question", where)
+            elif str(row.get(label)) in NO_LABEL:
+                yield split, LeftOut("pairs without a gold label", where)
+            else:
+                first, second = (check_text(row.get(name), name, where) for name in texts)
+                if label not in row:
+                    raise InputError(f"{where}: {label!r} is missing; is the row cut short?")
+                number = self._class(row[label], texts, label, where)
+                yield split, CandidateList([first], [second], [number], where)
+
+    def _class(self, label: Any, texts: tuple[str, str], key: str, where: Where) -> float:
+        """The number of a class."""
+        name = str(label).lower()
+        if name.isdecimal() and NUMBERED.get(texts) == self.classes and int(name) < len(self.classes):
+            return float(name)
+        if name not in self.classes:
+            raise InputError(f"{where}: {key} {label!r:.40} is not one of {', '.join(self.classes)}")
+        return float(self.classes.index(name))
+
+    def _classes(self, file: Path) -> Sequence[str] | None:
+        """The classes of a file; None where its labels do not tell."""
+        texts, label = self.columns[file]
+        if texts == QUESTIONS:
+            return QQP
+        for _, row in table_rows(file, cut_short=True):
+            name = str(row.get(label)).lower()
+            if name.isdecimal():
+                return NUMBERED.get(texts)
+            if name in {*NLI[1:], RTE[1]}:  # "entailment" is in both
+                return NLI if name in NLI else RTE
+        return None
+
+
+def _texts_and_label(file: Path, names: Sequence[str]) -> tuple[tuple[str, str], str]:
+    texts = next((pair for pair in TEXTS if set(pair) <= set(names)), None)
+    if texts is None:
+        pairs = ", or ".join(" and ".join(pair) for pair in TEXTS)
+        raise InputError(f"{file}: has no columns {pairs}; are their names in its first line?")
+    label = next((name for name in LABELS if name in names), None)
+    if label is None:
+        raise InputError(f"{file}: has no column {', '.join(LABELS)}: the labels of test sets are often not published")
+    return texts, label
+
+
+def _split(given: Path) -> str:
+    split, file = split_and_file(given)
+    (told,) = files_by_split([file])
+    matched = re.search(r"(mis)?matched", file.name.lower())
+    return split or (f"{told}_{matched[0]}" if matched else told)
+
+
+def _set(name: str, where: Where) -> str:
+    if name not in SETS:
+        raise InputError(f"{where}: {SET} {name!r:.40} is not one of {', '.join(SETS)}")
+    return SETS[name]

@@ -1,0 +1,65 @@
+"""Pairs of texts: a table with a query and a document in a row, and a score, maybe.
+
+.tsv, .csv      a header line, then the cells: query TAB document TAB score
+.jsonl, .json   {"query": ..., "document": ..., "score": ...} a line, or an array of them
+.parquet        columns query, document, score
+
+Columns have these names or those of sentence-transformers, such as anchor and positive, or sentence1 and sentence2;
+others are taken in their order, with a remark. A column label or score is a number, the label; without one it is 1. The
+rows of one query make one group; a pair that comes again with another score has the higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from data_prep.collections.format import Where, check_number, check_text
+from data_prep.collections.table import table_rows
+from data_prep.collections.text_columns import text_columns
+from data_prep.common.errors import InputError
+
+
+class Pairs(CandidateLists):
+    """A query is the first text of a row."""
+
+    what = "pairs of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, score"
+    whole = False
+    mined = True
+    negatives: ClassVar[bool] = False
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Take any number of files; those of one split have all scores, or none."""
+        super().__init__(inputs)
+        self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.files()}
+        for split, (first, *others) in self.by_split.items():
+            for file in others:
+                if (self.columns[file].label is None) != (self.columns[first].label is None):
+                    raise InputError(
+                        f"split {split}: one of {first} and {file} has a column of labels, the other has none"
+                    )
+
+    def lists(self, file: Path) -> Iterator[CandidateList]:
+        """Yield a list for each row."""
+        columns = self.columns[file]
+        for where, row in table_rows(file):
+            query, *candidates = (check_text(row.get(name), name, where) for name in columns.texts)
+            score = None if columns.label is None else row.get(columns.label)
+            labels = self.labels(len(candidates), columns.label, score, where)
+            yield CandidateList([query], candidates, labels, where)
+
+    def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:
+        """The labels of a row's candidates; `column` is None where no column has them."""
+        return [1.0] if column is None else [check_number(score, column, where)]
+
+    def remarks(self) -> list[str]:
+        """Which columns were taken by their order."""
+        by_order = {file: columns.texts for file, columns in self.columns.items() if not columns.named}
+        return [f"{file}: by the order of its columns, {_told(names)}" for file, names in by_order.items()]
+
+
+def _told(names: Sequence[str]) -> str:
+    query, document, *negatives = (repr(name) for name in names)
+    return f"{query} is the query, {document} the document" + "".join(f", {name} a negative" for name in negatives)

@@ -1,0 +1,34 @@
+"""Triples of texts: a table with a query, a document and its negatives in a row, and their scores, maybe.
+
+.tsv, .csv      a header line, then the cells: query TAB document TAB negative
+.jsonl, .json   {"query": ..., "document": ..., "negative": ...} a line, or an array of them
+.parquet        columns query, document, negative
+
+Columns are found as in pairs.py; there may be several negatives (negative_1, negative_2, ...). Labels are 1 for the
+document and 0 for the negatives, or a teacher's scores: a column label or score with a list, one for each. The rows of
+one query make one group, in which a text with several labels has the highest one: a positive of one row is not a
+negative of another. MS MARCO's triples, which have no header, are of the format msmarco.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from data_prep.collections.format import Where, check_number
+from data_prep.collections.formats.pairs import Pairs
+from data_prep.common.errors import InputError
+
+
+class Triples(Pairs):
+    """A document and its negatives."""
+
+    what = "triples of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, negative"
+    negatives = True
+
+    def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:
+        """The labels of a document and its negatives."""
+        if column is None:
+            return [1.0] + [0.0] * (candidates - 1)
+        if not isinstance(score, list) or len(score) != candidates:
+            raise InputError(f"{where}: {column!r} is not a list with a score of the document and of each negative")
+        return [check_number(one, column, where) for one in score]

@@ -1,0 +1,95 @@
+"""Tables whose columns have names: .tsv and .csv with a header, JSON lines, a JSON array, Parquet.
+
+In .csv a cell may be in quotes; in .tsv, as in GLUE, quotes are characters like any other.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.format import LONGEST_LINE, Where, text_lines
+from data_prep.collections.json_array import beginning, json_records
+from data_prep.common.errors import InputError
+from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
+
+TSV, CSV, JSON, PARQUET = "tsv", "csv", "json", "parquet"
+
+
+def table_kind(path: Path) -> str:
+    """TSV, CSV, JSON or PARQUET: by how the file begins, and whether .csv is in its name."""
+    start = beginning(path)
+    if start.startswith(MAGIC):
+        return PARQUET
+    if start.startswith((b"{", b"[")):
+        return JSON
+    return CSV if ".csv" in path.suffixes else TSV
+
+
+def table_columns(path: Path) -> list[str]:
+    """The names of the columns in their order; in JSON, those of the first object."""
+    kind = table_kind(path)
+    if kind == PARQUET:
+        return parquet_columns(path)
+    if kind == JSON:
+        return list(next(json_records(path), (None, {}))[1])
+    where, cells = next(_cells(path, kind), (Where(path, 1), []))
+    names = [cell.strip() for cell in cells]
+    if len(set(names)) != len(names):
+        raise InputError(f"{where}: two columns have one name in the header {', '.join(names)}")
+    return names
+
+
+def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield the rows by the names of their columns; the cells of .tsv and .csv are text.
+
+    Args:
+        path: the file, compressed or not; Parquet is not.
+        cut_short: whether a row of .tsv and .csv may have fewer cells than the header.
+
+    Raises:
+        InputError: a row has another number of cells than the header.
+    """
+    kind = table_kind(path)
+    if kind == JSON:
+        yield from json_records(path)
+        return
+    names = table_columns(path)
+    if kind == PARQUET:
+        for row, values in parquet_rows(path, names):
+            yield Where(path, 0, f"row {row}"), dict(zip(names, values, strict=True))
+        return
+    rows = _cells(path, kind)
+    next(rows, None)
+    for where, cells in rows:
+        if len(cells) > len(names) or (len(cells) < len(names) and not cut_short):
+            raise InputError(f"{where}: {len(cells)} columns, the header has {len(names)}")
+        yield where, dict(zip(names, cells, strict=False))
+
+
+def csv_rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
+    """Yield the rows of a CSV file, each with the line that it ends on."""
+    where = Where(path, 0)
+
+    def read() -> Iterator[str]:
+        nonlocal where
+        for at, line in text_lines(path):
+            where = at
+            yield line + "\n"
+
+    csv.field_size_limit(LONGEST_LINE)
+    rows = csv.reader(read(), strict=True)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"{where}: not CSV ({error})") from error
+        yield where, row
+
+
+def _cells(path: Path, kind: str) -> Iterator[tuple[Where, list[str]]]:
+    return csv_rows(path) if kind == CSV else ((where, line.split("\t")) for where, line in text_lines(path))

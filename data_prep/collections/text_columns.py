@@ -1,0 +1,61 @@
+"""Which columns of a table of pairs or triples are the query, the document, its negatives, the label.
+
+Names decide: sentence-transformers reads its data sets in the order of their columns, so that a table whose writer
+sorted them (anchor, negative, positive) would train on the negatives. Columns with other names are taken in their
+order. Text without a header is refused, for its first line would be lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from data_prep.collections.table import CSV, TSV, table_columns, table_kind
+from data_prep.common.errors import InputError
+
+QUERY, DOCUMENT, NEGATIVE = "query", "document", "negative"
+NAMES = {  # in lower case
+    QUERY: "query|question|anchor|premise|(sentence|text|question)_?[1a]",
+    DOCUMENT: "document|positive|pos|passage|answer|hypothesis|(sentence|text|question)_?[2b]",
+    NEGATIVE: r"(hard_)?neg(ative)?(_?\d+)?",
+}
+LABELS = {"label", "labels", "score", "scores"}  # those of sentence-transformers
+IGNORED = {"", "id", "idx", "index", "__index_level_0__"}
+
+
+class TextColumns(NamedTuple):
+    """The names of columns."""
+
+    texts: Sequence[str]  # query, document, negatives
+    label: str | None
+    named: bool  # whether their names told, not their order
+
+
+def text_columns(path: Path, *, negatives: bool) -> TextColumns:
+    """Find the columns of a table; raise InputError, naming them, where they are not those of pairs, or of triples."""
+    names = table_columns(path)
+    labels = [name for name in names if name.lower() in LABELS]
+    texts = [name for name in names if name.lower() not in LABELS | IGNORED]
+    expected = [QUERY, DOCUMENT, *[NEGATIVE] * (max(len(texts) - 2, 1) if negatives else 0)]
+    roles = [_role(name) for name in texts]
+    by_name = sorted(map(str, roles)) == sorted(expected)
+    has_names = any(roles) or table_kind(path) not in (TSV, CSV)
+    in_order = has_names and len(roles) == len(expected) and all(map(_may_be, roles, expected))
+    if (by_name or in_order) and len(labels) <= 1:
+        if by_name:
+            texts.sort(key=lambda name: expected.index(str(_role(name))))
+        return TextColumns(texts, next(iter(labels), None), by_name)
+    wanted = f"{', '.join(expected[:3])}{', more negatives' * negatives}, and score or label where there is one"
+    found = ", ".join(f"{name:.40}" for name in names) or "none"
+    other = "; such tables are of the format triples" if NEGATIVE in roles and not negatives else ""
+    raise InputError(f"{path}: its columns are {found}; name them {wanted}{other}")
+
+
+def _may_be(role: str | None, expected: str) -> bool:
+    return role in (None, expected)
+
+
+def _role(name: str) -> str | None:
+    return next((role for role, pattern in NAMES.items() if re.fullmatch(pattern, name.lower())), None)

@@ -1,0 +1,58 @@
+"""Read Parquet files row by row, with one row group in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+
+LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; those of wikimedia/wikipedia have about 10 MB
+MAGIC = b"PAR1"
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns in their order; raise InputError where the file is not Parquet, or pyarrow is absent."""
+    with _opened(path, "a Parquet file", []) as file:
+        return list(file.schema_arrow.names)
+
+
+def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file") -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number of each row from 1, and its values of the named columns.
+
+    Args:
+        path: the file, which nothing else compresses.
+        columns: their names.
+        what: what the file should be, for the message.
+
+    Raises:
+        InputError: pyarrow is not installed, the file is damaged or has not these columns, a row group is too large.
+    """
+    done = [0]
+    with _opened(path, what, done) as file:
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).total_byte_size
+            if size > LARGEST_ROW_GROUP:
+                raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
+            table = file.read_row_group(group, columns=list(columns))
+            for scalars in zip(*(table[name] for name in columns), strict=True):
+                done[0] += 1
+                yield done[0], [scalar.as_py() for scalar in scalars]
+
+
+@contextmanager
+def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
+    require("dumps", "pyarrow", what=f"{path}: reading Parquet")
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or error
+        after = f" after row {done[0]:,}" if done else ""
+        raise InputError(f"{path}: not {what}{after}: {problem}") from None
