@@ -12,6 +12,7 @@ from typing import Any
 
 from data_prep.collections.format import LONGEST_LINE, Where, text_lines
 from data_prep.collections.json_array import beginning, json_records
+from data_prep.collections.tsv import counted
 from data_prep.common.errors import InputError
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 
@@ -65,7 +66,7 @@ def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, 
     next(rows, None)
     for where, cells in rows:
         if len(cells) > len(names) or (len(cells) < len(names) and not cut_short):
-            raise InputError(f"{where}: {len(cells)} columns, the header has {len(names)}")
+            raise InputError(f"{where}: {counted(cells)}, the header has {len(names)}")
         yield where, dict(zip(names, cells, strict=False))
 
 

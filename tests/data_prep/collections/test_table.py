@@ -1,0 +1,52 @@
+"""Tables of any kind are read alike; the others of its cases are in the tests of pairs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.format import Where
+from data_prep.collections.table import table_columns, table_kind, table_rows
+from data_prep.common.errors import InputError
+
+ROWS = [{"a": "x", "b": 'the "y"'}, {"a": "z", "b": "w"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "first"),
+    [
+        ("t.tsv", '\ufeffa\tb\r\nx\tthe "y"\r\n\r\nz\tw', "tsv", 2),
+        ("t.txt", 'a\tb\nx\tthe "y"\nz\tw\n', "tsv", 2),
+        ("t.csv", 'a,b\nx,"the ""y"""\nz,w\n', "csv", 2),
+        ("t.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS), "json", 1),
+        ("t.json", " \n" + json.dumps(ROWS), "json", 2),
+    ],
+)
+def test_rows_have_their_lines(tmp_path: Path, name: str, content: str, kind: str, first: int) -> None:
+    file = tmp_path / name
+    file.write_bytes(content.encode())
+    assert table_kind(file) == kind
+    assert table_columns(file) == ["a", "b"]
+    assert [row for _, row in table_rows(file)] == ROWS
+    assert next(table_rows(file))[0].line == first
+
+
+def test_rows_of_parquet_have_numbers_and_any_values(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"a": ["x", None], "b": [[1.5], []]}), tmp_path / "t")
+    assert list(table_rows(tmp_path / "t")) == [
+        (Where(tmp_path / "t", 0, "row 1"), {"a": "x", "b": [1.5]}),
+        (Where(tmp_path / "t", 0, "row 2"), {"a": None, "b": []}),
+    ]
+
+
+def test_rows_that_are_cut_short(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("a\tb\tc\nx\ty\n")
+    assert [row for _, row in table_rows(tmp_path / "t", cut_short=True)] == [{"a": "x", "b": "y"}]
+    with pytest.raises(InputError, match="t:2: 2 columns, the header has 3"):
+        list(table_rows(tmp_path / "t"))
+    (tmp_path / "t").write_text("a\nx\ty\n")
+    with pytest.raises(InputError, match="t:2: 2 columns, the header has 1"):
+        list(table_rows(tmp_path / "t", cut_short=True))

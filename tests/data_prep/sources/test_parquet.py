@@ -1,0 +1,44 @@
+"""Parquet files row by row; damage, and a missing package, are one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.common import extras
+from data_prep.common.errors import InputError
+from data_prep.sources import parquet
+from data_prep.sources.parquet import parquet_columns, parquet_rows
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
+    from pyarrow import parquet
+
+    columns = {"b": ["x", None, "z"], "a": [1, 2, 3]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=2)
+    return tmp_path / "t.parquet"
+
+
+def test_rows_of_all_row_groups_in_the_order_of_the_wanted_columns(file: Path) -> None:
+    assert parquet_columns(file) == ["b", "a"]
+    assert list(parquet_rows(file, ["a", "b"])) == [(1, [1, "x"]), (2, [2, None]), (3, [3, "z"])]
+    assert list(parquet_rows(file, ["a"])) == [(1, [1]), (2, [2]), (3, [3])]
+
+
+def test_what_cannot_be_read_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
+        list(parquet_rows(file, ["fox"], "a table of foxes"))
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet, "LARGEST_ROW_GROUP", 1)
+        with pytest.raises(InputError, match="t.parquet: row group 0 has .* bytes, more than 1"):
+            list(parquet_rows(file, ["a"]))
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(InputError, match="t.parquet: not a Parquet file: "):
+        parquet_columns(file)
+
+
+def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda package: None)
+    with pytest.raises(InputError, match=r"t: reading Parquet needs .* pyarrow; run: pip install 'deepsiam\[dumps\]'"):
+        parquet_columns(tmp_path / "t")
