@@ -195,7 +195,7 @@ def test_labels_of_another_task_are_named(tmp_path: Path) -> None:
 
 def test_files_without_header_or_labels_are_refused(tmp_path: Path, small: Tokenizer) -> None:
     with pytest.raises(InputError, match="a.tsv: has no columns question1 and question2, or .* in its first line"):
-        Nli([tsv(tmp_path / "a.tsv", mnli("a", "b", "neutral"))])
+        Nli([tsv(tmp_path / "a.tsv", ["1", "a", "b", "neutral"])])
     with pytest.raises(InputError, match="test.tsv: has no column gold_label, .*test sets"):
         Nli([tsv(tmp_path / "test.tsv", QUORA[:-1], ["0", "1", "2", "a", "b"])])
     with pytest.raises(InputError, match="nowhere: no such file"):
