@@ -38,8 +38,8 @@ def table_columns(path: Path) -> list[str]:
         return list(next(json_records(path), (None, {}))[1])
     where, cells = next(_cells(path, kind), (Where(path, 1), []))
     names = [cell.strip() for cell in cells]
-    if len(set(names)) != len(names):
-        raise InputError(f"{where}: two columns have one name in the header {', '.join(names)}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{where}: two columns are named {twice[0]!r:.40}; is this line a header?")
     return names
 
 

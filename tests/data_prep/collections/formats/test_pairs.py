@@ -91,7 +91,7 @@ def test_unknown_names_are_taken_in_their_order_with_a_remark(tmp_path: Path, sm
         ("query\tdocument\tnegative\nx\ty\tz\n", "a.tsv: its columns .* are of the format triples"),
         ("document\ttitle\nx\ty\n", "a.tsv: its columns are document, title; name them"),  # which one is the query?
         ("query\tdocument\tscore\tlabel\nx\ty\t1\t1\n", "a.tsv: its columns are query, document, score, label"),
-        ("query\tquery\nx\ty\n", "a.tsv:1: two columns have one name"),
+        ("query\tquery\nx\ty\n", "a.tsv:1: two columns are named 'query'; is this line a header"),
         ("query\tdocument\nx\ty\nx\n", "a.tsv:3: 1 column, the header has 2"),
         ("query\tdocument\nx\ty\tz\n", "a.tsv:2: 3 columns, the header has 2"),
         ("query\tdocument\n\tx\n", "a.tsv:2: 'query' is empty"),
