@@ -21,7 +21,7 @@ RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 BIN := .venv/bin
 DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(PORT) --module
 
-.PHONY: help setup demo demo-long test check clean
+.PHONY: help setup demo demo-long test check bench-quick clean
 
 help:
 	@echo "make setup      .venv with everything the project needs"
@@ -29,6 +29,7 @@ help:
 	@echo "make demo-long  the learning curves of docs/results.md (about two hours); resumes if interrupted"
 	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the quick ones (a few minutes)"
 	@echo "make check      lint, format, types, order of imports"
+	@echo "make bench-quick  what moved: costs compared with the committed ones (3 minutes); judges nothing"
 	@echo "make clean      remove the output of demo and tests, not .venv"
 
 setup: .venv/ready
@@ -66,6 +67,10 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_imports.py
+
+# one thread: numpy's BLAS reads the variable as it is loaded
+bench-quick: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quick
 
 clean:
 	rm -rf data/demo runs/demo runs/demo_long .pytest_cache .mypy_cache .ruff_cache .hypothesis

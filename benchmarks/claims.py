@@ -2,185 +2,205 @@
 
     python -m benchmarks.claims [--methods mlm seed ...] [--seeds N] [--tokens N] [--out FOLDER]     (after make demo)
 
-Every method pre-trains the same trunk (recipes/*_small.yaml) on the same mix of text until it has read N tokens, and
-each encoder is fine-tuned by the same recipe: on docstrings, and evaluated on held-out packages; and on one half of the
-queries of Cranfield and Vaswani together, and evaluated on the other half, and the other way round. All of this is
-repeated with every seed, of pre-training and of fine-tuning. A method's number is the mean MRR@10 over the seeds; its
-interval is that of 95 % of bootstrap samples of the queries, and p is of a paired permutation test against the masked
-LM, each query's values averaged over the seeds. Goes on where it was stopped; writes the tables again after every seed.
+Every method pre-trains the same trunk (recipes/*_small.yaml) until it has read N tokens of the same mix of text, and
+each encoder is fine-tuned by the same recipe: on docstrings, to rank those of held-out packages; and on one half of the
+queries of Cranfield and Vaswani together, to rank for the other half, and the other way round. "NAME, embeddings only"
+starts from NAME's token embeddings under layers drawn anew. Each start and each fine-tuning has its own learning rate,
+that of a small grid which is best with the first seed on queries that are neither trained on nor ranked.
+
+All is repeated with every seed, of pre-training and of fine-tuning. A start's number is the mean MRR@10 over the seeds;
+its interval is that of 95 % of bootstrap samples of the queries; p is of paired permutation tests against the masked LM
+and against random weights, each query's values averaged over the seeds. BM25 reads the whole text, and the text cut to
+what the encoders read. Goes on where it was stopped; writes the tables again after every seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import claims_material as material
+from benchmarks.claims_collections import RATES, RECIPE, Tuning, Values, bm25, by_collection, mean, rank, tunings
+from benchmarks.claims_tables import Row, best, report
+from benchmarks.embeddings_only import embeddings_only
 from benchmarks.measurements import Measurements
 from benchmarks.training import file_name, tokens_a_step, train
-from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory, whole_file
-from trainer.checkpoints.load import load_trained
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load as load_recipe
-from trainer.retrieval.metrics import paired_permutation_test
-from trainer.retrieval.task import evaluate_bm25, evaluate_run
 
-AGAINST, RANDOM = "mlm", "random"
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name: recipe, and its changed keys
-    RANDOM: ("mlm_small", {}),  # the trunk of the masked LM with random weights
-    "mlm": ("mlm_small", {}),
-    "seed": ("seed_small", {}),
-    "seed, strong decoder": ("seed_small", {"method.decoder_layers": 5, "method.window": "all"}),
-    "cross_thought": ("cross_thought_small", {}),
-    "ict": ("ict_small", {}),
-    "poly": ("poly_small", {}),
-    "poly, Reddit": ("poly_small", {"method.pairs": "utterances"}),
-    "clm": ("clm_small", {}),
-    "skip_thought": ("skip_thought_small", {}),
-    "retromae": ("retromae_small", {}),
-    "condenser": ("condenser_small", {}),
-}
-MIXED = ("docstrings", "wikipedia", "bookcorpus")  # in equal shares
-READS = {"poly, Reddit": ("reddit",)}  # methods that read something else
-TUNING: dict[str, dict[str, Any]] = {  # how a method's encoder is pooled, where not by [CLS]
-    "clm": {"method.pooling": "last"},
-    "cross_thought": {"method.special_tokens": 5},
-}
-DOCSTRINGS = {"data.pairs": 1500, "steps": 120}
-CLASSIC = {"data.pairs": "null", "steps": 60, "optimizer.warmup_steps": 6}
-COLLECTIONS = ("docstrings", *material.CLASSIC)
 
-Values = dict[str, list[float]]  # MRR@10 of every query, by collection
+@dataclass(frozen=True)
+class Method:
+    """A pre-training, and how its encoder is fine-tuned."""
+
+    recipe: str
+    changes: dict[str, Any] = field(default_factory=dict)  # of the recipe
+    reads: Sequence[str] = material.MIXED
+    tuning: dict[str, Any] = field(default_factory=dict)  # how the encoder is pooled, where not by [CLS]
+
+
+METHODS = {
+    "mlm": Method("mlm_small"),
+    "seed": Method("seed_small"),
+    "seed, strong decoder": Method("seed_small", {"method.decoder_layers": 5, "method.window": "all"}),
+    "cross_thought": Method("cross_thought_small", tuning={"method.special_tokens": 5}),
+    "ict": Method("ict_small"),
+    "poly": Method("poly_small"),
+    "poly, Reddit": Method("poly_small", {"method.pairs": "utterances"}, reads=("reddit",)),
+    "clm": Method("clm_small", tuning={"method.pooling": "last"}),
+    "skip_thought": Method("skip_thought_small"),
+    "retromae": Method("retromae_small"),
+    "condenser": Method("condenser_small"),
+}
+RANDOM = "random"  # the trunk of the masked LM with random weights
+EMBEDDINGS = ", embeddings only"
+STARTS = (RANDOM, *METHODS, *(name + EMBEDDINGS for name in METHODS))
+DEFAULT = (RANDOM, *tuple(METHODS)[:7], f"mlm{EMBEDDINGS}", f"ict{EMBEDDINGS}")
+FIRST_SEED = 1
+RANKS = 1  # one process with all cores as threads: faster than two processes with one each
 
 
 @dataclass
 class Bench:
-    """The text, the collections, the folder of the runs, and the measurements so far."""
+    """The material, the folder of the runs, and the measurements so far."""
 
-    shards: Mapping[str, Path]
-    docstrings: Collection
-    classic: Collection
+    material: material.Material
     out: Path
     tokens: int
 
     def __post_init__(self) -> None:
         self.runs = self.out / f"{self.tokens}-tokens"
         self.measurements = Measurements[Values](self.out / "claims.json")
+        self.tunings = tunings(self.material.docstrings, self.material.classic)
+        self.trained: set[Path] = set()  # runs that this process knows to be finished
 
-    def measured(self, name: str, seed: int) -> Values:
-        """MRR@10 of every query after fine-tuning a method's encoder, both with one seed."""
-        return self.measurements.get(f"{name} {seed} {self.tokens}", lambda: self._measure(name, seed))
+    def ranked(self, name: str, seed: int) -> Values:
+        """MRR@10 of every query by collection, each fine-tuning with its best rate."""
+        values: Values = {}
+        for tuning in self.tunings:
+            values |= self._mrr(name, seed, tuning, best(self.dev(name, tuning)), tuning.ranked.values())
+        return by_collection(self.tunings, values)
 
-    def bm25(self) -> Values:
-        """MRR@10 of every query by BM25."""
-        values = {"docstrings": _mrr(evaluate_bm25(self.docstrings, "test"))}
-        for name in material.CLASSIC:
-            folds = [_mrr(evaluate_bm25(self.classic, f"{name}-{fold}")) for fold in material.FOLDS]
-            values[name] = [value for fold in folds for value in fold]
-        return values
+    def dev(self, name: str, tuning: Tuning) -> dict[float, float]:
+        """The mean MRR@10 on the development splits by learning rate, with the first seed."""
+        return {rate: mean(self._mrr(name, FIRST_SEED, tuning, rate, tuning.dev)) for rate in RATES}
 
-    def _measure(self, name: str, seed: int) -> Values:
-        start = self._pretrained(AGAINST if name == RANDOM else name, seed)
-        settings = {"data.collection": self.docstrings.directory, **DOCSTRINGS}
-        run = self._tuned(name, seed, start, "docstrings", settings)
-        values = {"docstrings": _mrr(evaluate_run(load_trained(run), self.docstrings, "test"))}
-        for fold, other in zip(material.FOLDS, reversed(material.FOLDS), strict=True):
-            settings = {"data.collection": self.classic.directory, "data.split": other, **CLASSIC}
-            tuned = load_trained(self._tuned(name, seed, start, f"classic-{other}", settings))
-            for collection in material.CLASSIC:
-                ranked = _mrr(evaluate_run(tuned, self.classic, f"{collection}-{fold}"))
-                values.setdefault(collection, []).extend(ranked)
-        means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
-        print(f"{name}, seed {seed}: MRR@10 of {means}", flush=True)
-        return values
+    def row(self, name: str, seeds: Iterable[int]) -> Row:
+        """What the tables say of a start."""
+        dev = {tuning.name: self.dev(name, tuning) for tuning in self.tunings}
+        return Row([self.ranked(name, seed) for seed in seeds], dev)
 
-    def _tuned(self, name: str, seed: int, start: Path, what: str, settings: Mapping[str, Any]) -> Path:
-        run = self.runs / "tuned" / f"{file_name(name)}-{seed}-{what}"
-        weights = {"init_from": start, "random_weights": str(name == RANDOM).lower(), "seed": seed}
-        train("trainer.finetune", "recipes/demo_siamese.yaml", run, {**weights, **settings, **TUNING.get(name, {})})
-        return run
+    def _mrr(self, name: str, seed: int, tuning: Tuning, rate: float, splits: Iterable[str]) -> Values:
+        splits = list(splits)
+        key = f"{name}, seed {seed}, {self.tokens} tokens; {tuning.name}, rate {rate:g}; {' '.join(splits)}"
+
+        def measure() -> Values:
+            values = rank(self._tuned(name, seed, tuning, rate), tuning.collection, splits)
+            print(f"{key}: MRR@10 {mean(values):.4f}", flush=True)
+            return values
+
+        return self.measurements.get(key, measure)
+
+    def _tuned(self, name: str, seed: int, tuning: Tuning, rate: float) -> Path:
+        run = self.runs / "tuned" / file_name(f"{name}-{seed}-{tuning.name}-{rate:g}")
+        method = METHODS.get(name.removesuffix(EMBEDDINGS))
+        settings = {
+            "init_from": self._start(name, seed),
+            "random_weights": str(name == RANDOM).lower(),
+            "seed": seed,
+            "data.collection": tuning.collection.directory,
+            "optimizer.lr": rate,
+            **tuning.settings,
+            **(method.tuning if method else {}),
+        }
+        return self._train("trainer.finetune", RECIPE, run, settings)
+
+    def _start(self, name: str, seed: int) -> Path:
+        """The run or checkpoint that fine-tuning starts from."""
+        if name.endswith(EMBEDDINGS):
+            of = self._pretrained(name.removesuffix(EMBEDDINGS), seed)
+            return embeddings_only(of, self.runs / file_name(f"{name}-{seed}"), seed)
+        return self._pretrained("mlm" if name == RANDOM else name, seed)
 
     def _pretrained(self, name: str, seed: int) -> Path:
-        recipe, changes = METHODS[name]
-        mix = {source: {"shards": str(self.shards[source]), "weight": 1} for source in READS.get(name, MIXED)}
-        settings = {**changes, "data.shards": "null", "data.mix": mix, "seed": seed}
-        resolved = load_recipe(
-            PretrainRecipe, Path(f"recipes/{recipe}.yaml"), [f"{k}={v}" for k, v in settings.items()]
-        )
+        run = self.runs / file_name(f"{name}-{seed}")
+        if run in self.trained:  # counting its tokens takes a while
+            return run
+        method = METHODS[name]
+        recipe = f"recipes/{method.recipe}.yaml"
+        mix = {source: {"shards": str(self.material.shards[source]), "weight": 1} for source in method.reads}
+        settings = {**method.changes, "data.shards": "null", "data.mix": mix, "seed": seed}
+        resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(resolved))
-        run = self.runs / f"{file_name(name)}-{seed}"
-        settings |= {"steps": steps, "checkpoint.every": steps}
-        train("trainer.pretrain", f"recipes/{recipe}.yaml", run, settings)
+        return self._train("trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps})
+
+    def _train(self, module: str, recipe: str, run: Path, settings: dict[str, Any]) -> Path:
+        if run not in self.trained:
+            train(module, recipe, run, settings, RANKS)
+            self.trained.add(run)
         return run
 
 
-def _mrr(metrics: Any) -> list[float]:
-    return [float(value) for value in metrics.values["mrr@10"]]
+class Remaining:
+    """How long the starts that are not measured yet will take: by a guess at first, then by those that were."""
+
+    def __init__(self, starts: Sequence[str], seeds: Iterable[int], tokens: int) -> None:
+        self.seconds = {(seed, name): _guess(name, seed, tokens) for seed in seeds for name in starts}
+        self.guessed = self.spent = 0.0  # of the starts measured by this process
+
+    def measured(self, name: str, seed: int, seconds: float | None) -> None:
+        """Count a start: measured in some seconds, or None where an earlier process had measured it."""
+        guess = self.seconds.pop((seed, name))
+        if seconds is not None:
+            self.guessed, self.spent = self.guessed + guess, self.spent + seconds
+
+    def __str__(self) -> str:
+        pace = self.spent / self.guessed if self.guessed else 1.0
+        return f"{len(self.seconds)} left to measure, about {sum(self.seconds.values()) * pace / 60:.0f} minutes"
 
 
-def interval(values: np.ndarray, rounds: int = 10_000) -> tuple[float, float]:
-    """The interval of the means of 95 % of bootstrap samples of values fp64 [Q]."""
-    rng = np.random.default_rng(0)
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(rounds)]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def table(measured: Mapping[str, np.ndarray], bm25: float) -> str:
-    """Write a Markdown table of fp64 [seeds, queries] by method: a row a method, best first."""
-    against = measured[AGAINST].mean(0) if AGAINST in measured else None
-    head = "| method | MRR@10 | 95 % interval, bootstrap over queries | by seed | p against the masked LM |"
-    lines = [head, "|---" * 5 + "|"]
-    for name, values in sorted(measured.items(), key=lambda item: -item[1].mean()):
-        queries = values.mean(0)
-        low, high = interval(queries)
-        seeds = ", ".join(f"{value:.4f}" for value in values.mean(1))
-        p = "" if against is None or name == AGAINST else f"{paired_permutation_test(queries, against, 10_000):.4f}"
-        lines.append(f"| {name} | {queries.mean():.4f} | {low:.4f} to {high:.4f} | {seeds} | {p} |")
-    return "\n".join([*lines, f"| BM25 | {bm25:.4f} | | | |"])
-
-
-def report(measured: Mapping[str, Sequence[Values]], bm25: Values) -> str:
-    """Write a table for each collection; `measured` has the values of each seed by method."""
-    tables = []
-    for collection in COLLECTIONS:
-        values = {name: np.array([values[collection] for values in seeds]) for name, seeds in measured.items()}
-        queries = f"{len(bm25[collection]):,} queries"
-        tables.append(f"{collection}, {queries}\n\n{table(values, float(np.mean(bm25[collection])))}")
-    return "\n\n".join(tables)
+def _guess(name: str, seed: int, tokens: int) -> float:
+    """The seconds of a start on two idle cores: pre-training, and the grid or one rate of every fine-tuning."""
+    tuned = 3 * (len(RATES) if seed == FIRST_SEED else 1)
+    return 60 * tuned + (tokens / 8_000 if name in METHODS else 0)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.claims", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS)[:8], metavar="NAME")
+    parser.add_argument("--methods", nargs="+", choices=STARTS, default=DEFAULT, metavar="NAME", help=", ".join(STARTS))
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="(3)")
     parser.add_argument("--tokens", type=positive, default=2_000_000, help="read in pre-training (2,000,000)")
     material.add_data_option(parser)
     parser.add_argument("--out", type=Path, default=Path("runs/claims"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims"):
-        if not chosen.data.is_dir():
-            raise InputError(f"{chosen.data}: no such folder; name one with wiki, books, reddit and {material.CLASSIC}")
         make_directory(chosen.out)
-        shards = material.text(chosen.data, chosen.out / "data")
-        docstrings = Collection.open(material.DOCSTRINGS / "collection")
-        classic = Collection.open(material.classic(chosen.data, chosen.out / "data"))
-        bench = Bench(shards, docstrings, classic, chosen.out, chosen.tokens)
-        measured: dict[str, list[Values]] = {name: [] for name in chosen.methods}
-        for seed in range(1, chosen.seeds + 1):
-            for name, values in measured.items():
-                values.append(bench.measured(name, seed))
-            tables = report(measured, bench.bm25())
+        bench = Bench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
+        seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
+        remaining = Remaining(chosen.methods, seeds, chosen.tokens)
+        print(remaining, flush=True)
+        ranked_by_bm25 = bm25(bench.tunings)
+        for seed in seeds:
+            for name in chosen.methods:
+                before, started = len(bench.measurements.values), time.monotonic()
+                values = bench.ranked(name, seed)
+                is_new = len(bench.measurements.values) > before
+                remaining.measured(name, seed, time.monotonic() - started if is_new else None)
+                means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
+                print(f"{name}, seed {seed}: MRR@10 of {means}; {remaining}", flush=True)
+            rows = {name: bench.row(name, range(FIRST_SEED, seed + 1)) for name in chosen.methods}
+            tables = report(rows, bench.tunings, ranked_by_bm25)
             with whole_file(chosen.out / "claims.md") as file:
                 file.write(f"{tables}\n".encode())
             print(tables, flush=True)

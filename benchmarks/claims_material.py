@@ -1,4 +1,4 @@
-"""Material of the benchmarks on real text: shards, and two labelled collections in two folds."""
+"""Material of the claims benchmark: shards of real text, two collections, and one tokenizer, trained on all of it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,43 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.training import run_or_exit
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, read_bytes, whole_file
+from data_prep.demo.pairs import in_hash_order
+from data_prep.sources.document import Document
+from data_prep.sources.registry import SOURCES
+from data_prep.tokenizers import tokenizer
 
-DOCSTRINGS = Path("data/demo")  # made by `make demo`: shards, a collection, and the tokenizer of everything here
+DOCSTRINGS = Path("data/demo")  # made by `make demo`
 TOKENIZER = DOCSTRINGS / "shards" / "tokenizer.json"
-SOURCES = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # inputs, by source
+INPUTS = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # by source
+MIXED = ("docstrings", "wikipedia", "bookcorpus")  # what methods read, in equal shares
+VOCABULARY = 8192  # the demo's
+SAMPLE = 10_000_000  # characters of each of MIXED that the tokenizer is trained on
 SHARDS = 64  # one for every lane
 CLASSIC = ("cranfield", "vaswani")
 FOLDS = ("first", "second")
-TOGETHER = 10  # neighbouring queries kept in one fold: several may come from one paper
+TOGETHER = 10  # neighbouring queries kept in one fold, and in one part of it: several may come from one paper
+DEV_EVERY = 3  # of such tens of a fold, one is for choosing settings
+DEV_POOL = 2000  # documents, about, that these are ranked over
+
+
+@dataclass(frozen=True)
+class Material:
+    """Shards by source, and the collections; all have one tokenizer."""
+
+    shards: Mapping[str, Path]
+    docstrings: Collection
+    classic: Collection
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
@@ -29,65 +51,112 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=default, metavar="FOLDER", help="real text (%(default)s)")
 
 
-def text(data: Path, out: Path) -> dict[str, Path]:
-    """Prepare every source under `out`, where that is not done yet; return the folders of shards."""
+def make(data: Path, out: Path) -> Material:
+    """Prepare everything under `out`, where that is not done yet; return it.
+
+    The docstrings are read again, because those of `make demo` have a tokenizer that knows nothing but docstrings.
+    """
+    if not data.is_dir():
+        raise InputError(f"{data}: no such folder; name one with wiki, books, reddit and {', '.join(CLASSIC)}")
     if not TOKENIZER.is_file():
         raise InputError(f"{DOCSTRINGS}: no such data set; run: make demo")
-    shards = {"docstrings": DOCSTRINGS / "shards"}
-    for source in SOURCES:
-        prepare(source, data, out / source)
+    make_directory(out)
+    vocabulary = out / "tokenizer.json"
+    if not vocabulary.is_file():
+        tokenizer.train(mixed(texts(data)), VOCABULARY, vocabulary)
+    _data_prep("docstrings", "--out", str(out / "docstrings"), "--tokenizer", str(vocabulary))
+    shards = {"docstrings": out / "docstrings" / "shards"}
+    for source in INPUTS:
+        prepare(source, data, out / source, vocabulary)
         shards[source] = out / source / "shards"
-    return shards
+    docstrings = Collection.open(out / "docstrings" / "collection")
+    return Material(shards, docstrings, Collection.open(classic(data, out, vocabulary)))
 
 
-def prepare(source: str, data: Path, out: Path, *options: str) -> None:
-    """Prepare shards of one of SOURCES in `out`, with the demo's tokenizer, where that is not done yet."""
-    inputs = [str(data / name) for name in SOURCES[source]]
-    _data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(TOKENIZER), "--shards", str(SHARDS), *options)
+def texts(data: Path) -> dict[str, list[str]]:
+    """The paragraphs of each of MIXED; of the docstrings, those of the training split's pairs."""
+    collection = Collection.open(DOCSTRINGS / "collection")
+    pairs = collection.groups("train")
+    queries, documents = np.unique(pairs.queries), np.unique(pairs.candidates.flat)
+    found = {"docstrings": [*map(collection.queries.text, queries), *map(collection.corpus.text, documents)]}
+    for source in MIXED[1:]:
+        read = SOURCES[source].documents([data / name for name in INPUTS[source]])
+        found[source] = [paragraph for item in read if isinstance(item, Document) for paragraph in item.segments]
+    return found
 
 
-def classic(data: Path, out: Path) -> Path:
+def mixed(sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield as many characters of each source, SAMPLE or what the smallest has, from all over it."""
+    share = min(SAMPLE, *(sum(map(len, paragraphs)) for paragraphs in sources.values()))
+    for paragraphs in sources.values():
+        left = share
+        for paragraph in in_hash_order(paragraphs):
+            yield paragraph[:left]
+            left -= len(paragraph[:left])
+            if not left:
+                break
+
+
+def prepare(source: str, data: Path, out: Path, vocabulary: Path, *options: str) -> None:
+    """Prepare shards of one of INPUTS in `out`, where that is not done yet."""
+    inputs = [str(data / name) for name in INPUTS[source]]
+    _data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(vocabulary), "--shards", str(SHARDS), *options)
+
+
+def classic(data: Path, out: Path, vocabulary: Path) -> Path:
     """Join the collections of CLASSIC into one, each with its own pool of documents; return its folder.
 
-    Split FOLD has the labelled queries of a fold of both, to train on, and NAME-FOLD those of one, to rank.
+    Of a fold's labelled queries, the split FOLD has those of both to train on, NAME-FOLD-dev other ones of one
+    collection to choose settings on, and NAME-FOLD all of one collection, to rank after training on the other fold.
     """
     folder = out / "classic"
-    texts: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
+    lines: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
     qrels: dict[str, list[str]] = {fold: [] for fold in FOLDS}
     pools: dict[str, list[str]] = {}
     for name in CLASSIC:
-        for part, lines in texts.items():
-            lines += ({**line, "_id": f"{name}/{line['_id']}"} for line in _json_lines(data / name / f"{part}.jsonl"))
-        for fold, judged in _folds(data / name / "qrels" / "train.tsv").items():
+        for part, own in lines.items():
+            own += ({**line, "_id": f"{name}/{line['_id']}"} for line in _json_lines(data / name / f"{part}.jsonl"))
+        ids = [line["_id"] for line in lines["corpus"] if line["_id"].startswith(f"{name}/")]
+        for (fold, dev), judged in _parts(data / name / "qrels" / "train.tsv").items():
             rows = [f"{name}/{query}\t{name}/{document}\t{score}" for query, document, score in judged]
-            qrels[f"{name}-{fold}"] = rows
-            qrels[fold] += rows
-            pools[f"{name}-{fold}"] = [line["_id"] for line in texts["corpus"] if line["_id"].startswith(f"{name}/")]
-    for part, lines in texts.items():
-        _write(folder / f"{part}.jsonl", map(json.dumps, lines))
+            qrels.setdefault(f"{name}-{fold}", []).extend(rows)
+            pools[f"{name}-{fold}"] = ids
+            if dev:
+                qrels[f"{name}-{fold}-dev"] = rows
+                others = ids[:: max(1, len(ids) // DEV_POOL)]
+                pools[f"{name}-{fold}-dev"] = list(dict.fromkeys([*(row.split("\t")[1] for row in rows), *others]))
+            else:
+                qrels[fold] += rows
+    for part, own in lines.items():
+        _write(folder / f"{part}.jsonl", map(json.dumps, own))
     for split, rows in qrels.items():
         _write(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
-    for split, ids in pools.items():
-        _write(folder / "pools" / f"{split}.txt", ids)
-    _data_prep("collection", str(folder), "--tokenizer", str(TOKENIZER))
+    for split, pool in pools.items():
+        _write(folder / "pools" / f"{split}.txt", pool)
+    _data_prep("collection", str(folder), "--tokenizer", str(vocabulary))
     return folder
 
 
-def _folds(path: Path) -> Mapping[str, list[list[str]]]:
-    """The judgements of each fold, which take turns: TOGETHER queries each time, in the order of the file."""
+def _parts(path: Path) -> dict[tuple[str, bool], list[list[str]]]:
+    """The judgements of each part of a file: (fold, whether it is for choosing settings).
+
+    The folds take turns, TOGETHER queries each time, in the order of the file; every DEV_EVERY-th turn of a fold is for
+    choosing settings.
+    """
     rows = [line.split("\t") for line in read_bytes(path).decode().splitlines()[1:]]
-    number = {query: i for i, query in enumerate(dict.fromkeys(row[0] for row in rows))}
-    folds: dict[str, list[list[str]]] = {fold: [] for fold in FOLDS}
+    number = {query: i // TOGETHER for i, query in enumerate(dict.fromkeys(row[0] for row in rows))}
+    parts: dict[tuple[str, bool], list[list[str]]] = {}
     for row in rows:
-        folds[FOLDS[number[row[0]] // TOGETHER % len(FOLDS)]].append(row)
-    return folds
+        turn, fold = divmod(number[row[0]], len(FOLDS))
+        parts.setdefault((FOLDS[fold], turn % DEV_EVERY == DEV_EVERY - 1), []).append(row)
+    return parts
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     yield from (json.loads(line) for line in read_bytes(path).splitlines() if line.strip())
 
 
-def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
+def _write(path: Path, lines: Iterable[str]) -> None:
     make_directory(path.parent)
     with whole_file(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())

@@ -1,6 +1,6 @@
 """The small grid that the demo's fine-tuning settings were chosen from, the same for random and pre-trained weights.
 
-    python -m benchmarks.demo_grid          (after make demo; about 20 minutes on two cores; goes on where it stopped)
+    python -m benchmarks.demo_grid          (after make demo; about 25 minutes on two cores; goes on where it stopped)
 
 Every setting is fine-tuned from random and from pre-trained weights with the demo's pairs and steps, and compared by
 MRR@10 on the development split, whose packages are in neither training nor test. The best of each are the settings of
@@ -18,7 +18,7 @@ from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
 from trainer.retrieval.task import evaluate_run
 
-RATES = (1e-4, 3e-4, 1e-3)
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))
 RECIPES = {"random": "recipes/demo_siamese_random.yaml", "seed": "recipes/demo_siamese.yaml"}
 OUTPUT = Path(__file__).with_suffix(".json")

@@ -91,6 +91,8 @@ class Rivals:
     """The ways to read one folder of shards; each yields items whose tokens `text_tokens` counts."""
 
     manifest: Manifest
+    lanes: int
+    window: int  # chunks
 
     @property
     def batcher(self) -> SeedBatcher:
@@ -100,11 +102,11 @@ class Rivals:
     @property
     def buffer(self) -> int:
         """The documents of a window."""
-        return WINDOW * self.manifest.total("documents") // self.manifest.total("chunks")
+        return self.window * self.manifest.total("documents") // self.manifest.total("chunks")
 
     def order(self) -> Order:
         source = ShardSource(self.manifest)
-        lanes = Lanes(source, self.batcher, seed=1, lanes=LANES, window=WINDOW, micro_batch=MICRO_BATCH)
+        lanes = Lanes(source, self.batcher, seed=1, lanes=self.lanes, window=self.window, micro_batch=MICRO_BATCH)
         return Order({"": lanes}, Mix([1], 1))
 
     def deepsiam(self, workers: int) -> Iterator[MicroBatch]:
@@ -184,8 +186,8 @@ def take(items: Iterator[Any], wanted: int) -> int:
 def resume(rivals: Rivals, micro_batches: int) -> float:
     """Measure seconds to the first `micro_batches` micro-batches in the middle of an epoch, verifying every shard."""
     start = time.perf_counter()
-    middle = Position(0, rivals.manifest.total("chunks") // LANES // WINDOW // 2, 0)
-    for _ in islice(rivals.order().stream([[middle] * LANES], 0, 1), micro_batches):
+    middle = Position(0, rivals.manifest.total("chunks") // rivals.lanes // rivals.window // 2, 0)
+    for _ in islice(rivals.order().stream([[middle] * rivals.lanes], 0, 1), micro_batches):
         pass
     return time.perf_counter() - start
 
@@ -206,16 +208,16 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         manifest = write_shards(Path(folder), options.tokens)
-        results = {"tokens": manifest.total("tokens")} | throughput(Rivals(manifest), options.rounds)
+        results = {"tokens": manifest.total("tokens")} | throughput(Rivals(manifest, LANES, WINDOW), options.rounds)
         longer = lengthen(manifest, Path(folder) / "longer", LONGER)
-        results["resume"] = {"tokens": longer.total("tokens")} | resuming(Rivals(longer), options.rounds)
+        results["resume"] = {"tokens": longer.total("tokens")} | resuming(Rivals(longer, LANES, WINDOW), options.rounds)
     write(options.out, results)
 
 
 def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
     """Measure and print rates and their ratios, by the number of workers."""
     tokens = rivals.manifest.total("tokens")
-    windows = LANES * WINDOW * tokens // rivals.manifest.total("chunks")  # one of every lane
+    windows = rivals.lanes * rivals.window * tokens // rivals.manifest.total("chunks")  # one of every lane
     wanted = (tokens - windows // 2) // windows * windows
     if wanted <= 0:
         raise InputError(f"--tokens: {windows * 3 // 2:,} or more, so that every lane has a window and a half")
@@ -241,7 +243,7 @@ def resuming(rivals: Rivals, rounds: int) -> dict[str, Any]:
     seconds = alternate(
         {
             "one micro-batch": lambda: resume(rivals, 1),
-            "one of every lane": lambda: resume(rivals, LANES),
+            "one of every lane": lambda: resume(rivals, rivals.lanes),
             "webdataset from the start": lambda: re_read(rivals),
         },
         rounds,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 import numpy as np
 
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
+from trainer.data.rng import keyed_rng
 
 
 def draw_words(rng: np.random.Generator, count: int, different: int) -> np.ndarray:
@@ -21,3 +25,14 @@ def make_document(
     first = len(vocabulary.special)
     ids = first + draw_words(rng, lengths.sum(), vocabulary.vocab_size - first)
     return TokenDocument(np.split(ids, np.cumsum(lengths)[:-1]))
+
+
+def json_lines(different: int) -> Iterator[str]:
+    """Yield documents of `different` made-up words as JSON lines, for ever, some 800 bytes each."""
+    rng = keyed_rng("benchmark text")
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(different)]
+    while True:
+        sentences = [draw_words(rng, rng.integers(5, 20), different) for _ in range(rng.integers(5, 15))]
+        text = " ".join(" ".join(words[i] for i in sentence).capitalize() + "." for sentence in sentences)
+        yield json.dumps({"text": text}) + "\n"

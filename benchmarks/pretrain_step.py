@@ -30,7 +30,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import machine, step_runs
-from benchmarks.side_by_side import in_words, write
+from benchmarks.side_by_side import Job, in_words, run_all, write
 from benchmarks.step_cases import CASES, Workload, recipe_of, workload_of
-from benchmarks.step_measures import OURS, TooLongError, join_alone, measure
+from benchmarks.step_measures import OURS, join_alone, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from trainer.analysis import plots
@@ -50,8 +50,6 @@ from trainer.run.commit import git_commit
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parent / "results"
 SCALING_CASE = "seed-demo"
-
-Job = Callable[[float], dict[str, Any]]  # seconds that it may take -> results
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -62,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         end = time.monotonic() + 60 * chosen.minutes
         results: dict[str, Any] = {"machine": machine.describe(), "sizes": "full" if chosen.gpu else SMALL}
         with tempfile.TemporaryDirectory() as folder:
-            results |= run_all(jobs_of(chosen, Path(folder)), end)
+            results["cases"], results["skipped"] = run_all(jobs_of(chosen, Path(folder)), end, lines_of)
         write(chosen.out, results)
         if any("ratios" in case for case in results["cases"].values()):
             print(f"wrote {draw(results, chosen.out.with_suffix('.png'))}")
@@ -87,21 +85,6 @@ def jobs_of(chosen: argparse.Namespace, folder: Path) -> dict[str, Job]:
     if chosen.ranks:
         jobs[f"{SCALING_CASE}, ranks"] = partial(whole_runs, SCALING_CASE, step_runs.scaling(), folder, {})
     return jobs
-
-
-def run_all(jobs: Mapping[str, Job], end: float) -> dict[str, Any]:
-    """Run the jobs, each in its share of the time that is left; list those that it is too short for."""
-    cases, skipped = {}, {}
-    for number, (name, job) in enumerate(jobs.items()):
-        try:
-            cases[name] = job((end - time.monotonic()) / (len(jobs) - number))
-        except TooLongError as error:
-            skipped[name] = str(error)
-            print(f"{name}: skipped: {error}: give more --minutes, or fewer --cases", flush=True)
-        else:
-            for line in lines_of(name, cases[name]):
-                print(line, flush=True)
-    return {"cases": cases, "skipped": skipped}
 
 
 def one_case(name: str, gpu: bool, peaks: dict[torch.dtype, float], seconds: float) -> dict[str, Any]:

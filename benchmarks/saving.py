@@ -1,15 +1,23 @@
 """How long a checkpoint takes to save and to load, compared with torch.save and torch.load of as many bytes.
 
     python -m benchmarks.saving [--hidden N] [--layers N] [--rounds N] [--out PATH]     (a minute)
+    python -m benchmarks.saving --against DIR                                           (a minute a code and round)
 
 One process, ZeRO-1 in fp32: weights and both Adam moments. deepsiam writes DeepSpeed's files and the weights again,
-syncs them to disk, hashes and renames; loading checks the hashes first. torch.save's file is synced too.
+hashes them, syncs them to disk, and renames; loading checks the hashes first. torch.save's file is synced too.
+
+With `--against`, the code in another folder (`git worktree add DIR COMMIT`) is measured in turn, with this Python: each
+round starts a process for either code, and each compares itself with torch.
 """
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +25,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from benchmarks.side_by_side import alternate, in_words, ratios, spread, write
+from benchmarks.side_by_side import Values, alternate, in_words, ratios, spread, write
+from benchmarks.start_up import HERE, THERE
+from benchmarks.training import free_port
 from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
+from data_prep.common.errors import InputError, exit_on_input_error
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import State
 from trainer.data.cursor import Cursor
@@ -89,12 +99,46 @@ def measure(engine: Engine, folder: Path, rounds: int) -> dict[str, Any]:
     rival = folder / "rival.pt"
     saving = alternate({"deepsiam": lambda: save(engine, folder), "torch": lambda: torch_save(tensors, rival)}, rounds)
     loading = alternate({"deepsiam": lambda: load(engine, folder), "torch": lambda: torch_load(rival)}, rounds)
+    return summary(size, {"save": saving, "load": loading}, [("deepsiam", "torch")])
+
+
+def measure_codes(here: Path, there: Path, rounds: int, sizes: Sequence[str]) -> dict[str, Any]:
+    """Measure the code in two folders in turn, each in its own processes; `sizes` are the options for them."""
+    seconds: dict[str, Values] = {"save": {}, "load": {}}
+    for _ in range(rounds):
+        for name, code in {HERE: here, THERE: there}.items():
+            measured = measure_code(code, sizes)
+            for what, values in seconds.items():
+                for rival, times in measured[what]["seconds"].items():
+                    title = name if rival == "deepsiam" else f"{rival} beside {name}"
+                    values.setdefault(title, []).extend(times)
+    pairs = [(HERE, f"torch beside {HERE}"), (THERE, f"torch beside {THERE}"), (HERE, THERE)]
+    return summary(measured["bytes"], seconds, pairs)
+
+
+def measure_code(code: Path, sizes: Sequence[str]) -> dict[str, Any]:
+    """Run one round of this benchmark in a new process, with the code in a folder; return its results."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "saving.json"
+        command = [sys.executable, "-m", "benchmarks.saving", *sizes, "--rounds", "1", "--out", str(out)]
+        environment = {**os.environ, "MASTER_PORT": str(free_port())}
+        done = subprocess.run(command, cwd=code, env=environment, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise InputError(f"{code}: {' '.join(command)} ended with code {done.returncode}")
+        results: dict[str, Any] = json.loads(out.read_text())
+    return results
+
+
+def summary(size: int, measured: Mapping[str, Values], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return all seconds and the ratio of each pair of rivals within the rounds, and print their spread."""
     results: dict[str, Any] = {"bytes": size}
-    for what, seconds in {"save": saving, "load": loading}.items():
+    for what, seconds in measured.items():
+        results[what] = {"seconds": seconds}
         for name, values in seconds.items():
             print(in_words(f"{what} {size / 1e6:,.0f} MB: {name}", spread(values), "s"))
-        results[what] = {"seconds": seconds, "deepsiam / torch": ratios(seconds["deepsiam"], seconds["torch"])}
-        print(in_words(f"{what}: deepsiam / torch", results[what]["deepsiam / torch"]))
+        for over, under in pairs:
+            results[what][f"{over} / {under}"] = ratio = ratios(seconds[over], seconds[under])
+            print(in_words(f"{what}: {over} / {under}", ratio))
     return results
 
 
@@ -103,12 +147,17 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=1024, help="width of the matrices (%(default)s)")
     parser.add_argument("--layers", type=int, default=16, help="number of matrices (%(default)s)")
     parser.add_argument("--rounds", type=positive, default=5, help="repetitions (%(default)s)")
+    parser.add_argument("--against", type=Path, help="a folder with another commit's code")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/saving.json"), help="(%(default)s)")
     options = parser.parse_args()
-    join(World.from_environment())
-    with tempfile.TemporaryDirectory() as folder:
-        results = measure(make_engine(options.hidden, options.layers), Path(folder), options.rounds)
-    dist.destroy_process_group()
+    if options.against:
+        sizes = ["--hidden", str(options.hidden), "--layers", str(options.layers)]
+        results = measure_codes(Path.cwd(), options.against.resolve(), options.rounds, sizes)
+    else:
+        join(World.from_environment())
+        with tempfile.TemporaryDirectory() as folder:
+            results = measure(make_engine(options.hidden, options.layers), Path(folder), options.rounds)
+        dist.destroy_process_group()
     write(options.out, results)
 
 

@@ -34,7 +34,7 @@ def articles(data: Path, out: Path) -> Path:
         raise InputError(f"{data}: no such folder; name one with wiki")
     if not TOKENIZER.is_file():
         raise InputError(f"{TOKENIZER}: no such tokenizer; run: make demo")
-    prepare("wikipedia", data, out, "--held-out", "0.02")
+    prepare("wikipedia", data, out, TOKENIZER, "--held-out", "0.02")
     return out
 
 

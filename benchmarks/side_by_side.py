@@ -2,13 +2,21 @@
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from data_prep.common.files import make_directory, whole_file
 
+LEAST_ROUNDS, MOST_ROUNDS = 3, 50
+
 Values = dict[str, list[float]]
+Job = Callable[[float], dict[str, Any]]  # seconds that it may take -> results
+
+
+class TooLongError(Exception):
+    """A measurement does not fit into the time that is left."""
 
 
 def alternate(rivals: Mapping[str, Callable[[], float]], rounds: int) -> Values:
@@ -18,6 +26,40 @@ def alternate(rivals: Mapping[str, Callable[[], float]], rounds: int) -> Values:
         for name, measure in rivals.items():
             values[name].append(measure())
     return values
+
+
+def rounds(measures: Mapping[str, Callable[[], float]], end: float) -> Values:
+    """Measure in turn until about `end`, a time of `time.monotonic`; the first round tells how many there can be."""
+    began = time.monotonic()
+    first = alternate(measures, 1)
+    round_seconds = time.monotonic() - began
+    left = max(0.0, end - time.monotonic())
+    if left < (LEAST_ROUNDS - 1) * round_seconds:
+        raise TooLongError(
+            f"a round takes {round_seconds:.1f} s, and {left:.0f} s are left for {LEAST_ROUNDS - 1} more"
+        )
+    more = alternate(measures, min(MOST_ROUNDS - 1, int(left / round_seconds)))
+    return {name: first[name] + values for name, values in more.items()}
+
+
+def run_all(
+    jobs: Mapping[str, Job], end: float, lines_of: Callable[[str, dict[str, Any]], Iterable[str]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Run the jobs, each in its share of the time until `end`, and print the lines of each one's results.
+
+    Return the results, and why the others were skipped, both by name.
+    """
+    results, skipped = {}, {}
+    for number, (name, job) in enumerate(jobs.items()):
+        try:
+            results[name] = job((end - time.monotonic()) / (len(jobs) - number))
+        except TooLongError as error:
+            skipped[name] = str(error)
+            print(f"{name}: skipped: {error}: give more --minutes, or name fewer", flush=True)
+        else:
+            for line in lines_of(name, results[name]):
+                print(line, flush=True)
+    return results, skipped
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:

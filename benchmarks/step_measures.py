@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks import machine, step_hugging_face
-from benchmarks.side_by_side import Values, alternate, ratios, spread
+from benchmarks.side_by_side import Values, ratios, rounds, spread
 from benchmarks.step_cases import STEPS, Workload
 from benchmarks.step_hugging_face import NAME as HUGGING_FACE
 from benchmarks.step_hugging_face import HuggingFace
@@ -32,13 +32,8 @@ WARM_UP = STEPS  # all of the workload; in fp16 more, until one does not overflo
 MOST_WARM_UP = 20
 COMPILING = 60 if torch.cuda.is_available() else 180  # seconds, at most, that torch.compile takes for a case
 GRACE = 0.1  # of a case's time, for its rounds, though building the rivals took all of it
-LEAST_ROUNDS, MOST_ROUNDS = 3, 50
 
 Make = Callable[[Workload], Rival]
-
-
-class TooLongError(Exception):
-    """A case does not fit into the time that is left."""
 
 
 def rivals_of(workload: Workload, seconds: float = math.inf) -> tuple[dict[str, Make], dict[str, str]]:
@@ -107,20 +102,6 @@ def free() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def rounds(measures: Mapping[str, Callable[[], float]], end: float) -> Values:
-    """Measure in turn until about `end`, a time of `time.monotonic`; the first round tells how many there can be."""
-    began = time.monotonic()
-    first = alternate(measures, 1)
-    round_seconds = time.monotonic() - began
-    left = max(0.0, end - time.monotonic())
-    if left < (LEAST_ROUNDS - 1) * round_seconds:
-        raise TooLongError(
-            f"a round takes {round_seconds:.1f} s, and {left:.0f} s are left for {LEAST_ROUNDS - 1} more"
-        )
-    more = alternate(measures, min(MOST_ROUNDS - 1, int(left / round_seconds)))
-    return {name: first[name] + values for name, values in more.items()}
 
 
 def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:

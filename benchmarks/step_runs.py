@@ -6,28 +6,26 @@ matter.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from benchmarks.made_up_text import draw_words
-from benchmarks.side_by_side import Values, ratios, spread
+from benchmarks.made_up_text import json_lines
+from benchmarks.side_by_side import Values, ratios, rounds, spread
 from benchmarks.step_cases import CASES, DEMO_WORDS, RECIPES
-from benchmarks.step_measures import rounds
 from benchmarks.training import file_name, free_port
 from data_prep.common.errors import InputError
-from trainer.data.rng import keyed_rng
 from trainer.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[1]
@@ -40,11 +38,12 @@ DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "MASTER_ADDR", "MAS
 
 @dataclass(frozen=True)
 class Way:
-    """A way to train: a checkout, how many ranks, how many threads each."""
+    """A way to train: a checkout, how many ranks, how many threads each; and how many such runs at once."""
 
     checkout: Path
     ranks: int = 1
     threads: int = 1
+    runs: int = 1
 
 
 def against(other: Path) -> dict[str, Way]:
@@ -55,18 +54,20 @@ def against(other: Path) -> dict[str, Way]:
 
 
 def scaling() -> dict[str, Way]:
-    """Two cores used in two ways, and one core."""
+    """Two cores used in two ways, one core, and what two cores can do at most: two runs that wait for nobody."""
     return {
         "2 ranks x 1 thread": Way(ROOT, 2, 1),
         "1 rank x 2 threads": Way(ROOT, 1, 2),
         "1 rank x 1 thread": Way(ROOT),
+        "2 runs of 1 rank x 1 thread": Way(ROOT, runs=2),
     }
 
 
 def compare(case: str, ways: Mapping[str, Way], folder: Path, seconds: float) -> dict[str, Any]:
     """Train a case in each way in turn, within about `seconds`; return steps a second and the first one's ratios."""
     end = time.monotonic() + seconds
-    text = write_text(folder / "text.jsonl")
+    text = folder / "text.jsonl"
+    text.write_text("".join(islice(json_lines(DEMO_WORDS), DOCUMENTS)))
     shards = {checkout: prepare(checkout, text, folder) for checkout in {way.checkout for way in ways.values()}}
     recipes = {checkout: write_recipe(case, made) for checkout, made in shards.items()}
     values = rounds({name: partial(train, way, recipes[way.checkout]) for name, way in ways.items()}, end)
@@ -80,19 +81,6 @@ def in_numbers(values: Values) -> dict[str, Any]:
         "steps_per_second": {name: spread(rates) for name, rates in values.items()},
         "ratios": {f"{first} / {name}": ratios(values[first], values[name]) for name in others},
     }
-
-
-def write_text(path: Path) -> Path:
-    """Write documents of made-up words as JSON lines."""
-    rng = keyed_rng("benchmark text")
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(DEMO_WORDS)]
-    with path.open("w") as file:
-        for _ in range(DOCUMENTS):
-            sentences = [draw_words(rng, rng.integers(5, 20), DEMO_WORDS) for _ in range(rng.integers(5, 15))]
-            text = " ".join(" ".join(words[i] for i in sentence).capitalize() + "." for sentence in sentences)
-            file.write(json.dumps({"text": text}) + "\n")
-    return path
 
 
 def prepare(checkout: Path, text: Path, folder: Path) -> Path:
@@ -123,6 +111,12 @@ def write_recipe(case: str, shards: Path) -> Path:
 
 
 def train(way: Way, recipe: Path) -> float:
+    """Train from the start; return optimizer steps a second, of all runs together."""
+    with ThreadPoolExecutor(way.runs) as pool:
+        return sum(pool.map(partial(train_once, way), [recipe] * way.runs))
+
+
+def train_once(way: Way, recipe: Path) -> float:
     """Train once from the start; return optimizer steps a second."""
     port = str(free_port())
     launcher = [Path(sys.executable).with_name("deepspeed"), "-q", "--num_accelerators", way.ranks]

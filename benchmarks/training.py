@@ -5,29 +5,51 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
+from data_prep.common.errors import InputError
+from trainer.data.lanes import START, Lanes, examples_of
 from trainer.data.open_data import shard_data
 from trainer.recipe.schema import PretrainRecipe
 
+SAMPLED = 4  # lanes of each source whose first window gives the tokens of an example
 
-def train(module: str, recipe: str, run: Path, settings: Mapping[str, object]) -> None:
-    """Train `recipe` on two ranks into `run`: resume a stopped run, and do nothing for a finished one.
+
+def train(module: str, recipe: str, run: Path, settings: Mapping[str, object], ranks: int = 2) -> None:
+    """Train `recipe` on some ranks into `run`: resume a stopped run, and do nothing for a finished one.
 
     Exit with the training's code where it fails, after its own message.
     """
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(ranks)]
     port = ["--master_port", str(free_port())]  # another training may be running
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
     run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
 
 
 def tokens_a_step(recipe: PretrainRecipe) -> float:
-    """Estimate the tokens of an optimizer step by the first 200 micro-batches in the run's own order."""
-    order = shard_data(recipe).order
-    sample = [batch.micro_batch.tokens for batch in islice(order.stream(order.start(), 0, 1), 200)]
-    return sum(sample) / 200 * recipe.batch.micro_batches
+    """Estimate the tokens of source text that an optimizer step reads, alike for all methods.
+
+    A token counts once for each time that its document is cut into examples, in however many of them it is, as input,
+    target or neighbour; a document that gives no example does not count.
+    """
+    sources = shard_data(recipe).order.sources
+    weights = {name: source.weight for name, source in recipe.data.sources.items()}
+    an_example = sum(weights[name] * _tokens_an_example(name, lanes) for name, lanes in sources.items())
+    return an_example / sum(weights.values()) * recipe.batch.size
+
+
+def _tokens_an_example(name: str, lanes: Lanes) -> float:
+    """The tokens of the documents in some windows, a share of each example that these are cut into."""
+    tokens = examples = 0
+    for lane in range(min(SAMPLED, lanes.lanes)):
+        _, _, items = next(lanes.windows(lane, START, []))
+        documents = [document for _, document in items]
+        examples += len(examples_of(lanes.batcher, documents))
+        used = {number for numbers in lanes.batcher.origins(documents) for number in numbers}
+        tokens += sum(len(segment) for number in used for segment in documents[number].segments)
+    if not examples:
+        raise InputError(f"data: the first documents of {name or 'the shards'} give no example; prepare more")
+    return tokens / examples
 
 
 def file_name(label: str) -> str:

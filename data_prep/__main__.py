@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
-from data_prep.collections import build
+from data_prep.collections import build, collection
 from data_prep.collections.registry import FORMATS
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
@@ -45,11 +45,14 @@ def _stats(chosen: argparse.Namespace) -> int:
 
 def _docstrings(chosen: argparse.Namespace) -> int:
     options = dataset.Options(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
-    print(dataset.build(chosen.out, options, packages.files(), chosen.workers))
+    given = tokenizer.load(chosen.tokenizer) if chosen.tokenizer else None
+    print(dataset.build(chosen.out, options, packages.files(), chosen.workers, given))
     return 0
 
 
 def _verify(chosen: argparse.Namespace) -> int:
+    if (chosen.directory / "splits").is_dir():
+        return _verify_collection(chosen.directory)
     bad = False
     for directory in output.folders_of(chosen.directory):
         problems = verify.verify(directory)
@@ -62,6 +65,15 @@ def _verify(chosen: argparse.Namespace) -> int:
         totals = ", ".join(f"{manifest.total(name):,} {name}" for name in ("documents", "segments", "tokens", "bytes"))
         print(f"{directory}: {len(manifest.shards):,} shards are whole: {totals}")
     return 2 if bad else 0
+
+
+def _verify_collection(directory: Path) -> int:
+    problems = list(collection.verify(directory))
+    for problem in problems:
+        print(f"data_prep: {printable(problem)}", file=sys.stderr)
+    if not problems:
+        print(f"{directory}: every array is whole")
+    return 2 if problems else 0
 
 
 def _export(chosen: argparse.Namespace) -> int:
@@ -120,10 +132,13 @@ def _parser() -> argparse.ArgumentParser:
         ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
     ]:
         build.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} ({default})")
+    build.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="an existing tokenizer.json, or its folder, instead of a new one"
+    )
     workers_argument(build)
     build.set_defaults(run=_docstrings)
 
-    check = commands.add_parser("verify", help="read and check every byte of a folder of shards")
+    check = commands.add_parser("verify", help="read and check every byte of a folder of shards, or of a collection")
     _folder_argument(check)
     check.set_defaults(run=_verify)
 

@@ -7,34 +7,49 @@ from data_prep.common.imports import without_collecting
 
 with without_collecting():
     import torch
+    from transformers import PreTrainedModel
 
+    from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
-    from trainer.checkpoints.load import load_trained
+    from trainer.checkpoints.init_from import load_encoder
+    from trainer.checkpoints.sentence_transformer import take_over
     from trainer.data.open_data import pair_data
-    from trainer.recipe.build import build_model, check_length, settings_of
+    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings, settings_of
     from trainer.recipe.schema import FinetuneRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
 
 
 def build(recipe: FinetuneRecipe) -> Job:
-    """Make the job of training a pre-trained trunk, or the same with random weights, on labelled pairs."""
-    pretrained = load_trained(recipe.init_from)
-    wanted, learned = (1 + method.added_tokens for method in (recipe.method, pretrained.recipe.method))
-    if wanted != learned:
-        raise InputError(
-            f"method.special_tokens: {wanted}, but {recipe.init_from} was trained with {learned}; "
-            f"set method.special_tokens={learned}"
-        )
-    data = pair_data(recipe, pretrained.tokenizer)
-    trunk = pretrained.model.trunk
-    if recipe.random_weights:
-        torch.manual_seed(recipe.seed)
-        trunk = build_trunk(settings_of(trunk.config))
+    """Make the job of training an encoder on labelled pairs: a trained one, its shape at random, or a new one."""
+    recipe = take_over(recipe)
+    data = pair_data(recipe)
+    torch.manual_seed(recipe.seed)
+    trunk = open_trunk(recipe, data.tokenizer)
     own = recipe.method.added_tokens
     check_length("method.max_query_tokens", recipe.method.max_query_tokens + own, trunk)
     check_length("method.max_document_tokens", recipe.method.max_document_tokens + own, trunk)
     return make_job(recipe, build_model(recipe.method, trunk.train()), data)
+
+
+def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> PreTrainedModel:
+    """Load or make the encoder that a recipe starts from, with the special tokens that its method needs."""
+    if recipe.init_from is None:
+        trunk = new_trunk(recipe.trunk or {}, tokenizer)
+        resize_embeddings(recipe.method, trunk, tokenizer)
+        return trunk
+    encoder = load_encoder(recipe.init_from, tokenizer)
+    wanted, learned = 1 + recipe.method.added_tokens, 1 + (encoder.added_tokens or 0)
+    if encoder.added_tokens is not None and wanted != learned:
+        raise InputError(
+            f"method.special_tokens: {wanted}, but {recipe.init_from} was trained with {learned}; "
+            f"set method.special_tokens={learned}"
+        )
+    resize_embeddings(recipe.method, encoder.trunk, tokenizer)
+    if not recipe.random_weights:
+        return encoder.trunk
+    torch.manual_seed(recipe.seed)  # loading an encoder has drawn
+    return build_trunk(settings_of(encoder.trunk.config))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from data_prep.common.errors import exit_on_input_error, printable
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.interface import MicroBatch
 from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.sentence_transformer import take_over
 from trainer.data.cursor import Cursor
 from trainer.data.loader import Loader, check_layout
 from trainer.data.open_data import Data, pair_data, resume_invariants, shard_data
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.trace"):
         recipe = _load_recipe(options.recipe, options.overrides)
-        data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else _open_pairs(recipe)
+        data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
         check_layout(data.order.lanes, recipe.batch.micro_batches, options.world_size, options.workers)
         first, last = (options.show, options.show) if options.show else options.steps
         steps = trace(recipe, data, first, options.world_size, options.workers)
@@ -108,11 +108,8 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
 
 def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
     values = yaml_file.read(path, overrides)
-    return yaml_file.build(schema.kind_of(values), values, str(path))
-
-
-def _open_pairs(recipe: FinetuneRecipe) -> Data:
-    return pair_data(recipe, load_trained(recipe.init_from).tokenizer)
+    recipe = yaml_file.build(schema.kind_of(values), values, str(path))
+    return take_over(recipe) if isinstance(recipe, FinetuneRecipe) else recipe
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,28 +117,23 @@ class _Stages:
 
 
 def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
-    """Write the texts and groups; return the manifest's counts."""
+    """Write texts, groups and tokens, which take longest; return the manifest's counts."""
     counts: dict[str, Any] = {}
     splits = reader.splits()
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
-
-        def write(folder: Path = folder, texts: Any = texts, part: str = part) -> int:
-            return write_texts(folder, texts, repeats=reader.repeats in (True, part))
-
-        def tokenise(folder: Path = folder) -> int:
-            return write_tokens(folder, tokenizer, workers)
-
-        counts[part] = {"texts": stages.do(part, write, anew=folder), "tokens": stages.do(f"{part}-tokens", tokenise)}
+        repeats = reader.repeats is True or reader.repeats == part
+        write = partial(write_texts, folder, texts, repeats=repeats)
+        counts[part] = {"texts": stages.do(part, write, anew=folder)}
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
     counts[SPLITS] = {}
     for split in splits:
         folder = stages.folder / SPLITS / split
-
-        def judge(folder: Path = folder, split: str = split) -> int:
-            return write_groups(folder, reader, split, queries, corpus)
-
+        judge = partial(write_groups, folder, reader, split, queries, corpus)
         counts[SPLITS][split] = stages.do(f"split-{split}", judge, anew=folder)
+    for part in PARTS:
+        tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
+        counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
     return counts
 
 

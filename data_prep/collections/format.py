@@ -153,7 +153,7 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def split_and_file(given: Path) -> tuple[str, Path]:
-    """Divide SPLIT=FILE; the split is empty where just a file is named. Raise InputError where it does not exist."""
+    """Divide SPLIT=PATH; the split is empty where just a path is named. Raise InputError where that is missing."""
     split, equals, name = str(given).partition("=")
     if not equals or given.exists() or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
         split, name = "", str(given)

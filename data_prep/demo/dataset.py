@@ -26,6 +26,7 @@ from data_prep.sources.docstrings import modules
 from data_prep.sources.docstrings.installed import SourceFile
 from data_prep.sources.docstrings.modules import Docstring
 from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
 
 SAMPLE = 10_000_000  # characters of training text that the tokenizer is trained on
 
@@ -39,17 +40,19 @@ class Options:
     chunks_per_shard: int = 8
 
 
-def build(out: Path, options: Options, files: Sequence[SourceFile], workers: int) -> str:
+def build(
+    out: Path, options: Options, files: Sequence[SourceFile], workers: int, given: Tokenizer | None = None
+) -> str:
     """Build OUT from Python files, or check an OUT that is complete, and return a summary to print.
 
-    The output does not depend on `workers`.
+    A tokenizer is trained where none is given. The output does not depend on `workers`.
 
     Raises:
         InputError: OUT contains something else or cannot be written, or the files contain too little English. The run
             then leaves nothing in OUT.
     """
     if (out / "shards" / NAME).exists():
-        return _check(out, options)
+        return _check(out, options, given)
     partial = out / PARTIAL
     for name in ("shards", "collection"):
         if (out / name).exists() and not partial.exists():
@@ -61,7 +64,7 @@ def build(out: Path, options: Options, files: Sequence[SourceFile], workers: int
         try:
             _remove(unfinished)  # of a run that was killed
             make_directory(partial)
-            _build(partial, options, files, workers)
+            _build(partial, options, files, workers, given)
             for name in ("collection", "shards"):  # the shards last: with their manifest, OUT is complete
                 replace_folder(partial / name, out / name)
             partial.rmdir()
@@ -76,7 +79,7 @@ def _remove(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers: int) -> None:
+def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers: int, given: Tokenizer | None) -> None:
     """Write PARTIAL/shards and PARTIAL/collection."""
     docstrings: list[Docstring] = []
     dropped: Counter[str] = Counter()
@@ -88,7 +91,8 @@ def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers
     training = in_hash_order(parts.documents["train"], lambda docstring: docstring.document.id)
     if not training or not all(parts.pairs[name] for name in SPLITS):
         raise InputError(f"{len(files)} Python files contain too little English to train on and to hold out")
-    tok = tokenizer.train(_sample(training), options.vocab_size, partial / "tokenizer.json")
+    trained = partial / "tokenizer.json"
+    tok = given or tokenizer.train(_sample(training), options.vocab_size, trained)
 
     write_collection(partial / "collection", parts.pairs)
     build_collection("beir", [partial / "collection"], partial / "collection", tok, workers)
@@ -106,15 +110,17 @@ def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers
         for name, segments in tok.encode_batches(documents):
             writer.add(name, segments)
             counts["tokens"] += sum(map(len, segments))
-    tok.path.unlink()
+    trained.unlink(missing_ok=True)
 
 
-def _check(out: Path, options: Options) -> str:
+def _check(out: Path, options: Options, given: Tokenizer | None) -> str:
     """Return a line for an OUT that is complete; raise InputError if it is damaged or was built with other options."""
     manifest = Manifest.load(out / "shards")
     if manifest.source.get("options") != asdict(options):
         recorded = manifest.source.get("options")
         raise InputError(f"{out}: was built with other options ({recorded}); choose another --out or remove it")
+    if given and manifest.tokenizer["fingerprint"] != given.fingerprint:
+        raise InputError(f"{out}: was built without {given.path}; choose another --out or remove it")
     for _, problem in verify(out / "shards"):
         raise InputError(f"{problem} (remove {out} to build it again)")
     Collection.open(out / "collection")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import loader
-from benchmarks.loader import LANES, Rivals
+from benchmarks.loader import LANES, WINDOW, Rivals
 from data_prep.shards.verify import verify
 
 
@@ -17,7 +17,7 @@ from data_prep.shards.verify import verify
 def rivals(tmp_path_factory: pytest.TempPathFactory) -> Rivals:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "CHUNKS_PER_SHARD", 2)
-        return Rivals(loader.write_shards(tmp_path_factory.mktemp("shards"), 800_000))
+        return Rivals(loader.write_shards(tmp_path_factory.mktemp("shards"), 800_000), LANES, WINDOW)
 
 
 def test_webdataset_yields_every_token_of_the_shards(rivals: Rivals) -> None:
@@ -38,7 +38,7 @@ def test_a_longer_epoch_repeats_the_same_files(rivals: Rivals, tmp_path: Path) -
     longer = loader.lengthen(rivals.manifest, tmp_path / "longer", 3)
     assert longer.total("tokens") == 3 * rivals.manifest.total("tokens")
     assert verify(tmp_path / "longer") == []
-    assert loader.resume(Rivals(longer), LANES) > 0
+    assert loader.resume(Rivals(longer, LANES, WINDOW), LANES) > 0
 
 
 def test_it_prints_and_writes_rates_ratios_and_gpus(

@@ -13,7 +13,6 @@ from torch import Tensor
 from benchmarks import pretrain_step, step_runs
 from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import CASES, Workload, recipe_of, workload_of
-from benchmarks.step_measures import TooLongError, rounds
 from benchmarks.step_rivals import Bare
 from data_prep.common.errors import InputError
 from models.interface import IGNORED, MicroBatch
@@ -113,6 +112,11 @@ def test_a_runs_rate_is_that_between_its_progress_lines() -> None:
         step_runs.rate_of([(100.0, lines[0]), (101.0, lines[1])])
 
 
+def test_runs_at_once_count_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(step_runs, "train_once", lambda way, recipe: 1.5)
+    assert step_runs.train(step_runs.Way(tmp_path, runs=2), tmp_path / "recipe") == 3.0
+
+
 def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -136,18 +140,6 @@ def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
     results = step_runs.compare("poly", ways, tmp_path / "work", 60.0)
     assert results["ratios"] == {"a / b": {"min": 1.5, "median": 1.5, "max": 1.5}}
     assert trained[:4] == ["a", "b", "a", "b"]
-
-
-def test_the_number_of_rounds_follows_from_the_first_and_too_little_time_is_said() -> None:
-    from time import monotonic, sleep
-
-    def slow() -> float:
-        sleep(0.02)
-        return 1.0
-
-    assert 3 <= len(rounds({"a": slow}, monotonic() + 0.9)["a"]) <= 45
-    with pytest.raises(TooLongError, match="a round takes"):
-        rounds({"a": slow}, monotonic() + 0.03)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without a GPU")

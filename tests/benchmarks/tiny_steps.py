@@ -7,7 +7,7 @@ python -m tests.benchmarks.tiny_steps measure [ARGUMENT ...]    the benchmark's 
 import json
 import sys
 
-from benchmarks import pretrain_step, step_cases, step_measures
+from benchmarks import pretrain_step, side_by_side, step_cases, step_measures
 from benchmarks.step_cases import Case, recipe_of, workload_of
 from benchmarks.step_measures import join_alone
 from benchmarks.step_rivals import Bare, Ours, Plain, TimedRival
@@ -46,7 +46,7 @@ def _next(rival: TimedRival) -> list[float]:
 
 
 if __name__ == "__main__":
-    step_measures.MOST_ROUNDS, step_measures.COMPILING = 3, 10**6  # so that it ends soon, however busy the machine
+    side_by_side.MOST_ROUNDS, step_measures.COMPILING = 3, 10**6  # so that it ends soon, however busy the machine
     step_cases.CASES.clear()
     step_cases.CASES.update(CASES)
     if sys.argv[1] == "losses":

@@ -19,16 +19,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from torch import Tensor
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, replace_folder, sha256_of, whole_file
+from data_prep.common.files import make_directory, replace_folder, sha256_of, sync, whole_file
+from trainer.checkpoints.weights_file import write_weights
 from trainer.data.cursor import Cursor
+from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.errors import SharedError
 from trainer.recipe.schema import CheckpointConfig
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # it imports DeepSpeed, which reading a checkpoint does not n
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
 FORMAT = 2
+Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
 
 
@@ -53,6 +56,16 @@ class State:
     world_size: int
     resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must agree in these
 
+    def to_json(self) -> bytes:
+        """Return the content of the file that `read_state` reads."""
+        values = {
+            "step": self.step,
+            "world_size": self.world_size,
+            "fixed": self.resume_invariants,
+            "cursor": self.cursor.to_json(),
+        }
+        return json.dumps(values, indent=1).encode()
+
 
 def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:
     """Save a checkpoint with the small `sidecar_files` (name to content); all ranks call.
@@ -66,12 +79,14 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
     try:
         _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
         weights = engine.full_weights()
-        _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        entries = {name: entry for of_rank in written for name, entry in of_rank.items()}
+        contents = {**sidecar_files, STATE: state.to_json()}
         _together(
             engine,
             "save",
             partial,
-            lambda: _finish(partial, final, weights, state, sidecar_files) if on_rank_0 else None,
+            lambda: _finish(partial, final, weights, contents, entries) if on_rank_0 else None,
         )
     except SaveError:
         if on_rank_0:
@@ -111,12 +126,20 @@ def verify(checkpoint: Path) -> str | None:
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{checkpoint}: its {MANIFEST} is missing or damaged"
-    for name, (size, sha256) in files.items():
-        file = checkpoint / name
-        if not file.is_file():
-            return f"{checkpoint}: {name} is missing"
-        if file.stat().st_size != size or sha256_of(file) != sha256:
-            return f"{checkpoint}: {name} is damaged (its size or SHA-256 is not the saved one)"
+    with ThreadPoolExecutor() as threads:  # hashing releases Python's lock
+        problems = threads.map(lambda name: _damage(checkpoint / name, *files[name]), files)
+        for name, problem in zip(files, problems, strict=True):
+            if problem:
+                return f"{checkpoint}: {name} {problem}"
+    return None
+
+
+def _damage(file: Path, size: int, sha256: str) -> str | None:
+    """What is wrong with a file of a checkpoint, or None."""
+    if not file.is_file():
+        return "is missing"
+    if file.stat().st_size != size or sha256_of(file) != sha256:
+        return "is damaged (its size or SHA-256 is not the saved one)"
     return None
 
 
@@ -124,6 +147,22 @@ def read_state(checkpoint: Path) -> State:
     """Read the state of a verified checkpoint."""
     values = json.loads((checkpoint / STATE).read_text())
     return State(values["step"], Cursor.from_json(values["cursor"]), values["world_size"], values["fixed"])
+
+
+def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:
+    """Write the manifest of a checkpoint whose other files are all there; those that are not in `hashed` are read.
+
+    Not hashed while written are, for example, states that DeepSpeed offloads to a disk and copies by itself.
+    """
+    files = dict(hashed or {})
+    for path in checkpoint.rglob("*"):
+        name = str(path.relative_to(checkpoint))
+        if path.is_dir():
+            sync(path)
+        elif name not in files:
+            files[name] = _size_and_hash(path)
+    with whole_file(checkpoint / MANIFEST) as manifest:
+        manifest.write(json.dumps({"format": FORMAT, "files": dict(sorted(files.items()))}, indent=1).encode())
 
 
 def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
@@ -178,16 +217,20 @@ def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, 
         yield key, was, now
 
 
-def _together(engine: Engine, verb: str, path: Path, part: Callable[[], object]) -> None:
-    """Do this rank's part of writing `path`; raise SaveError on every rank where one of them could not `verb` it."""
-    problem = None
+def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result]) -> list[Result]:
+    """Do this rank's part of writing `path`, and return the results of all ranks.
+
+    Raise SaveError on every rank where one of them could not `verb` it.
+    """
+    result, problem = None, None
     try:
-        part()
-    except (OSError, SafetensorError, InputError) as error:
+        result = part()
+    except (OSError, InputError) as error:
         problem = f"{path}: cannot {verb} a checkpoint: {error}"
-    problems = [line for line in engine.gather(problem) if line]
-    if problems:
-        raise SaveError(problems[0])
+    results, problems = zip(*engine.gather((result, problem)), strict=True)
+    for line in filter(None, problems):
+        raise SaveError(line)
+    return list(results)
 
 
 def _prepare(partial: Path) -> None:
@@ -197,22 +240,25 @@ def _prepare(partial: Path) -> None:
 
 
 def _finish(
-    partial: Path, final: Path, weights: Mapping[str, Any], state: State, sidecar_files: Mapping[str, bytes]
+    partial: Path,
+    final: Path,
+    weights: Mapping[str, Tensor],
+    contents: Mapping[str, bytes],
+    entries: Mapping[str, FileEntry],
 ) -> None:
-    """Rank 0's part, after every rank has written: the common files, the manifest, the final name."""
-    save_file(dict(weights), partial / WEIGHTS)
-    for name, content in sidecar_files.items():
-        (partial / name).write_bytes(content)
-    values = {
-        "step": state.step,
-        "world_size": state.world_size,
-        "fixed": state.resume_invariants,
-        "cursor": state.cursor.to_json(),
-    }
-    (partial / STATE).write_text(json.dumps(values, indent=1))
-    files = {str(file.relative_to(partial)): _size_and_hash(file) for file in _files(partial)}
-    with whole_file(partial / MANIFEST) as manifest:
-        manifest.write(json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+    """Rank 0's part, after every rank has written: the common files, the manifest, the final name.
+
+    `contents` are those of the small files; `entries` those of the files that the ranks have written.
+    """
+    files = dict(entries)
+    with hashed_file(partial / WEIGHTS) as file:
+        write_weights(file, weights)
+    files[WEIGHTS] = file.entry()
+    for name, content in contents.items():
+        with hashed_file(partial / name) as file:
+            file.write(content)
+        files[name] = file.entry()
+    write_manifest(partial, files)
     replace_folder(partial, final)  # a damaged one may be there, if the run resumed from an earlier one
 
 
@@ -232,11 +278,7 @@ def _convert(source: Path, universal: Path) -> None:
         raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    return (path for path in sorted(directory.rglob("*")) if path.is_file())
-
-
-def _size_and_hash(file: Path) -> dict[str, Any]:
+def _size_and_hash(file: Path) -> FileEntry:
     """The manifest's entry for a file, which is synced to disk first."""
     with open(file, "rb") as opened:
         os.fsync(opened.fileno())

@@ -1,4 +1,4 @@
-"""`init_from` of a pre-training: the weights of a run, of a folder exported from one, or of a Hugging Face encoder."""
+"""`init_from`: the encoder of a run, of an export, of a Hugging Face or of a sentence-transformers folder."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.export import DECODER, MARK
 from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.sentence_transformer import is_sentence_transformer, read_modules
 from trainer.recipe.build import settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -28,11 +29,17 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 @dataclass(frozen=True)
 class PretrainedEncoder:
-    """An encoder, and the weights of the heads that were trained with it, by their names in the model."""
+    """An encoder, and what was trained with it.
+
+    Attributes:
+        heads: the weights of its heads, by their names in the model.
+        added_tokens: how many special tokens its training added; None where that is not known.
+    """
 
     path: Path
     trunk: PreTrainedModel
     heads: dict[str, Tensor]
+    added_tokens: int | None
 
     def copy_heads(self, model: TrunkModel) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
@@ -45,21 +52,28 @@ class PretrainedEncoder:
 
 
 def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
-    """Load the encoder of a run folder, a checkpoint, an exported folder or a Hugging Face model's folder.
+    """Load the encoder of a run, a checkpoint, an export, a Hugging Face or a sentence-transformers folder.
 
     Only configuration, safetensors and tokenizer.json are read, and no code from the folder is run.
 
     Raises:
         InputError: the folder is none of these, is damaged, or its token ids are not those of `tokenizer`.
     """
-    if not (path / CONFIG).is_file():
+    folder = read_modules(path)[0] if is_sentence_transformer(path) else path
+    if not (folder / CONFIG).is_file():
         trained = load_trained(path)
         _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
         heads = {name: head.detach() for name, head in trained.model.heads.items()}
-        return PretrainedEncoder(path, trained.model.trunk.train(), heads)
-    _check_ids(path, _recorded_fingerprint(path), path / "tokenizer.json", tokenizer)
-    heads = _read_tensors(path / DECODER) if (path / DECODER).is_file() else {}
-    return PretrainedEncoder(path, _load_hugging_face(path), heads)
+        return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.recipe.method.added_tokens)
+    _check_ids(path, _recorded_fingerprint(folder), folder / "tokenizer.json", tokenizer)
+    heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
+    trunk = _load_hugging_face(folder)
+    if trunk.config.vocab_size < tokenizer.vocab_size:
+        raise InputError(
+            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
+            f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
+        )
+    return PretrainedEncoder(path, trunk, heads, None)
 
 
 def _recorded_fingerprint(path: Path) -> str | None:
@@ -78,8 +92,8 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
         return
     if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, the ids may not
         raise InputError(
-            f"init_from: {path} has other tokens than the data's {tokenizer.path}: prepare the data with "
-            f"--tokenizer {file}, or start from another encoder"
+            f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
+            f"prepare the data with --tokenizer {file}, or start from another encoder"
         )
 
 

@@ -129,7 +129,7 @@ class Lanes:
         """For each of the `count` examples from `position` on, name the items that it was cut from."""
         named: list[list[str]] = []
         first = position.example
-        for _, _, items in self._windows(lane, position, []):
+        for _, _, items in self.windows(lane, position, []):
             cut = self.batcher.origins([item for _, item in items])
             for numbers in cut[first : first + count - len(named)]:
                 named.append([self.source.name(*items[i][0]) for i in numbers])
@@ -138,21 +138,7 @@ class Lanes:
             first = 0
         return named
 
-    def _examples(
-        self, lane: int, position: Position, skips: list[Skip]
-    ) -> Iterator[tuple[Any, tuple[int, ...], Position]]:
-        first, last_epoch = position.example, position.epoch  # the last epoch with an example
-        for epoch, window, items in self._windows(lane, position, skips):
-            if epoch - last_epoch > MOST_EMPTY_EPOCHS:
-                raise InputError(f"lane {lane}, epochs {last_epoch} to {epoch - 1}: its shards give no example")
-            examples = examples_of(self.batcher, [item for _, item in items])
-            for index in range(first, len(examples)):
-                key = (self.seed, epoch, lane, window, index)
-                yield examples[index], key, Position(epoch, window, index + 1)
-                last_epoch = epoch
-            first = 0
-
-    def _windows(
+    def windows(
         self, lane: int, position: Position, skips: list[Skip]
     ) -> Iterator[tuple[int, int, list[tuple[tuple[int, int, int], Any]]]]:
         """Yield (epoch, window, shuffled items with their (shard, chunk, number)); add unreadable shards to `skips`."""
@@ -169,6 +155,20 @@ class Lanes:
                 order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
                 yield epoch, window, [items[i] for i in order]
             epoch, from_window = epoch + 1, 0
+
+    def _examples(
+        self, lane: int, position: Position, skips: list[Skip]
+    ) -> Iterator[tuple[Any, tuple[int, ...], Position]]:
+        first, last_epoch = position.example, position.epoch  # the last epoch with an example
+        for epoch, window, items in self.windows(lane, position, skips):
+            if epoch - last_epoch > MOST_EMPTY_EPOCHS:
+                raise InputError(f"lane {lane}, epochs {last_epoch} to {epoch - 1}: its shards give no example")
+            examples = examples_of(self.batcher, [item for _, item in items])
+            for index in range(first, len(examples)):
+                key = (self.seed, epoch, lane, window, index)
+                yield examples[index], key, Position(epoch, window, index + 1)
+                last_epoch = epoch
+            first = 0
 
     def _chunks(self, lane: int, epoch: int) -> list[tuple[int, int]]:
         """The (shard, chunk) pairs that the lane reads in an epoch, in order."""

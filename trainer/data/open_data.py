@@ -76,38 +76,31 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
     return ShardSource(Manifest.load(Path(location)))
 
 
-def pair_data(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> Data:
-    """Open the labelled pairs of a fine-tuning run; raise InputError where their tokenizer is not the given one."""
+def pair_data(recipe: FinetuneRecipe) -> Data:
+    """Open the labelled pairs of a fine-tuning run."""
     collection = Collection.open(recipe.data.collection)
-    require_same_tokenizer(
-        tokenizer,
-        recipe.init_from,
-        collection.tokenizer.fingerprint,
-        f"data.collection: {recipe.data.collection}",
-        f"run python -m data_prep collection {recipe.data.collection} --tokenizer {tokenizer.path}",
-    )
     keys, micro = recipe.data, recipe.batch.micro
     # every lane gets a whole window of units, so that pairs of the same unit are shuffled with others in every epoch
     least = keys.lanes * keys.window
     source = PairSource(collection, keys.split, keys.pairs, recipe.seed, unit=PAIRS_OF_A_UNIT, least_units=least)
-    order = make_order(recipe, {"": (source, 1.0)}, _pair_batcher(recipe, collection, source, tokenizer))
+    order = make_order(recipe, {"": (source, 1.0)}, _pair_batcher(recipe, collection, source))
     held_out = None
     if validation := recipe.validation:
         # a unit is a micro-batch, whose documents are all the negatives
         pairs = PairSource(collection, validation.split, validation.pairs, recipe.seed, "validation", unit=micro)
-        batcher = _pair_batcher(recipe, collection, pairs, tokenizer)
+        batcher = _pair_batcher(recipe, collection, pairs)
         held_out = HeldOut(pairs, batcher, recipe.seed, window=1, micro_batch=micro)
-    return Data(order, held_out, tokenizer, {"": source.sha256})
+    return Data(order, held_out, collection.tokenizer, {"": source.sha256})
 
 
-def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSource, tokenizer: Tokenizer) -> Batcher:
+def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSource) -> Batcher:
     method = recipe.method
     if method.negatives_per_query > source.negatives:
         raise InputError(
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
-    return method.batcher(tokenizer, collection.corpus, source.candidates)
+    return method.batcher(collection.tokenizer, collection.corpus, source.candidates)
 
 
 def _check_dialogues(manifests: Sequence[Manifest]) -> None:

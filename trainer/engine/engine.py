@@ -19,6 +19,7 @@ from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.engine import ds_config
 from trainer.engine.compiler import without_compiler
+from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.optimizer import build_optimizer
 from trainer.engine.world import World
 from trainer.recipe.schema import Recipe
@@ -124,19 +125,21 @@ class Engine:
         dist.all_gather_object(values, value)
         return values
 
-    def save(self, folder: Path, tag: str) -> None:
+    def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
         """Write DeepSpeed's own files, for an exact continuation; all ranks call.
 
-        The first error of a file is raised only after this rank's part of the collective save: a rank that left it
-        earlier would leave the others waiting.
+        Return the bytes and SHA-256 of this rank's files, by their names in `folder`; they are on disk. The first
+        error of a file is raised only after this rank's part of the collective save: a rank that left it earlier would
+        leave the others waiting.
         """
-        self.files.error = None
+        self.files.error, self.files.written = None, {}
         # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
         self.deepspeed.save_checkpoint(
             str(folder), tag=tag, save_latest=False, client_state={"universal_checkpoint_info": {}}
         )
         if self.files.error is not None:
             raise self.files.error
+        return {str(path.relative_to(folder)): entry for path, entry in self.files.written.items()}
 
     def load(self, folder: Path, tag: str, *, universal: bool = False) -> None:
         """Load what `save` wrote, or a `universal` checkpoint converted from it; all ranks call.
@@ -164,17 +167,19 @@ def _do_nothing(*arguments: object) -> None:
 
 
 class CheckpointFiles(TorchCheckpointEngine):
-    """Writes DeepSpeed's files; keeps the first error until the collective save is over."""
+    """Writes DeepSpeed's files, hashed; keeps the first error until the collective save is over."""
 
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
+        self.written: dict[Path, FileEntry] = {}
 
     def save(self, state_dict: Any, path: str) -> None:
         """Write one file, unless an earlier one failed."""
         if self.error is None:
             try:
-                with open(path, "wb") as file:  # given a path, torch misses an error on the last bytes
-                    torch.save(state_dict, file)
+                with hashed_file(Path(path)) as file:
+                    torch.save(state_dict, file)  # type: ignore[arg-type]  # it calls only write and flush
+                self.written[Path(path)] = file.entry()
             except (OSError, RuntimeError) as error:
                 self.error = error.__context__ if isinstance(error.__context__, OSError) else error

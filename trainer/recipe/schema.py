@@ -183,13 +183,20 @@ class PretrainRecipe(Recipe):
 
 
 class FinetuneRecipe(Recipe):
-    """A fine-tuning run; the trunk comes from a pre-training run."""
+    """A fine-tuning run."""
 
     data: PairDataConfig
     validation: PairValidationConfig | None = None
-    init_from: Path  # a run folder (its newest checkpoint) or one checkpoint folder
-    random_weights: bool = False  # the same trunk with random weights: the baseline of pre-training
+    trunk: dict[str, Any] | None = None  # a new encoder, as in pre-training
+    init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
+    random_weights: bool = False  # the trunk of init_from with random weights: the baseline of pre-training
     method: MatchingMethod
+
+    @model_validator(mode="after")
+    def _one_trunk(self) -> FinetuneRecipe:
+        if (self.trunk is None) == (self.init_from is None):
+            raise ValueError("trunk: name a trained encoder in init_from, or describe a new one there, and not both")
+        return self
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

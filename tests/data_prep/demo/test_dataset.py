@@ -17,6 +17,7 @@ from data_prep.shards import verify
 from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard
 from data_prep.sources.docstrings.installed import SourceFile, find
+from data_prep.tokenizers import tokenizer
 
 OPTIONS = Options(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)
 
@@ -75,6 +76,20 @@ def test_a_finished_output_is_not_changed(built: Path, files: list[SourceFile]) 
     with pytest.raises(InputError, match="built with other options .*; choose another --out or remove it"):
         build(built, Options(vocab_size=500), files, 1)
     assert contents(built) == before
+
+
+def test_a_given_tokenizer_is_used_for_shards_and_collection(
+    built: Path, files: list[SourceFile], tmp_path: Path
+) -> None:
+    given = tokenizer.train(["one or two words of english"] * 2, 100, tmp_path / "given.json")
+    out = tmp_path / "out"
+    build(out, OPTIONS, files, 1, given)
+    assert Manifest.load(out / "shards").tokenizer["fingerprint"] == given.fingerprint
+    assert Collection.open(out / "collection").tokenizer.fingerprint == given.fingerprint
+    assert contents(out / "collection" / "qrels") == contents(built / "collection" / "qrels")
+    assert "complete already" in build(out, OPTIONS, files, 1, given)
+    with pytest.raises(InputError, match="was built without .*given.json; choose another --out"):
+        build(built, OPTIONS, files, 1, given)
 
 
 def test_damage_to_a_finished_output_is_reported(files: list[SourceFile], tmp_path: Path) -> None:

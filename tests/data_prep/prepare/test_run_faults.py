@@ -49,7 +49,7 @@ def test_neither_workers_nor_the_order_of_the_work_change_a_byte(
     files: list[Path], whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = raw.start("jsonl", *files, *options(tmp_path / "two"), workers=2)
-    assert (done.wait(), done.stderr and done.stderr.read()) == (0, "")
+    assert done.wait() == 0, done.stderr and done.stderr.read()  # progress too, on a busy machine
     assert contents(tmp_path / "two") == whole
     forwards = workers.run
 

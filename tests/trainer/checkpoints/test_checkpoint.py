@@ -1,6 +1,7 @@
 """Checkpoints: which are trusted, skipped, pruned; what a resumed run must agree in."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pytest
 import torch
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import replace_folder
 from tests.trainer.runs import STEP, write_run
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import State
 from trainer.checkpoints.load import load_trained
 from trainer.data.cursor import Cursor
 from trainer.data.lanes import Position, Skip
+from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.world import World
 from trainer.recipe.schema import CheckpointConfig
 
@@ -119,8 +122,8 @@ class OneRank:
     def full_weights(self) -> dict[str, torch.Tensor]:
         return {"weight": torch.zeros(3)}
 
-    def save(self, folder: Path, tag: str) -> None:
-        pass
+    def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
+        return {}
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
@@ -132,6 +135,56 @@ def test_a_save_replaces_a_damaged_checkpoint_of_its_step(run: Path) -> None:
     saved = checkpoint.save(run, OneRank(), state, {}, CheckpointConfig())  # type: ignore[arg-type]
     assert checkpoint.verify(saved) is None
     assert [path.name for path in (run / "checkpoints").iterdir()] == [saved.name]
+
+
+class WritesFiles(OneRank):
+    """It writes one file by itself and reports it, and leaves another that it does not report."""
+
+    def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
+        with hashed_file(folder / tag / "reported") as file:
+            file.write(b"moments")
+        (folder / tag / "offloaded").mkdir()
+        (folder / tag / "offloaded" / "moments").write_bytes(b"more")
+        return {f"{tag}/reported": file.entry()}
+
+
+def test_every_file_is_in_the_manifest_and_on_disk_before_the_checkpoint_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = set(), os.fsync
+
+    def record(descriptor: int) -> None:
+        sync(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.add(path.with_name(path.name.removesuffix(".partial")))
+
+    def rename(new: Path, path: Path) -> None:
+        manifest = json.loads((new / checkpoint.MANIFEST).read_text())
+        present = {str(file.relative_to(new)) for file in new.rglob("*") if file.is_file()}
+        assert present == {*manifest["files"], checkpoint.MANIFEST}
+        assert present == {"weights.safetensors", "recipe.yaml", "state.json", "manifest.json", *engine_files}
+        assert {new.with_name(path.name), *(file for file in new.rglob("*"))} <= synced
+        replace_folder(new, path)
+
+    engine_files = {"engine/reported", "engine/offloaded/moments"}
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(checkpoint, "replace_folder", rename)
+    state = State(STEP, Cursor([]), 1, {})
+    saved = checkpoint.save(tmp_path, WritesFiles(), state, {"recipe.yaml": b"a: 1"}, CheckpointConfig())  # type: ignore[arg-type]
+    assert checkpoint.verify(saved) is None
+    assert (saved / "recipe.yaml").read_bytes() == b"a: 1"
+    assert checkpoint.read_state(saved) == state
+
+
+def test_a_byte_that_changes_before_the_manifest_is_written_is_found(tmp_path: Path) -> None:
+    class Flips(WritesFiles):
+        def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
+            written = super().save(folder, tag)
+            (folder / tag / "reported").write_bytes(b"mOments")
+            return written
+
+    saved = checkpoint.save(tmp_path, Flips(), State(STEP, Cursor([]), 1, {}), {}, CheckpointConfig())  # type: ignore[arg-type]
+    assert "engine/reported is damaged" in (checkpoint.verify(saved) or "")
 
 
 def test_pruning_keeps_folders_that_are_not_checkpoints(tmp_path: Path) -> None:

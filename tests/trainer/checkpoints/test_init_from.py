@@ -92,9 +92,17 @@ def test_a_hugging_face_folder_gives_its_encoder(
     torch.testing.assert_close(trunk.eval()(ids).last_hidden_state, own)
 
 
+def test_a_folder_with_fewer_embeddings_than_tokens_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
+    BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size - 1, **shape)).save_pretrained(tmp_path)
+    shutil.copy(tokenizer.path, tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match=r"token embeddings are fewer than the .* tokens of its tokenizer.json"):
+        load_encoder(tmp_path, tokenizer)
+
+
 def test_other_tokens_and_missing_folders_are_one_clear_line(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     other = tokenizers.train(["some other words of another text"], 60, tmp_path / "other.json")
-    with pytest.raises(InputError, match=r"has other tokens than the data's .*prepare the data with --tokenizer"):
+    with pytest.raises(InputError, match=r"with other tokens than the data's .*prepare the data with --tokenizer"):
         load_encoder(run, other)
     with pytest.raises(InputError, match="neither a checkpoint nor a run folder"):
         load_encoder(tmp_path / "nowhere", tokenizer)

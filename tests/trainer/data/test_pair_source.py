@@ -7,7 +7,6 @@ import pytest
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from trainer.data.open_data import pair_data
 from trainer.data.pair_source import PairSource
@@ -86,8 +85,7 @@ def recipe(path: Path, collection: Path, lanes: int, window: int) -> FinetuneRec
 def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
     toy_collection: Path, tmp_path: Path, lanes: int, window: int, unit: int
 ) -> None:
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    order = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes, window), tokenizer).order
+    order = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes, window)).order
     source = order.sources[""].source
     assert source.unit == unit
     assert len(source.chunks) >= min(100, lanes * window)
@@ -100,8 +98,7 @@ def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
 def test_a_held_out_micro_batch_has_batch_micro_pairs_whose_documents_are_all_its_negatives(
     toy_collection: Path, tmp_path: Path
 ) -> None:
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    held_out = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=4, window=16), tokenizer).held_out
+    held_out = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=4, window=16)).held_out
     assert held_out is not None
     batches = list(held_out.micro_batches(0, 1))
     assert [batch.arrays["query_ids"].shape[0] for batch in batches] == [8, 8, 4]
@@ -109,7 +106,6 @@ def test_a_held_out_micro_batch_has_batch_micro_pairs_whose_documents_are_all_it
 
 
 def test_more_lanes_than_pairs_are_refused(toy_collection: Path, tmp_path: Path) -> None:
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
     words = r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100"
     with pytest.raises(InputError, match=words):
-        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16), tokenizer)
+        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16))

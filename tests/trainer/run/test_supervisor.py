@@ -244,7 +244,7 @@ def test_a_launcher_command_is_understood(shards: Path, tmp_path: Path, before: 
         ("deepspeed --module trainer.evaluate x", "starts no training"),
         ("deepspeed --module trainer.pretrain --resume", "the recipe is missing"),
         ("deepspeed --module trainer.pretrain {recipe} stepss=5", "did you mean steps?"),
-        ("deepspeed --module trainer.finetune {recipe}", "init_from: missing"),
+        ("deepspeed --module trainer.finetune {recipe}", "data.collection: missing"),
         ("deepspeed --module trainer.pretrain nowhere.yaml", "cannot read this recipe"),
     ],
 )

@@ -1,0 +1,44 @@
+"""The control of a pre-trained start: the trained token embeddings alone, every other weight of the trunk drawn anew.
+
+A random Transformer over trained embeddings is a bag of words with trained words. What a start is worth beyond this
+row, its layers have learned.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from data_prep.common.files import whole_folder
+from models.trunk import build_trunk, token_embedding
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.build import settings_of
+
+
+def embeddings_only(run: Path, out: Path, seed: int) -> Path:
+    """Write the checkpoint folder `out`, from which fine-tuning starts as from `run`; return it.
+
+    The other weights are those that `random_weights` draws in a fine-tuning with the same seed, so the two starts
+    differ in the token embeddings only.
+
+    Args:
+        run: a run folder (its newest checkpoint), or a checkpoint folder.
+        out: replaced if it exists.
+        seed: of the draw.
+    """
+    trained = load_trained(run)
+    trunk = trained.model.trunk
+    torch.manual_seed(seed)
+    drawn = build_trunk(settings_of(trunk.config))
+    with torch.no_grad():
+        token_embedding(drawn).copy_(token_embedding(trunk))
+    trained.model.trunk = drawn
+    with whole_folder(out) as folder:
+        for name in (checkpoint.RECIPE, checkpoint.TOKENIZER, checkpoint.TRUNK, checkpoint.STATE):
+            shutil.copyfile(trained.checkpoint / name, folder / name)
+        weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
+        save_file(weights, folder / checkpoint.WEIGHTS)
+        checkpoint.write_manifest(folder)
+    return out

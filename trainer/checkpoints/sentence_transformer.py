@@ -1,0 +1,85 @@
+"""Read a sentence-transformers folder: where its encoder is, and how it makes and compares embeddings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, read_bytes
+from trainer.recipe.schema import FinetuneRecipe
+
+MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # its name: ours
+TEMPERATURE = 0.05  # 1 / its losses' scale of 20, for cosine similarities
+
+
+def is_sentence_transformer(folder: Path) -> bool:
+    """Whether a folder is one of sentence-transformers."""
+    return (folder / MODULES).is_file()
+
+
+def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of the encoder, and the keys of a matching method that compare as the folder's model does.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise.
+    """
+    path = folder / MODULES
+    try:
+        modules = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in _read(path)}
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: not a list of modules with type and path; copy the folder again") from None
+    for name in ("Transformer", "Pooling"):
+        if name not in modules:
+            raise InputError(f"{path}: has no {name} module: name the folder of an encoder instead")
+    if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
+        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are taken over")
+    keys: dict[str, Any] = {"pooling": _pooling(modules["Pooling"] / "config.json")}
+    if "Normalize" in modules or _similarity(folder) == "cosine":
+        keys |= {"similarity": "cosine", "temperature": TEMPERATURE}
+    else:
+        keys["similarity"] = "dot"
+    return modules["Transformer"], keys
+
+
+def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
+    """Compare as the sentence-transformers folder that a recipe starts from does, where the recipe does not say how."""
+    if recipe.init_from is None or not is_sentence_transformer(recipe.init_from):
+        return recipe
+    method, (_, keys) = recipe.method, read_modules(recipe.init_from)
+    taken = {key: value for key, value in keys.items() if key in type(method).model_fields}
+    if "similarity" in method.model_fields_set:  # a temperature suits one similarity
+        taken.pop("temperature", None)
+    values = {**taken, **method.model_dump(exclude_unset=True)}
+    return recipe.model_copy(update={"method": type(method)(**values)})
+
+
+def _pooling(path: Path) -> str:
+    """Our name of a pooling; its configuration names it, or in older releases has a switch for each."""
+    config = _read(path)
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else list(named or [])
+    switches = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
+    modes = modes or [mode for mode, switch in switches.items() if config.get(f"pooling_mode_{switch}")]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
+    return POOLINGS[modes[0]]
+
+
+def _similarity(folder: Path) -> str:
+    """What the folder says of its similarity: dot, or cosine, which the library takes where nothing is said."""
+    if not (folder / SETTINGS).is_file():
+        return "cosine"
+    name = _read(folder / SETTINGS).get("similarity_fn_name") or "cosine"
+    if name not in ("cosine", "dot"):
+        raise InputError(f"{folder / SETTINGS}: its similarity is {name}, not cosine or dot")
+    return str(name)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(read_bytes(path, LARGEST_JSON))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON; copy the folder again") from None

@@ -1,0 +1,91 @@
+"""A file that is hashed while it is written, so that a checkpoint's manifest needs no second reading."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypedDict
+
+PIECE = 1 << 20  # bytes that the operating system and the hashing thread are given at a time
+AHEAD = 16  # pieces by which writing may be ahead of hashing: they are kept in memory
+
+
+class FileEntry(TypedDict):
+    """What a manifest says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+@contextmanager
+def hashed_file(path: Path) -> Iterator[HashedFile]:
+    """Yield a new file, to be written from its beginning to its end; it is on disk when the block has ended.
+
+    Its `entry()` then holds for the bytes that were given to the operating system.
+
+    Raises:
+        OSError: the file cannot be written; the error names it.
+    """
+    with open(path, "wb", buffering=0) as opened, ThreadPoolExecutor(1) as thread:
+        file = HashedFile(path, opened.fileno(), thread)
+        yield file
+        file.sync()
+
+
+class HashedFile:
+    """What torch.save and others write to: `write` and `flush`. Hashing and writing both release Python's lock."""
+
+    def __init__(self, path: Path, descriptor: int, thread: ThreadPoolExecutor):
+        self._path, self._descriptor, self._thread = path, descriptor, thread
+        self._buffer = bytearray()
+        self._size = 0
+        self._digest = hashlib.sha256()
+        self._hashing: deque[Future[None]] = deque()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; return their number. The caller may reuse their memory at once."""
+        view = memoryview(data)
+        for start in range(0, len(view), PIECE):
+            self._buffer += view[start : start + PIECE]
+            if len(self._buffer) >= PIECE:
+                self.flush()
+        return len(view)
+
+    def flush(self) -> None:
+        """Give what was written to the operating system and to the thread; wait while the thread is far behind."""
+        piece, self._buffer = self._buffer, bytearray()
+        self._hashing.append(self._thread.submit(self._digest.update, piece))
+        rest = memoryview(piece)
+        with _named(self._path):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        self._size += len(piece)
+        while len(self._hashing) > AHEAD:
+            self._hashing.popleft().result()
+
+    def sync(self) -> None:
+        """Wait until everything is on disk and hashed."""
+        self.flush()
+        with _named(self._path):
+            os.fsync(self._descriptor)
+        while self._hashing:
+            self._hashing.popleft().result()
+
+    def entry(self) -> FileEntry:
+        """The manifest's entry for the file, once it is synced: its bytes and their SHA-256."""
+        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of a descriptor, which knows no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
