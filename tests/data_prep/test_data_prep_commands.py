@@ -72,6 +72,20 @@ def test_collection_tokenises_a_beir_folder(
     assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
 
 
+def test_collection_tells_what_it_left_out(
+    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "train.jsonl", tmp_path / "out"
+    labels = ("-", "neutral")
+    records = [{"gold_label": label, "sentence1": "A fox.", "sentence2": "It runs."} for label in labels]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert main(["collection", "nli", str(file), "--out", str(out), "--tokenizer", str(small.path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{out}: 1 documents, 1 queries (1 of train)",
+        f"split train: left out 1 pairs without a gold label (the first: {file}:1)",
+    ]
+
+
 def test_docstrings_builds_once(
     files: list[SourceFile],
     tmp_path: Path,

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.format import Where, files_by_split, json_lines, split_and_file, text_lines, titled_text
+from data_prep.collections.format import (
+    Where,
+    check_number,
+    files_by_split,
+    json_lines,
+    split_and_file,
+    text_lines,
+    titled_text,
+)
 from data_prep.common.errors import InputError
 
 
@@ -89,3 +97,20 @@ def test_title_and_text_are_joined(record: dict[str, str], text: str) -> None:
 def test_a_record_without_text_is_refused(record: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match=f"^file:3: {reason}"):
         titled_text(record, ["text", "document_text"], Where(Path("file"), 3))
+
+
+def test_a_place_is_a_line_an_element_or_a_row() -> None:
+    assert str(Where(Path("a"), 3)) == "a:3"
+    assert str(Where(Path("a"), 3, "element 7")) == "a:3: element 7"
+    assert str(Where(Path("a"), 0, "row 7")) == "a: row 7"
+
+
+@pytest.mark.parametrize(("number", "value"), [(3, 3.0), ("-2.5", -2.5), (True, 1.0), (" 1e3 ", 1000.0)])
+def test_labels_are_numbers_or_their_text(number: object, value: float) -> None:
+    assert check_number(number, "score", Where(Path("file"), 3)) == value
+
+
+@pytest.mark.parametrize("number", [None, "", "good", [1], "nan", float("inf"), -1e39, 10**400])
+def test_what_is_no_label_is_refused(number: object) -> None:
+    with pytest.raises(InputError, match="^file:3: score .* is not a number"):
+        check_number(number, "score", Where(Path("file"), 3))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_prep.collections import ids as ids_module
 from data_prep.collections.format import Text, Where
-from data_prep.collections.ids import Ids, content_id, first_repeated
+from data_prep.collections.ids import Ids, content_id, first_repeated, hash_of
 from data_prep.collections.write_texts import write_texts
 
 HERE = Where(Path("file"), 1)
@@ -59,3 +59,8 @@ def test_no_negative_numbers(tmp_path: Path) -> None:
 
 def test_equal_texts_have_equal_ids() -> None:
     assert content_id("a") == content_id("a") != content_id("b")
+
+
+def test_half_a_character_has_an_id_of_its_own() -> None:
+    assert len({content_id(text) for text in ("\ud800", "\udc00", "")}) == 3
+    assert hash_of("\ud800") != hash_of("\udc00")
