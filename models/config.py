@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedModel
 
-from models.interface import Batcher, Corpus, Vocabulary
+from models.batching.candidates import Candidates, Unit
+from models.batching.framing import Framing, Kept
+from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel
+
+TEACHERS = ("kl", "margin_mse")  # the losses whose labels are a teacher's scores
+NEEDS_NEGATIVES = ("hinge",)  # the losses that compare a positive with nothing but the query's own negatives
 
 
 class Section(BaseModel):
@@ -97,12 +101,52 @@ class BlockConfig(InputConfig):
 
 
 class MatchingConfig(MethodConfig):
-    """The keys of a matching model."""
+    """The keys of a matching model: how long its texts are, and what a query's candidates are in training.
 
+    Every matching model declares its `loss` as a Literal of those that it can be trained by.
+    """
+
+    loss: str
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(512, ge=3)
+    kept_of_query: Kept = "start"  # what remains of a longer query
+    hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
     negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
 
+    @model_validator(mode="after")
+    def _loss_has_negatives(self) -> MatchingConfig:
+        if self.loss in NEEDS_NEGATIVES and not self.own_negatives:
+            raise ValueError(
+                f"method.loss={self.loss} needs a query's own negatives: set method.hard_negatives, which are given "
+                "with the query, or method.negatives_per_query, which are drawn at random"
+            )
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {self.loss: 1.0}
+
+    @property
+    def own_negatives(self) -> int:
+        """How many negatives each query has for itself."""
+        return self.hard_negatives + self.negatives_per_query
+
+    @property
+    def unit(self) -> Unit:
+        """What an example is."""
+        if self.loss in TEACHERS:
+            return "group"
+        return "pair" if self.loss == "binary" and not self.own_negatives else "positive"
+
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        """How queries become the arguments of `embed_queries`."""
+        return Framing(vocabulary, self.max_query_tokens, self.kept_of_query)
+
+    def document_framing(self, vocabulary: Vocabulary) -> Framing:
+        """How documents become the arguments of `embed_documents`."""
+        return Framing(vocabulary, self.max_document_tokens)
+
     @abstractmethod
-    def batcher(self, vocabulary: Vocabulary, corpus: Corpus, candidates: np.ndarray) -> Batcher:
-        """Build the batcher of labelled pairs; it draws negatives from the documents `candidates`, int64 [C]."""
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> Batcher:
+        """Build the batcher of `models.batching.candidates.Example`s."""

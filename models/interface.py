@@ -149,6 +149,17 @@ class Bottleneck(Protocol):
         ...
 
 
+@runtime_checkable
+class PairScorer(Protocol):
+    """A matching model that reads a query and a document together, and so can only rank again what another one found.
+
+    Its configuration's `pair_framing(vocabulary)` makes the arguments of `score_pairs`.
+    """
+
+    def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        """Score pairs [P, T]: fp32 [P], or logits of classes [P, C]."""
+
+
 def swap_vectors(vectors: Tensor) -> Tensor:
     """Give each sequence of a micro-batch the vector of another of its sequences: [B, ...] -> [B, ...].
 

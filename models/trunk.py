@@ -16,6 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 from models.encode import encode, is_causal
+from models.vectors import Vectors, one_vector
 
 # keys whose values Hugging Face does not check, or checks only by a division
 COUNTS = (
@@ -48,9 +49,17 @@ class TrunkModel(nn.Module):
         """The parameters outside the trunk, by name: the method trains them, and an exported encoder lacks them."""
         return {name: p for name, p in self.named_parameters() if not name.startswith("trunk.")}
 
-    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return the embeddings [B, H] of texts, ids `[CLS] text [SEP]` int64 and mask bool [B, T]: by default h_0."""
-        return encode(self.trunk, input_ids, attention_mask)[:, 0]
+
+class Encoder(TrunkModel):
+    """The base class of the models that turn a text into vectors, whatever it is compared with."""
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of texts, ids `[CLS] text [SEP]` int64 and mask bool [B, T]: by default h_0."""
+        return one_vector(encode(self.trunk, ids, mask)[:, 0])
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of queries, as `embed_documents`: by default a query is a text like any other."""
+        return self.embed_documents(ids, mask)
 
 
 def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:

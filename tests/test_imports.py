@@ -25,7 +25,7 @@ ROOMS = {
         {"pretraining", "matching"},
         {"config"},
         {"trunk"},
-        {"encode", "layers", "batching"},
+        {"encode", "layers", "batching", "vectors"},
         {"interface"},
     ],
     "trainer": [

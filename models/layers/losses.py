@@ -1,4 +1,4 @@
-"""Losses, each a scalar SUM in fp32: over target tokens (pre-training) or over queries (matching)."""
+"""The loss over a vocabulary: a scalar SUM in fp32 over target tokens."""
 
 from __future__ import annotations
 
@@ -86,36 +86,3 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         return (*(None if d is None else (d * grad).to(dtype) for d, dtype in saved), None, None, None)
-
-
-def triplet_hinge(positive: Tensor, negatives: Tensor, margin: float = 1.0) -> Tensor:
-    """Sum relu(margin - (s(q, d+) - s(q, d-))) over queries: the SEED paper, section 3.3.
-
-    A query's triples are averaged, so the weight of a query does not depend on its number of negatives.
-
-    Args:
-        positive: scores [Q].
-        negatives: scores [Q, n], n >= 1.
-        margin: the paper's 1.
-
-    Returns:
-        the sum over queries, fp32.
-    """
-    dtype = torch.promote_types(positive.dtype, torch.float32)
-    gap = positive.to(dtype)[:, None] - negatives.to(dtype)
-    return F.relu(margin - gap).mean(dim=1).sum()
-
-
-def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tensor:
-    """Sum over queries -log softmax, over the query's allowed documents, at its positive.
-
-    Args:
-        scores: [Q, D].
-        positives: int64 [Q], each query's column.
-        allowed: bool [Q, D], true at the positive.
-
-    Returns:
-        the sum over queries, fp32.
-    """
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    return F.cross_entropy(scores.to(dtype).masked_fill(~allowed, -torch.inf), positives, reduction="sum")

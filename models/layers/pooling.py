@@ -7,17 +7,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Pooling = Literal["cls", "mean", "last"]
+Pooling = Literal["cls", "mean", "last", "first_m"]
 
 
-def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
+def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling, first: int | None = None) -> Tensor:
     """Pool hidden states to one vector per sequence.
 
     Args:
         hidden: [B, T, H].
         attention_mask: bool [B, T].
         mode: `cls` takes position 0, `last` the last position with a token, the only one of a causal encoder that
-            has seen the whole text; `mean` averages the positions with a token, in fp32.
+            has seen the whole text; `mean` averages the positions with a token, in fp32; `first_m` those of them that
+            are among the first m (Poly-encoders, section 4.2).
+        first: that m.
 
     Returns:
         [B, H], at least fp32.
@@ -29,6 +31,8 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
         positions = torch.arange(hidden.shape[1], device=hidden.device)
         last = (positions * attention_mask).amax(dim=1)  # [B]
         return hidden[torch.arange(len(hidden), device=hidden.device), last].to(dtype)
+    if mode == "first_m":
+        hidden, attention_mask = hidden[:, :first], attention_mask[:, :first]
     weights = attention_mask.to(dtype)
     weights = weights / weights.sum(dim=1, keepdim=True)
     return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)

@@ -22,7 +22,8 @@ from models.interface import Batcher, MicroBatch, Vocabulary
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import pool, select
 from models.pretraining.mlm import MlmBatcher
-from models.trunk import TrunkModel, token_embedding
+from models.trunk import Encoder, token_embedding
+from models.vectors import Vectors, one_vector
 
 
 class ClmConfig(BlockConfig):
@@ -39,7 +40,7 @@ class ClmConfig(BlockConfig):
         """Build the batcher for a vocabulary."""
         return ClmBatcher(vocabulary, self.max_tokens, self.blocks)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Clm(trunk)
 
@@ -65,7 +66,7 @@ class ClmBatcher(MlmBatcher):
         return MicroBatch(arrays, {"clm": count}, text_tokens(examples, self.vocabulary))
 
 
-class Clm(TrunkModel):
+class Clm(Encoder):
     """A causal trunk whose token embedding is also the output projection, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
@@ -87,9 +88,9 @@ class Clm(TrunkModel):
             raise ValueError(f"{kind} sees later tokens: set trunk.is_decoder: true")
         self.trunk = trunk
 
-    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return the state of each text's last token, [B, H]."""
-        return pool(encode(self.trunk, input_ids, attention_mask), attention_mask, "last")
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the state of each text's last token."""
+        return one_vector(pool(encode(self.trunk, ids, mask), mask, "last"))
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, clm_positions: Tensor, clm_targets: Tensor

@@ -27,7 +27,7 @@ from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
 from models.layers.transformer import TransformerLayer
 from models.pretraining.mlm import MlmBatcher
-from models.trunk import TrunkModel, require_bidirectional, token_embedding
+from models.trunk import Encoder, require_bidirectional, token_embedding
 
 
 class CondenserConfig(BlockConfig):
@@ -46,7 +46,7 @@ class CondenserConfig(BlockConfig):
         """Build the batcher for a vocabulary."""
         return CondenserBatcher(vocabulary, self.max_tokens, self.blocks)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Condenser(trunk, self.early_layers, self.head_layers)
 
@@ -60,7 +60,7 @@ class CondenserBatcher(MlmBatcher):
         return MicroBatch(arrays, {"mlm": counts["mlm"], "head": counts["mlm"]}, tokens)
 
 
-class Condenser(TrunkModel):
+class Condenser(Encoder):
     """The encoder (`trunk.`), the Condenser head (`head.`) and BERT's head (`lm_head.`), which serves both losses."""
 
     bottleneck_terms = ("head",)

@@ -32,7 +32,8 @@ from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
 from models.layers.transformer import TransformerLayer
-from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
+from models.vectors import Vectors, one_vector
 
 
 class CrossThoughtConfig(PretrainingConfig):
@@ -80,7 +81,7 @@ class CrossThoughtConfig(PretrainingConfig):
         """Build the batcher for a vocabulary."""
         return CrossThoughtBatcher(vocabulary, self.sequences, self.sequence_tokens, self.special_tokens)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return CrossThought(trunk, self.special_tokens, self.activation_checkpointing)
 
@@ -180,7 +181,7 @@ class CrossThoughtBatcher:
         return sequence * self._width + self.special_tokens + word
 
 
-class CrossThought(TrunkModel):
+class CrossThought(Encoder):
     """The encoder (`trunk.`), the cross-sequence Transformer (`cross.`), the layer over both (`final.`) and `lm_head.`.
 
     The trunk's token embedding is also the output projection. Its last N - 1 rows belong to the added special tokens.
@@ -297,18 +298,18 @@ class CrossThought(TrunkModel):
         )
         return alpha.masked_fill(~real[:, None, None, :, None], 0.0)
 
-    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return the paper's sentence embedding: the concatenated states of all special tokens, [B, N * H].
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the paper's sentence embedding: the concatenated states of all special tokens, one vector of N * H.
 
         Args:
-            input_ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; what then exceeds the trunk's
+            ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; what then exceeds the trunk's
                 positions is cut off.
-            attention_mask: bool [B, T].
+            mask: bool [B, T].
         """
-        ids, mask = insert_special_tokens(self.trunk, input_ids, attention_mask, self.special_tokens - 1)
+        longer, seen = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
         most = max_positions(self.trunk)
-        states = self.encode(ids[:, None, :most], mask[:, None, :most], torch.zeros_like(input_ids[:, 0]))
-        return self._by_slot(states).flatten(1)
+        states = self.encode(longer[:, None, :most], seen[:, None, :most], torch.zeros_like(ids[:, 0]))
+        return one_vector(self._by_slot(states).flatten(1))
 
     def _by_slot(self, hidden: Tensor) -> Tensor:
         """Select the states of the special tokens: [B, M, T, H] -> [B, N, M, H]."""

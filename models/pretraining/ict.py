@@ -26,9 +26,9 @@ from models.batching.sentences import check_boundaries, sentences
 from models.config import PretrainingConfig
 from models.encode import encode
 from models.interface import Batcher, Document, MicroBatch, Vocabulary
-from models.layers.losses import in_batch_softmax
 from models.layers.pooling import pool
-from models.trunk import TrunkModel, require_bidirectional
+from models.layers.ranking_losses import in_batch_softmax
+from models.trunk import Encoder, require_bidirectional
 
 
 class IctConfig(PretrainingConfig):
@@ -63,7 +63,7 @@ class IctConfig(PretrainingConfig):
         """Build the batcher for a vocabulary."""
         return IctBatcher(vocabulary, self.max_tokens, self.max_query_tokens, self.remove)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Ict(trunk)
 
@@ -186,7 +186,7 @@ def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.n
     return allowed
 
 
-class Ict(TrunkModel):
+class Ict(Encoder):
     """One encoder (`trunk.`) for sentences and passages, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:

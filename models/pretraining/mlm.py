@@ -18,7 +18,7 @@ from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import shape_of
-from models.trunk import TrunkModel, token_embedding
+from models.trunk import Encoder, token_embedding
 
 
 class MlmConfig(BlockConfig):
@@ -36,7 +36,7 @@ class MlmConfig(BlockConfig):
         """Build the batcher for a vocabulary."""
         return MlmBatcher(vocabulary, self.max_tokens, self.blocks, self.mask)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Mlm(trunk)
 
@@ -89,7 +89,7 @@ class MlmBatcher:
         return spread(pack(texts, self.max_tokens, self.packing, self.vocabulary))
 
 
-class Mlm(TrunkModel):
+class Mlm(Encoder):
     """The encoder (`trunk.`) and BERT's head for masked tokens (`lm_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:

@@ -31,7 +31,7 @@ from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
-from models.trunk import TrunkModel, check_token_types, require_bidirectional, token_embedding
+from models.trunk import Encoder, check_token_types, require_bidirectional, token_embedding
 
 Loss = Literal["mlm", "next"]
 PairKind = Literal["sentences", "spans", "utterances"]
@@ -73,7 +73,7 @@ class PolyConfig(InputConfig):
         """Build the batcher for a vocabulary."""
         return PolyBatcher(vocabulary, self.max_tokens, self.pairs, self.tokens)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return PolyPretraining(trunk)
 
@@ -336,7 +336,7 @@ class NextHead(nn.Module):
         return losses.masked_fill(targets == IGNORED, 0.0).sum()
 
 
-class PolyPretraining(TrunkModel):
+class PolyPretraining(Encoder):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and one for the next text (`next_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:

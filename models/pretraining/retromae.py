@@ -28,7 +28,7 @@ from models.layers.pooling import select
 from models.layers.shape import Shape, initialise, shape_of
 from models.layers.transformer import TransformerLayer
 from models.pretraining.mlm import MlmBatcher
-from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class RetroMaeConfig(BlockConfig):
@@ -47,7 +47,7 @@ class RetroMaeConfig(BlockConfig):
         """Build the batcher for a vocabulary."""
         return RetroMaeBatcher(vocabulary, self.max_tokens, self.blocks, self.encoder_mask, self.decoder_mask)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return RetroMae(trunk)
 
@@ -117,7 +117,7 @@ def visible_tokens(length: int, hidden: float, rng: np.random.Generator) -> np.n
     return visible
 
 
-class RetroMae(TrunkModel):
+class RetroMae(Encoder):
     """The encoder (`trunk.`), BERT's head (`lm_head.`), which serves both losses, and the decoder (`decoder.`).
 
     The encoder's token embedding is also that of the decoder and the output projection.

@@ -30,7 +30,7 @@ from models.layers.pooling import select
 from models.layers.shape import shape_of
 from models.pretraining.mlm import MlmBatcher
 from models.pretraining.seed_decoder import Variant, WeakDecoder, Window
-from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class LossWeights(Section):
@@ -70,7 +70,7 @@ class SeedConfig(BlockConfig):
         """Build the batcher for a vocabulary."""
         return SeedBatcher(vocabulary, self.max_tokens, self.blocks, self.mlm)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Seed(trunk, self.decoder_layers, self.window, self.variant, self.cls, self.freeze_encoder, self.mlm)
 
@@ -103,7 +103,7 @@ class SeedBatcher(MlmBatcher):
         return MicroBatch(arrays, counts | {"decoder": count}, tokens)
 
 
-class Seed(TrunkModel):
+class Seed(Encoder):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and the weak decoder (`decoder.`).
 
     The encoder's token embedding is also the decoder's input embedding and both output projections: one

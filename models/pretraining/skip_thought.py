@@ -28,7 +28,7 @@ from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import select
 from models.layers.shape import shape_of
 from models.pretraining.seed_decoder import WeakDecoder
-from models.trunk import TrunkModel, max_positions, require_bidirectional, token_embedding
+from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class SkipThoughtConfig(InputConfig):
@@ -47,7 +47,7 @@ class SkipThoughtConfig(InputConfig):
         """Build the batcher for a vocabulary."""
         return SkipThoughtBatcher(vocabulary, self.max_tokens)
 
-    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+    def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return SkipThought(trunk, self.decoder_layers)
 
@@ -126,7 +126,7 @@ def _neighbours(texts: Sequence[np.ndarray], context: int) -> Iterator[Neighbour
             yield Neighbours(previous, text, following)
 
 
-class SkipThought(TrunkModel):
+class SkipThought(Encoder):
     """The encoder (`trunk.`) and a decoder for each side (`previous_decoder.`, `next_decoder.`).
 
     The decoders share only the trunk's token embedding, which is their input embedding and output projection.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from data_prep.shards.remote_folder import Cache
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.batching.candidates import Candidates
 from models.interface import Batcher
+from trainer.data.group_source import GroupSource
 from trainer.data.held_out import HeldOut
 from trainer.data.order import Order, make_order
-from trainer.data.pair_source import PairSource
 from trainer.data.shard_source import ShardSource
-from trainer.recipe.build import build_batcher
+from trainer.recipe.build import as_input_error, build_batcher
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe, ShardDataConfig
 
-PAIRS_OF_A_UNIT = 32  # dealt to a lane together; fewer would make every epoch's deal slower
+EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; fewer would make every epoch's deal slower
 
 
 @dataclass(frozen=True)
@@ -77,30 +79,39 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
 
 
 def pair_data(recipe: FinetuneRecipe) -> Data:
-    """Open the labelled pairs of a fine-tuning run."""
+    """Open the labelled groups of a fine-tuning run; raise InputError where they do not suit its method."""
     collection = Collection.open(recipe.data.collection)
     keys, micro = recipe.data, recipe.batch.micro
-    # every lane gets a whole window of units, so that pairs of the same unit are shuffled with others in every epoch
-    least = keys.lanes * keys.window
-    source = PairSource(collection, keys.split, keys.pairs, recipe.seed, unit=PAIRS_OF_A_UNIT, least_units=least)
-    order = make_order(recipe, {"": (source, 1.0)}, _pair_batcher(recipe, collection, source))
+    # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
+    unit, least, kind = EXAMPLES_OF_A_UNIT, keys.lanes * keys.window, recipe.method.unit
+    source = GroupSource(collection, keys.split, kind, keys.pairs, recipe.seed, unit=unit, least_units=least)
+    order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
     held_out = None
     if validation := recipe.validation:
         # a unit is a micro-batch, whose documents are all the negatives
-        pairs = PairSource(collection, validation.split, validation.pairs, recipe.seed, "validation", unit=micro)
-        batcher = _pair_batcher(recipe, collection, pairs)
-        held_out = HeldOut(pairs, batcher, recipe.seed, window=1, micro_batch=micro)
+        groups = GroupSource(
+            collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
+        )
+        held_out = HeldOut(groups, _group_batcher(recipe, groups), recipe.seed, window=1, micro_batch=micro)
     return Data(order, held_out, collection.tokenizer, {"": source.sha256})
 
 
-def _pair_batcher(recipe: FinetuneRecipe, collection: Collection, source: PairSource) -> Batcher:
-    method = recipe.method
+def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
+    method, collection = recipe.method, source.collection
     if method.negatives_per_query > source.negatives:
         raise InputError(
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
-    return method.batcher(collection.tokenizer, collection.corpus, source.candidates)
+    if method.hard_negatives:
+        query, fewest = min(source.given_negatives(), key=itemgetter(1))
+        if method.hard_negatives > fewest:
+            raise InputError(
+                f"method.hard_negatives: {method.hard_negatives}, but split {source.split} gives query {query} only "
+                f"{fewest}: set {fewest} or less, or draw some at random (method.negatives_per_query)"
+            )
+    with as_input_error("method"):
+        return method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
 
 
 def _check_dialogues(manifests: Sequence[Manifest]) -> None:

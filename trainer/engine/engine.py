@@ -16,7 +16,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 
 from data_prep.common.errors import InputError
 from models.interface import MicroBatch
-from models.trunk import TrunkModel
+from models.trunk import Encoder, TrunkModel
 from trainer.engine import ds_config
 from trainer.engine.compiler import without_compiler
 from trainer.engine.hashed_file import FileEntry, hashed_file
@@ -95,14 +95,15 @@ class Engine:
         self.deepspeed.train()
         return torch.stack([sums[term] for term in self.weights])
 
-    def embed(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
-        """Embed ids int64 with mask bool, both [B, T], into fp32 [B, H]; under ZeRO-3 all ranks call."""
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Embed texts, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all ranks call."""
+        assert isinstance(self.model, Encoder)
         self.deepspeed.eval()
         with torch.no_grad():
-            ids, mask = (torch.from_numpy(array).to(self.device) for array in (input_ids, attention_mask))
-            embeddings = self.model.embed(ids, mask).float().cpu().numpy()
+            tensors = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
+            vectors, _ = self.model.embed_documents(*tensors)
         self.deepspeed.train()
-        return embeddings
+        return vectors[:, 0].float().cpu().numpy()
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every parameter in fp32 on the CPU, at any ZeRO stage, tied ones once; all ranks call."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
-from models.batching.packing import frame, pad
-from models.interface import Vocabulary
-from models.trunk import TrunkModel
+from models.batching.framing import Framing
+from models.vectors import Vectors
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # enough to fill a GPU; on a CPU, what fits its caches
 
@@ -34,10 +33,9 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 
 
 def encode_texts(
-    model: TrunkModel,
+    embed: Callable[..., Vectors],
+    framing: Framing,
     texts: Iterable[np.ndarray],
-    vocabulary: Vocabulary,
-    max_tokens: int,
     *,
     what: str = "encode",
     batch_tokens: int | None = None,
@@ -45,14 +43,13 @@ def encode_texts(
 ) -> np.ndarray:
     """Compute the embedding of each text, fp32 [N, H], in the order given.
 
-    Texts that are equal after truncation are encoded once: in two batches their embeddings could differ in the last
-    bits, and their scores would not be tied.
+    Texts that are equal as the framing cuts them are encoded once: in two batches their embeddings could differ in the
+    last bits, and their scores would not be tied.
 
     Args:
-        model: on `device`, in eval mode.
+        embed: `embed_queries` or `embed_documents` of a model on `device`, in eval mode.
+        framing: makes the arguments of `embed`.
         texts: token ids without special tokens, at least one text.
-        vocabulary: gives [CLS], [SEP] and [PAD].
-        max_tokens: the longest input, [CLS] and [SEP] included; longer texts lose their end.
         what: names the work in the progress line.
         batch_tokens: the most tokens of a batch, padding included, unless one text is longer; by default
             BATCH_TOKENS of the device.
@@ -62,18 +59,16 @@ def encode_texts(
         InputError: an embedding is not finite.
     """
     unique: dict[bytes, int] = {}
-    row_of_text = [
-        unique.setdefault(np.asarray(text[: max_tokens - 2], np.uint32).tobytes(), len(unique)) for text in texts
-    ]
+    row_of_text = [unique.setdefault(np.asarray(framing.cut(text), np.uint32).tobytes(), len(unique)) for text in texts]
     rows = [np.frombuffer(key, np.uint32) for key in unique]
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
     order: list[int] = []
     parts = []
     with torch.inference_mode(), meter(what, "texts", len(rows)) as report:
         for batch in length_batches([len(row) + 2 for row in rows], batch_tokens):
-            framed = [frame(rows[i], vocabulary) for i in batch]
-            ids, mask = (torch.from_numpy(array).to(device) for array in pad(framed, max_tokens, vocabulary.pad))
-            parts.append(model.embed(ids, mask).float().cpu().numpy())
+            arrays = framing.arrays([rows[i] for i in batch])
+            vectors, _ = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+            parts.append(vectors[:, 0].float().cpu().numpy())
             order += batch
             report(len(order), "")
     embeddings = np.concatenate(parts)  # row i is that of rows[order[i]]

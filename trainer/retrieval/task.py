@@ -12,7 +12,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
 from models.config import MatchingConfig
-from models.trunk import TrunkModel
+from models.matching.dual_encoder import DualEncoder
 from trainer.checkpoints.load import TrainedModel
 from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
@@ -70,10 +70,10 @@ def embed_task(trained: TrainedModel, task: Task) -> Embedded:
     queries = (collection.queries.tokens(i) for i in task.queries)
     documents = (collection.corpus.tokens(i) for i in task.pool)
     encoded_queries = encode_texts(
-        model, queries, vocabulary, method.max_query_tokens, what="encode queries", device=device
+        model.embed_queries, method.query_framing(vocabulary), queries, what="encode queries", device=device
     )
     encoded_documents = encode_texts(
-        model, documents, vocabulary, method.max_document_tokens, what="encode documents", device=device
+        model.embed_documents, method.document_framing(vocabulary), documents, what="encode documents", device=device
     )
     return Embedded(encoded_queries, encoded_documents)
 
@@ -100,10 +100,10 @@ def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     return task.measure(index_task(task).rank(DEPTH))
 
 
-def matching_of(trained: TrainedModel, collection: Collection) -> tuple[TrunkModel, MatchingConfig]:
+def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEncoder, MatchingConfig]:
     """The model and its method's keys; raise InputError where it cannot rank this collection."""
     model, method = trained.model, trained.recipe.method
-    if not isinstance(method, MatchingConfig):
+    if not isinstance(model, DualEncoder) or not isinstance(method, MatchingConfig):
         raise InputError(
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
             f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.recipe.run})"

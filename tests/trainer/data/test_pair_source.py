@@ -4,12 +4,12 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from trainer.data.pair_source import PairSource
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests import toy
 from trainer.data.open_data import pair_data
-from trainer.data.pair_source import PairSource
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load
 

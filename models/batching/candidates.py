@@ -1,0 +1,97 @@
+"""The examples of a matching model, queries with their candidates, and the negatives that are drawn for them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from models.interface import Corpus
+
+Unit = Literal["positive", "group", "pair"]
+"""What an example is: a relevant document of a query; a query with all its candidates; or a query with one of them."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query and the documents that it is compared with.
+
+    Of a unit `positive` they are the relevant document, then the negatives that the data give for the query.
+    """
+
+    query: np.ndarray  # token ids without special tokens
+    candidates: np.ndarray  # int64 [n], numbers of documents
+    labels: np.ndarray  # fp32 [n]: relevance, a class, or a teacher's score
+    relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query, in any group
+
+
+class Candidates:
+    """The documents of a corpus, from which the negatives of a query are drawn."""
+
+    def __init__(self, corpus: Corpus, pool: np.ndarray) -> None:
+        """`pool`: int64, the numbers of the documents to draw at random from."""
+        self.corpus, self.pool = corpus, pool
+        self.key = lru_cache(1 << 16)(self._key)
+
+    def keys(self, documents: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return an int64 for each document, the same for documents of the same text."""
+        return np.array([self.key(int(i)) for i in documents], dtype=np.int64)
+
+    def _key(self, document: int) -> int:
+        digest = hashlib.blake2b(self.corpus.tokens(document).astype(np.int64).tobytes(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+    def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
+        """Return the example's first candidate, then negatives: `hard` of its own, then `at_random` of the pool.
+
+        No negative is relevant to the query, nor has the text of a document that is.
+
+        Raises:
+            ValueError: there are too few.
+        """
+        positive, given = int(example.candidates[0]), example.candidates[1:]
+        relevant = set(self.keys(example.relevant).tolist())
+        negatives = self._draw(given, hard, relevant, 0, rng)
+        others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
+        negatives += self._draw(self.pool, others, relevant, len(example.relevant), rng)
+        if len(negatives) < hard + at_random:
+            raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {hard + at_random}")
+        return [positive, *negatives]
+
+    def _draw(
+        self, among: np.ndarray, wanted: int, relevant: set[int], spare: int, rng: np.random.Generator
+    ) -> list[int]:
+        if not wanted:
+            return []
+        size = min(wanted + spare, len(among))  # enough, even if all relevant ones are drawn
+        drawn = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in relevant]
+        if len(drawn) < wanted:  # copies of relevant ones were drawn, too
+            drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in relevant]
+        return drawn[:wanted]
+
+
+def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return where each query's documents are, int64 [Q, n], -1 where it has fewer than n.
+
+    The order is: the first document of each query, then the others of query 0, of query 1, ...
+    """
+    found = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
+    end = len(chosen)
+    for i, documents in enumerate(chosen):
+        found[i, 0] = i
+        start, end = end, end + len(documents) - 1
+        found[i, 1 : len(documents)] = np.arange(start, end)
+    return found
+
+
+def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the labels of each query's documents, fp32 [Q, n]: 0 for one that was drawn, and where there is none."""
+    labels = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
+    for row, example, documents in zip(labels, examples, chosen, strict=True):
+        known = dict(zip(example.candidates.tolist(), example.labels.tolist(), strict=True))
+        row[: len(documents)] = [known.get(i, 0.0) for i in documents]
+    return labels

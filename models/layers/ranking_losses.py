@@ -1,0 +1,69 @@
+"""Losses that compare the scores of a query's candidates, each a scalar SUM in fp32: over queries, or over pairs.
+
+Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, and `real`, bool [Q, n], false where a
+query has fewer. The losses with a positive expect it in column 0.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def of_own(loss: str, own: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+    """Compute the loss of a name from each query's own candidates; `labels`, fp32 [Q, n]: relevance or a teacher's."""
+    if loss == "softmax":
+        return softmax(own, real)
+    if loss == "hinge":
+        return triplet_hinge(own, real)
+    if loss == "binary":
+        return binary(own, real, labels > 0)
+    return {"kl": distillation, "margin_mse": margin_mse}[loss](own, real, labels)
+
+
+def triplet_hinge(own: Tensor, real: Tensor, margin: float = 1.0) -> Tensor:
+    """Sum relu(margin - (s(q, d+) - s(q, d-))) over queries: the SEED paper, section 3.3, with its margin of 1.
+
+    A query's triples are averaged, so the weight of a query does not depend on its number of negatives, at least one.
+    """
+    triples = F.relu(margin - (own[:, :1] - own[:, 1:])) * real[:, 1:]
+    return (triples.sum(dim=1) / real[:, 1:].sum(dim=1)).sum()
+
+
+def softmax(own: Tensor, real: Tensor) -> Tensor:
+    """Sum -log softmax over each query's own candidates, at its positive."""
+    return -own.masked_fill(~real, -torch.inf).log_softmax(dim=1)[:, 0].sum()
+
+
+def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tensor:
+    """Sum over queries -log softmax, over the query's allowed documents, at its positive.
+
+    Args:
+        scores: [Q, D].
+        positives: int64 [Q], each query's column.
+        allowed: bool [Q, D], true at the positive.
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return F.cross_entropy(scores.to(dtype).masked_fill(~allowed, -torch.inf), positives, reduction="sum")
+
+
+def binary(own: Tensor, real: Tensor, relevant: Tensor) -> Tensor:
+    """Sum over pairs of query and candidate the logistic loss of "relevant", bool [Q, n]: monoBERT, section 3."""
+    return (F.binary_cross_entropy_with_logits(own, relevant.to(own.dtype), reduction="none") * real).sum()
+
+
+def distillation(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+    """Sum over queries KL(teacher || student) of the softmax over the query's candidates; `teacher`: scores [Q, n]."""
+    student, taught = (x.masked_fill(~real, -torch.inf).log_softmax(dim=1) for x in (own, teacher))
+    terms = taught.exp() * (taught - student)
+    return terms.masked_fill(~real, 0.0).sum()
+
+
+def margin_mse(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+    """Sum over queries the mean square of (s(q, d+) - s(q, d-)) less that of the teacher, over the query's negatives.
+
+    Hofstätter et al., 2020, equation 1. `teacher`: scores [Q, n].
+    """
+    gaps = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
+    return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1)).sum()

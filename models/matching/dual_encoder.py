@@ -1,0 +1,207 @@
+"""What the models have in common that encode queries and documents apart: their batches, their losses, their towers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import PositiveFloat, model_validator
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.candidates import Candidates, Example, columns, labels_of
+from models.batching.framing import count_text
+from models.config import MatchingConfig
+from models.interface import MicroBatch, Vocabulary
+from models.layers import ranking_losses
+from models.trunk import Encoder
+from models.vectors import Vectors
+
+Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
+Negatives = Literal["own", "micro_batch", "step"]
+Index = Literal["dense", "multi_vector", "none"]
+NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
+
+
+class DualEncoderConfig(MatchingConfig):
+    """The keys of a model that encodes queries and documents apart."""
+
+    loss: Loss = "softmax"
+    negatives: Negatives = "micro_batch"  # of softmax, besides the query's own: none, or all documents of one or other
+    temperature: PositiveFloat = 1.0  # scores are divided by it
+    learn_temperature: bool = False
+    towers: Literal[1, 2] = 1  # 2: documents have an encoder of their own, at first the same
+
+    @model_validator(mode="after")
+    def _has_negatives(self) -> DualEncoderConfig:
+        if self.negatives == "step" and self.loss != "softmax":
+            raise ValueError(f"method.negatives=step is for method.loss=softmax, not {self.loss}")
+        if self.negatives == "own" and self.loss == "softmax" and not self.own_negatives:
+            raise ValueError(
+                "method.negatives=own needs a query's own negatives: set method.hard_negatives, which are given with "
+                "the query, or method.negatives_per_query, which are drawn at random"
+            )
+        return self
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
+        """Build the batcher of queries and documents apart."""
+        return DualEncoderBatcher(self, vocabulary, candidates)
+
+
+class DualEncoderBatcher:
+    """Examples -> queries [Q, ...] and documents [D, ...], as their framings make them.
+
+    The arrays of the framings have the prefixes `query_` and `document_`. The documents are the first candidate of each
+    query, then the other candidates of query 0, of query 1, ... Further arrays, with n candidates of a query at most:
+
+    candidates      int64 [Q, n], each query's own documents, -1 where it has fewer; of `positive` examples the relevant
+                    one first
+    labels          fp32 [Q, n]
+    allowed         bool [Q, D], false where the document's text is that of one relevant to the query, except in the
+                    column of its own positive
+    document_keys   int64 [D], and `relevant_keys`, int64 [Q, r]: equal for equal texts; only for negatives of the step
+    """
+
+    def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
+        """Draw negatives from `candidates`."""
+        self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
+        self.framings = {
+            "query": keys.query_framing(vocabulary),
+            "document": keys.document_framing(vocabulary),
+        }
+
+    def examples(self, documents: Sequence[Example]) -> list[Example]:
+        """Return the examples unchanged."""
+        return list(documents)
+
+    def origins(self, documents: Sequence[Example]) -> list[list[int]]:
+        """Return the number of each example."""
+        return [[i] for i in range(len(documents))]
+
+    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Draw each query's negatives with its own rng, frame and pad the texts, mark the allowed documents.
+
+        Raises:
+            ValueError: a query has fewer documents to draw from than the recipe asks for.
+        """
+        chosen = [self._choose(example, rng) for example, rng in zip(examples, rngs, strict=True)]
+        documents = [numbers[0] for numbers in chosen] + [i for numbers in chosen for i in numbers[1:]]  # D
+        corpus = self.candidates.corpus
+        texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
+        arrays = {
+            f"{side}_{name}": array
+            for side, framing in self.framings.items()
+            for name, array in framing.arrays(texts[side]).items()
+        }
+        arrays["candidates"], arrays["labels"] = columns(chosen), labels_of(examples, chosen)
+        if self.keys.loss == "softmax":
+            arrays |= self._relevance(examples, documents)
+        targets = len(documents) if self.keys.loss == "binary" else len(examples)
+        ids = [array for name, array in arrays.items() if name.endswith("_ids")]
+        return MicroBatch(arrays, {self.keys.loss: targets}, count_text(ids, self.vocabulary))
+
+    def _choose(self, example: Example, rng: np.random.Generator) -> list[int]:
+        keys = self.keys
+        if keys.unit == "positive":
+            return self.candidates.choose(example, keys.hard_negatives, keys.negatives_per_query, rng)
+        return example.candidates.tolist()
+
+    def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
+        """What tells which documents a query may be compared with."""
+        keys, relevant = self.candidates.keys(documents), [self.candidates.keys(e.relevant) for e in examples]
+        if self.keys.negatives == "step":
+            width = max(map(len, relevant))
+            padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
+            return {"document_keys": keys, "relevant_keys": np.stack(padded)}
+        allowed = np.stack([~np.isin(keys, own) for own in relevant])
+        np.fill_diagonal(allowed, True)
+        return {"allowed": allowed}
+
+
+class DualEncoder(Encoder):
+    """An encoder of queries and documents, `trunk.`, or of documents alone where `document_trunk.` exists.
+
+    A subclass says what the vectors of a text are and how they are compared. Neither `score` nor `losses` has
+    parameters: what is learnt is in the vectors, so that negatives can come from other micro-batches and ranks.
+    """
+
+    index: Index  # what finds the documents with the largest scores; "none": every document must be scored
+
+    def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
+        """Build the towers."""
+        super().__init__()
+        self.trunk, self.keys = trunk, keys
+        if keys.towers == 2:
+            self.document_trunk = copy.deepcopy(trunk)
+        if keys.learn_temperature:
+            self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(keys.temperature)))
+
+    @property
+    def tower_of_documents(self) -> PreTrainedModel:
+        """The encoder of documents."""
+        return self.document_trunk if self.keys.towers == 2 else self.trunk
+
+    @abstractmethod
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of queries; the arguments are what `query_framing` makes."""
+
+    @abstractmethod
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of documents; the arguments are what `document_framing` makes."""
+
+    @abstractmethod
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        """Score every document for every query, fp32 [Q, D], before the temperature; no loop over documents."""
+
+    def forward(self, *, represent: bool = False, **arrays: Tensor) -> dict[str, Tensor]:
+        """The arrays of `DualEncoderBatcher` as tensors -> {loss: the sum over its targets}.
+
+        With `represent`, the vectors that the losses are computed from: `query_vectors` [Q, m, H], `query_real` bool
+        [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
+        """
+        queries = self.embed_queries(**_of("query_", arrays))
+        documents = self.embed_documents(**_of("document_", arrays))
+        if self.keys.learn_temperature:
+            queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
+        if represent:
+            names = ("query_vectors", "query_real", "document_vectors", "document_real")
+            return dict(zip(names, (*queries, *documents), strict=True))
+        return self.losses(queries, documents, arrays)
+
+    def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Compute the losses of queries against documents: {loss: the sum over its targets}.
+
+        Args:
+            queries: of Q texts.
+            documents: of D texts, of this micro-batch or of the whole step.
+            arrays: those of `DualEncoderBatcher` that are not texts; columns count these documents.
+        """
+        scores = self.score(queries, documents)  # [Q, D]
+        if not self.keys.learn_temperature:
+            scores = scores / self.keys.temperature
+        candidates = arrays["candidates"]
+        if self.keys.loss == "softmax" and self.keys.negatives != "own":
+            allowed = arrays["allowed"] if "allowed" in arrays else _allowed(arrays)
+            return {"softmax": ranking_losses.in_batch_softmax(scores, candidates[:, 0], allowed)}
+        own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
+        return {self.keys.loss: ranking_losses.of_own(self.keys.loss, own, candidates >= 0, arrays["labels"])}
+
+
+def _of(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arguments of one side's encoder."""
+    arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
+
+
+def _allowed(arrays: Mapping[str, Tensor]) -> Tensor:
+    """Which documents each query is compared with, bool [Q, D]: its positive, and texts that are not relevant to it."""
+    keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
+    allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
+    for column in relevant.T:  # few; all at once would take [Q, D, r]
+        allowed &= keys != column[:, None]
+    return allowed.scatter(1, positives, True)

@@ -1,0 +1,156 @@
+"""Labelled groups of a collection, for fine-tuning: cut into examples, and those dealt out in units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.groups import Groups
+from data_prep.common.errors import InputError
+from models.batching.candidates import Example, Unit
+from trainer.data.rng import keyed_rng
+
+
+class GroupSource:
+    """The examples of a collection's split in a shuffled order, cut into units of data: shards of one chunk each.
+
+    The order depends on `seed` alone and `limit` takes its beginning, so that a smaller set of labels is part of every
+    larger one. A shard has `unit` examples, the last one maybe fewer; where that would give fewer than `least_units`
+    shards, they are smaller. Only numbers are held: texts are read when a shard is.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        split: str,
+        kind: Unit,
+        limit: int | None,
+        seed: int,
+        section: str = "data",
+        *,
+        unit: int,
+        least_units: int = 1,
+    ):
+        """Open a split.
+
+        Raises:
+            InputError: naming the keys of the recipe's `section`, where the split has too few examples.
+        """
+        self.collection, self.split, self.kind = collection, split, kind
+        self.groups = collection.groups(split)
+        self.relevant = _Relevant(self.groups.queries, *_positives(self.groups))
+        groups, places = _examples(self.groups, kind)
+        if len(groups) < (limit or 1):
+            what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
+            raise InputError(
+                f"{collection.directory}: split {split} has {len(groups)} {what}, the recipe asks for "
+                f"{limit or 1}: lower {section}.pairs, or name another {section}.split"
+            )
+        kept = keyed_rng("labels", seed).permutation(len(groups))[:limit]
+        self.numbers, self.places = groups[kept], places[kept]  # of the group, and where in it the first candidate is
+        # negatives are documents of the split itself, so that no document of a held-out split is trained on
+        self.candidates = self.relevant.documents_in_all()
+        self.negatives = len(self.candidates) - self.relevant.most  # for every query
+        self.unit = max(1, min(unit, len(self.numbers) // least_units))
+        self.chunks: Sequence[int] = [1] * -(-len(self.numbers) // self.unit)
+        self.sha256 = collection.sha256
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.numbers)
+
+    def read(self, shard: int, chunk: int) -> list[Example]:
+        """The examples of a shard."""
+        rows = range(shard * self.unit, min((shard + 1) * self.unit, len(self)))
+        return [self._example(int(self.numbers[i]), int(self.places[i])) for i in rows]
+
+    def given_negatives(self) -> Iterator[tuple[str, int]]:
+        """Yield each example's query and the number of negatives that its group has."""
+        for number in np.unique(self.numbers).tolist():
+            query, candidates, labels = self.groups[number]
+            relevant = self.relevant.of(query)
+            negatives = np.setdiff1d(candidates[labels <= 0], relevant)
+            yield self.collection.queries.ids[query], len(negatives)
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Do nothing: collections are memory-mapped."""
+
+    def release(self, shard: int) -> None:
+        """Do nothing."""
+
+    def check_room(self, lanes: int) -> None:
+        """Do nothing."""
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """The ids of the example's query and of its first document."""
+        row = shard * self.unit + item
+        query, candidates, _ = self.groups[int(self.numbers[row])]
+        document = int(candidates[self.places[row]])
+        return f"query {self.collection.queries.ids[query]}, document {self.collection.corpus.ids[document]}"
+
+    def _example(self, number: int, place: int) -> Example:
+        query, candidates, labels = self.groups[number]
+        relevant = self.relevant.of(query)
+        if self.kind == "group":
+            chosen = np.argsort(-labels, kind="stable")  # the teacher's best first
+        elif self.kind == "pair":
+            chosen = np.array([place])
+        else:
+            negatives = np.flatnonzero((labels <= 0) & ~np.isin(candidates, relevant))
+            chosen = np.concatenate([[place], negatives])
+        return Example(
+            self.collection.queries.tokens(query),
+            np.asarray(candidates[chosen], np.int64),
+            np.asarray(labels[chosen], np.float32),
+            relevant,
+        )
+
+
+class _Relevant:
+    """The documents that are relevant to each query in any of its groups."""
+
+    def __init__(self, queries: np.ndarray, groups: np.ndarray, documents: np.ndarray) -> None:
+        pairs = np.unique(np.stack([np.asarray(queries)[groups], documents]), axis=1)
+        self.queries, starts = np.unique(pairs[0], return_index=True)
+        self.documents, self.ends = pairs[1], np.append(starts, len(pairs[1]))
+
+    @property
+    def most(self) -> int:
+        """The most documents of a query."""
+        return int(np.diff(self.ends).max(initial=0))
+
+    def documents_in_all(self) -> np.ndarray:
+        """All documents, each once, int64."""
+        return np.unique(self.documents)
+
+    def of(self, query: int) -> np.ndarray:
+        """Those of a query, int64, sorted."""
+        at = int(self.queries.searchsorted(query))
+        if at == len(self.queries) or self.queries[at] != query:
+            return self.documents[:0]
+        return self.documents[self.ends[at] : self.ends[at + 1]]
+
+
+def _positives(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """The group and the document of every relevant candidate."""
+    at = np.flatnonzero(np.asarray(groups.labels) > 0)
+    return _group_of(groups, at), np.asarray(groups.candidates.flat)[at]
+
+
+def _group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
+    """The group that each place in the flat arrays is in."""
+    return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")
+
+
+def _examples(groups: Groups, kind: Unit) -> tuple[np.ndarray, np.ndarray]:
+    """The group of every example, and the place in it of the candidate that the example is about."""
+    ends = np.asarray(groups.candidates.ends)
+    if kind == "group":
+        return np.arange(len(groups)), np.zeros(len(groups), np.int64)
+    at = np.arange(len(groups.labels)) if kind == "pair" else np.flatnonzero(np.asarray(groups.labels) > 0)
+    numbers = _group_of(groups, at)
+    order = np.lexsort((np.asarray(groups.candidates.flat)[at], numbers))
+    starts = np.concatenate([[0], ends[:-1]])
+    return numbers[order], (at - starts[numbers])[order]
