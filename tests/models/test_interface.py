@@ -3,8 +3,9 @@ import pytest
 import torch
 
 from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.candidates import Candidates
 from models.interface import Batcher, Bottleneck, swap_vectors
-from models.matching.siamese import SiameseBatcher
+from models.matching.siamese import SiameseConfig
 from models.pretraining.condenser import CondenserBatcher
 from models.pretraining.mlm import Mlm, MlmBatcher
 from models.pretraining.retromae import RetroMaeBatcher
@@ -29,15 +30,7 @@ def test_every_batcher_follows_the_contract():
         SeedBatcher(VOCABULARY, 16),
         RetroMaeBatcher(VOCABULARY, 16, "complete", 0.3, 0.5),
         CondenserBatcher(VOCABULARY, 16),
-        SiameseBatcher(
-            VOCABULARY,
-            Corpus(),
-            np.arange(3),
-            max_query_tokens=8,
-            max_document_tokens=8,
-            negatives_per_query=0,
-            loss="softmax",
-        ),
+        SiameseConfig(name="siamese").batcher(VOCABULARY, Candidates(Corpus(), np.arange(3))),
     ]
     assert all(batcher.examples([]) == [] for batcher in batchers)
 

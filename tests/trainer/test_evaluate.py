@@ -45,7 +45,7 @@ def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
             framed = [t.cls, *tokens[: longest - 2].tolist(), t.sep]
             row[: len(framed)] = torch.tensor(framed)
         with torch.no_grad():
-            return trained.model.embed(ids, ids != t.pad)
+            return trained.model.embed_queries(ids, ids != t.pad).vectors[:, 0]
 
     documents = embed([collection.corpus.tokens(i) for i in range(len(collection.corpus))], 16)
     queries = embed([collection.queries.tokens(i) for i in collection.queries.ids.find([*qrels])], 8)

@@ -18,6 +18,7 @@ from transformers import AutoModel, PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
 from trainer.checkpoints import model_card
 from trainer.checkpoints.load import TrainedModel
@@ -43,10 +44,10 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
         InputError: `out` has other contents or cannot be written, or the run has no decoder.
     """
     method = trained.recipe.method
-    if with_decoder and isinstance(method, SiameseConfig):
+    if with_decoder and isinstance(method, MatchingConfig):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
-    if isinstance(method, SiameseConfig) and method.special_tokens > 1:
-        raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot pool several special tokens; use the run")
+    if isinstance(method, MatchingConfig):
+        _check_is_sentence_transformer(trained)
     if with_decoder and not trained.model.heads:
         raise InputError(f"{trained.checkpoint}: {method.name} trains only the encoder: leave out --with-decoder")
     if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
@@ -63,6 +64,23 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
         (folder / "README.md").write_text(model_card.text(trained, out, with_decoder), encoding="utf-8")
         source = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
         _write_json(folder / MARK, {**source, "tokenizer": trained.tokenizer.fingerprint})
+
+
+def _check_is_sentence_transformer(trained: TrainedModel) -> None:
+    """Raise InputError where a SentenceTransformer would not compute the embeddings of a fine-tuned model."""
+    method = trained.recipe.method
+    if not isinstance(method, SiameseConfig):
+        raise InputError(f"{trained.checkpoint}: a {method.name} is no SentenceTransformer; use the run")
+    beyond = {
+        "pool several special tokens": method.special_tokens > 1,
+        "pool the first states alone": method.pooling == "first_m",
+        "have a projection with LayerNorm": method.projection is not None,
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "read documents in chunks": method.document_chunks > 1,
+    }
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot {what}; use the run")
 
 
 def _write_encoder(trunk: PreTrainedModel, folder: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.interface import IGNORED
-from models.layers.losses import in_batch_softmax, linear_cross_entropy, triplet_hinge
+from models.layers.losses import linear_cross_entropy
 from tests.models.tiny import Sizes
 
 
@@ -93,30 +93,3 @@ def test_never_more_than_one_chunk_of_logits(training):
             loss.backward()
     assert max(sizes.allocated) == chunk * vocabulary
     assert (vocabulary * 3 in sizes.allocated) == training  # the gradient of the weight
-
-
-def test_hinge_against_a_loop():
-    positive, negatives = torch.tensor([2.0, 0.5]), torch.tensor([[0.0, 1.5, 3.0], [0.0, 0.0, -1.0]])
-    expected = sum(
-        max(0.0, 1 - (p - n)) / 3 for p, row in zip([2.0, 0.5], negatives.tolist(), strict=True) for n in row
-    )
-    assert triplet_hinge(positive, negatives).item() == pytest.approx(expected)
-    assert triplet_hinge(positive, negatives, margin=0.0).item() == pytest.approx(1 / 3)
-    assert triplet_hinge(positive.bfloat16(), negatives.bfloat16()).dtype == torch.float32
-
-
-def test_in_batch_softmax_against_a_loop():
-    scores = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    positives = torch.tensor([0, 4, 2])
-    allowed = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
-    expected = sum(
-        torch.logsumexp(row[keep], 0) - row[p] for row, keep, p in zip(scores, allowed, positives, strict=True)
-    )
-    torch.testing.assert_close(in_batch_softmax(scores, positives, allowed), expected)
-    assert in_batch_softmax(scores.half(), positives, allowed).dtype == torch.float32
-
-
-def test_a_document_that_is_not_allowed_gets_no_gradient():
-    scores = torch.zeros(1, 3, requires_grad=True)
-    in_batch_softmax(scores, torch.tensor([0]), torch.tensor([[True, False, True]])).backward()
-    assert scores.grad.tolist() == [[-0.5, 0.0, 0.5]]

@@ -94,7 +94,7 @@ def test_a_later_token_never_changes_a_state(model_type):
 def test_the_embedding_of_a_text_is_the_state_of_its_last_token():
     model = Clm(causal())
     arrays = tensors(micro_batch(EXAMPLES))
-    embedded = model.embed(arrays["input_ids"], arrays["attention_mask"])
+    embedded = model.embed_documents(arrays["input_ids"], arrays["attention_mask"]).vectors[:, 0]
     for row, ids in zip(embedded, EXAMPLES, strict=True):
         torch.testing.assert_close(row, plain_states(model.trunk, ids)[-1], rtol=0, atol=1e-10)
 

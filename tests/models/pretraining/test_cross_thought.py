@@ -283,12 +283,12 @@ def test_the_embedding_of_a_text_is_the_concatenated_states_of_its_special_token
     texts = examples(9, 4, rng=2)
     rows = [[VOCABULARY.cls, *text.tolist(), VOCABULARY.sep] for text in texts]
     ids = torch.tensor([row + [VOCABULARY.pad] * (11 - len(row)) for row in rows])
-    embeddings = model.embed(ids, ids != VOCABULARY.pad)
+    embeddings = model.embed_documents(ids, ids != VOCABULARY.pad).vectors[:, 0]
     for embedding, row in zip(embeddings, rows, strict=True):
         hidden = model.trunk(torch.tensor([[*SPECIAL_IDS, *row[1:]]])).last_hidden_state[0]
         torch.testing.assert_close(embedding, hidden[:SPECIALS].flatten(), rtol=0, atol=1e-12)
     longest = torch.full((1, MAX_TOKENS), 9)
-    assert model.embed(longest, longest > 0).shape == (1, SPECIALS * 16)
+    assert model.embed_documents(longest, longest > 0).vectors.shape == (1, 1, SPECIALS * 16)
 
 
 def test_activation_checkpointing_changes_nothing_with_the_same_seed():

@@ -242,7 +242,7 @@ def test_the_trunk_has_all_parameters():
     assert all(name.startswith("trunk.") for name in model.state_dict())
     arrays = tensors(micro_batch())
     cls = encode(model.trunk, arrays["passage_ids"], arrays["passage_mask"])[:, 0]
-    torch.testing.assert_close(model.embed(arrays["passage_ids"], arrays["passage_mask"]), cls)
+    torch.testing.assert_close(model.embed_documents(arrays["passage_ids"], arrays["passage_mask"]).vectors[:, 0], cls)
 
 
 @HALF_PRECISIONS

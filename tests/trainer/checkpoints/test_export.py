@@ -17,6 +17,8 @@ from transformers import AutoModel, AutoTokenizer
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.framing import Framing
+from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 from trainer.checkpoints.export import export_encoder
@@ -55,7 +57,8 @@ def siamese(run: Path, tokenizer_json: Path, **changes: object) -> TrainedModel:
 
 def own_embeddings(trained: TrainedModel) -> np.ndarray:
     texts = trained.tokenizer.encode(TEXTS)
-    return encode_texts(trained.model, texts, trained.tokenizer, MAX_TOKENS)
+    assert isinstance(trained.model, Siamese)
+    return encode_texts(trained.model.embed_documents, Framing(trained.tokenizer, MAX_TOKENS), texts)
 
 
 def own_ids(trained: TrainedModel) -> list[list[int]]:
@@ -179,7 +182,9 @@ def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path,
     exec("\n".join(code), variables)  # as a reader would
     t = trained.tokenizer
     ids = torch.tensor([[t.cls, *t.encode(["a text"])[0].tolist(), t.sep]])
-    torch.testing.assert_close(variables["embedding"], trained.model.embed(ids, ids == ids), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        variables["embedding"], trained.model.embed_documents(ids, ids == ids).vectors[:, 0], atol=1e-5, rtol=0
+    )
 
 
 def test_the_decoder_is_exported_only_on_request(tmp_path: Path, tokenizer_json: Path) -> None:
@@ -241,3 +246,22 @@ def test_a_failed_export_leaves_the_earlier_one(
         export_encoder(trained, out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"special_tokens": 3}, "pool several special tokens"),
+        ({"pooling": "first_m", "pooled_states": 2}, "pool the first states alone"),
+        ({"projection": 4}, "have a projection with LayerNorm"),
+        ({"towers": 2}, r"have an encoder of documents alone \(method.towers=2\)"),
+        ({"document_chunks": 2}, "read documents in chunks"),
+    ],
+)
+def test_what_a_sentence_transformer_cannot_do_is_refused(
+    tokenizer_json: Path, tmp_path: Path, keys: dict[str, object], what: str
+) -> None:
+    trained = siamese(tmp_path / "run", tokenizer_json, **keys)
+    with pytest.raises(InputError, match=f"a SentenceTransformer cannot {what}; use the run"):
+        export_encoder(trained, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -148,7 +148,7 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, toy_colle
     texts = ["a short text", "another text that is longer than the first one", "x"]
     rows, mask = pad([frame(ids, tokenizer, 64) for ids in tokenizer.encode(texts)], 64, tokenizer.pad)
     with torch.no_grad():
-        own = job.model.eval().embed(torch.from_numpy(rows).long(), torch.from_numpy(mask))
+        own = job.model.eval().embed_queries(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
     library = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     np.testing.assert_allclose(own.numpy(), library.encode(texts), atol=1e-5)
 
@@ -166,6 +166,6 @@ def test_embeddings_of_a_published_model_are_those_of_sentence_transformers() ->
     texts = ["How is the speed of sound measured?", "naïve café", "", "A text. " * 20]
     rows, mask = pad([frame(ids, tokenizer, 256) for ids in tokenizer.encode(texts)], 256, tokenizer.pad)
     with torch.no_grad():
-        own = model.embed(torch.from_numpy(rows).long(), torch.from_numpy(mask))
+        own = model.embed_queries(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
     library = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     np.testing.assert_allclose(own.numpy(), library.encode(texts), atol=1e-5)

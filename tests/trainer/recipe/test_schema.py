@@ -25,7 +25,7 @@ def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
 def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) -> None:
     values = {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", "loss": "hinge"}}
     path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in {**SEED_RECIPE, **values}.items() if k != "trunk"})
-    with pytest.raises(InputError, match="set method.negatives_per_query"):
+    with pytest.raises(InputError, match="set method.hard_negatives, .* or method.negatives_per_query"):
         load(FinetuneRecipe, path)
 
 

@@ -9,8 +9,10 @@ from hypothesis.extra import numpy as hnp
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
-from models.matching.siamese import Siamese
+from models.batching.framing import Framing
+from models.matching.siamese import Siamese, SiameseConfig
 from models.trunk import build_trunk
+from models.vectors import Vectors, one_vector
 from tests import toy
 from trainer.retrieval.encode import encode_texts, length_batches
 
@@ -23,11 +25,11 @@ class Spy:
     def __init__(self) -> None:
         self.batches: list[tuple[int, int]] = []
 
-    def embed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        self.batches.append(tuple(input_ids.shape))
-        assert bool((input_ids[~attention_mask] == VOCABULARY.pad).all())
-        ids = input_ids * attention_mask
-        return torch.stack([attention_mask.sum(1), ids.sum(1), ids[:, 0]], dim=1).float()
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        self.batches.append(tuple(ids.shape))
+        assert bool((ids[~mask] == VOCABULARY.pad).all())
+        read = ids * mask
+        return one_vector(torch.stack([mask.sum(1), read.sum(1), read[:, 0]], dim=1).float())
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 300))
@@ -48,7 +50,7 @@ TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 30), elements=st.integers(
 @given(TEXTS, st.integers(3, 40), st.integers(1, 200))
 def test_encoding_keeps_the_order_and_the_budget(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
     spy = Spy()
-    embeddings = encode_texts(spy, texts, VOCABULARY, max_tokens, batch_tokens=budget)
+    embeddings = encode_texts(spy, Framing(VOCABULARY, max_tokens), texts, batch_tokens=budget)
     cut = [text[: max_tokens - 2].astype(int) for text in texts]
     frame = VOCABULARY.cls + VOCABULARY.sep
     expected = [[len(text) + 2, text.sum() + frame, VOCABULARY.cls] for text in cut]
@@ -64,19 +66,19 @@ def test_encoding_keeps_the_order_and_the_budget(texts: list[np.ndarray], max_to
 def test_a_real_encoder_gives_the_same_embeddings_in_any_batch() -> None:
     torch.manual_seed(0)
     trunk = build_trunk({**toy.TRUNK, "vocab_size": 100, "pad_token_id": 0})
-    model = Siamese(trunk, pooling="mean", similarity="cosine").eval()
+    embed = Siamese(trunk, SiameseConfig(name="siamese", pooling="mean", similarity="cosine")).eval().embed_queries
+    framing = Framing(VOCABULARY, 32)
     rng = np.random.default_rng(0)
     texts = [rng.integers(5, 100, rng.integers(0, 50)).astype(np.uint16) for _ in range(20)]
-    together = encode_texts(model, texts, VOCABULARY, 32)
-    alone = np.concatenate([encode_texts(model, [text], VOCABULARY, 32, batch_tokens=1) for text in texts])
+    together = encode_texts(embed, framing, texts)
+    alone = np.concatenate([encode_texts(embed, framing, [text], batch_tokens=1) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
 
 
 def test_embeddings_that_are_not_finite_are_refused() -> None:
-    class Broken:
-        def embed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            return torch.full((len(input_ids), 2), torch.nan)
+    def broken(ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        return one_vector(torch.full((len(ids), 2), torch.nan))
 
     with pytest.raises(InputError, match="encode documents: .*not finite"):
-        encode_texts(Broken(), [np.array([5, 6])], VOCABULARY, 8, what="encode documents")
+        encode_texts(broken, Framing(VOCABULARY, 8), [np.array([5, 6])], what="encode documents")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.interface import MicroBatch
-from models.matching.siamese import Siamese
+from models.matching.siamese import Siamese, SiameseConfig
 from models.trunk import build_trunk
 from tests import toy
 from trainer.engine.world import World
@@ -185,7 +185,8 @@ def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Pat
     torch.manual_seed(0)
     trunk = build_trunk({**toy.TRUNK, "vocab_size": vocabulary.vocab_size, "pad_token_id": vocabulary.pad}).eval()
     engine = RealEngine.__new__(RealEngine)  # one rank, without DeepSpeed
-    engine.model, engine.world = Siamese(trunk, pooling="mean", similarity="cosine"), World(0, 1, 0, 1)
+    keys = SiameseConfig(name="siamese", pooling="mean", similarity="cosine")
+    engine.model, engine.world = Siamese(trunk, keys), World(0, 1, 0, 1)
     engine.deepspeed, engine.device = Mock(), torch.device("cpu")
     embeddings = probe.embed_share(engine, lambda: None)
     assert embeddings.keys() == set(range(len(probe.rows)))

@@ -1,0 +1,78 @@
+"""Every loss against loops over queries and candidates, with queries that have fewer candidates than others."""
+
+import math
+
+import pytest
+import torch
+
+from models.layers.ranking_losses import in_batch_softmax, of_own, triplet_hinge
+
+OWN = torch.tensor([[2.0, 0.5, 3.0], [0.5, 1.0, 7.0], [-1.0, 0.0, 9.0]], dtype=torch.float64)
+REAL = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
+LABELS = torch.tensor([[1.0, 0.0, 2.0], [0.25, 0.5, 0.0], [0.0, -1.0, 0.0]], dtype=torch.float64)
+ROWS = [
+    [(score, label) for score, label, real in zip(*row, strict=True) if real]
+    for row in zip(OWN.tolist(), LABELS.tolist(), REAL.tolist(), strict=True)
+]
+
+
+def log_softmax(values: list[float]) -> list[float]:
+    total = math.log(sum(map(math.exp, values)))
+    return [value - total for value in values]
+
+
+def softmax(row: list[tuple[float, float]]) -> float:
+    return -log_softmax([score for score, _ in row])[0]
+
+
+def hinge(row: list[tuple[float, float]]) -> float:
+    (positive, _), *negatives = row
+    return sum(max(0.0, 1 - (positive - score)) for score, _ in negatives) / len(negatives)
+
+
+def binary(row: list[tuple[float, float]]) -> float:
+    return sum(math.log(1 + math.exp(-score if label > 0 else score)) for score, label in row)
+
+
+def kl(row: list[tuple[float, float]]) -> float:
+    student, teacher = (log_softmax([pair[i] for pair in row]) for i in (0, 1))
+    return sum(math.exp(t) * (t - s) for s, t in zip(student, teacher, strict=True))
+
+
+def margin_mse(row: list[tuple[float, float]]) -> float:
+    (positive, label), *negatives = row
+    return sum(((positive - s) - (label - t)) ** 2 for s, t in negatives) / len(negatives)
+
+
+@pytest.mark.parametrize("loss", [softmax, hinge, binary, kl, margin_mse])
+def test_losses_of_own_candidates_against_loops(loss) -> None:
+    own = OWN.clone().requires_grad_()
+    ours = of_own(loss.__name__, own, REAL, LABELS)
+    assert ours.item() == pytest.approx(sum(map(loss, ROWS)))
+    ours.backward()
+    assert own.grad[~REAL].tolist() == [0.0, 0.0]  # of candidates that are not there
+    assert own.grad.isfinite().all()
+    alone = [of_own(loss.__name__, *(x[i : i + 1] for x in (OWN, REAL, LABELS))).item() for i in range(3)]
+    assert ours.item() == pytest.approx(sum(alone))
+
+
+def test_the_margin_is_that_of_the_hinge() -> None:
+    own, real = torch.tensor([[2.0, 1.5, 3.0]]), torch.ones(1, 3, dtype=torch.bool)
+    assert triplet_hinge(own, real, margin=0.0).item() == pytest.approx(0.5)
+
+
+def test_in_batch_softmax_against_a_loop() -> None:
+    scores = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    positives = torch.tensor([0, 4, 2])
+    allowed = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    expected = sum(
+        torch.logsumexp(row[keep], 0) - row[p] for row, keep, p in zip(scores, allowed, positives, strict=True)
+    )
+    torch.testing.assert_close(in_batch_softmax(scores, positives, allowed), expected)
+    assert in_batch_softmax(scores.half(), positives, allowed).dtype == torch.float32
+
+
+def test_a_document_that_is_not_allowed_gets_no_gradient() -> None:
+    scores = torch.zeros(1, 3, requires_grad=True)
+    in_batch_softmax(scores, torch.tensor([0]), torch.tensor([[True, False, True]])).backward()
+    assert scores.grad.tolist() == [[-0.5, 0.0, 0.5]]

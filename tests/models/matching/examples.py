@@ -1,0 +1,50 @@
+"""A small corpus, and examples of it, for the tests of the matching models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from models.batching.candidates import Candidates, Example
+from models.interface import MicroBatch
+from models.matching.dual_encoder import DualEncoderConfig
+from models.matching.siamese import SiameseConfig
+from tests.models.tiny import VOCABULARY, rngs
+
+
+class Corpus:
+    """Document i is i + 1 tokens, all of them 5 + i; documents 10 and 11 are copies of 0 and 1."""
+
+    def tokens(self, i: int) -> np.ndarray:
+        """The ids of document i."""
+        return np.full(i % 10 + 1, 5 + i % 10, dtype=np.uint16)
+
+
+def positive(document: int, *relevant: int, query: Iterable[int] = (30, 31), given: Sequence[int] = ()) -> Example:
+    """An example of the unit `positive`, with `given` negatives."""
+    labels = np.array([1, *[0] * len(given)], np.float32)
+    known = np.array(sorted({document, *relevant}))
+    return Example(np.array([*query], np.uint16), np.array([document, *given]), labels, known)
+
+
+def group(labels: dict[int, float], query: Iterable[int] = (30, 31)) -> Example:
+    """An example of the unit `group` or `pair`: labels by document."""
+    relevant = np.array([document for document, label in labels.items() if label > 0], np.int64)
+    return Example(
+        np.array([*query], np.uint16), np.array([*labels]), np.array([*labels.values()], np.float32), relevant
+    )
+
+
+def siamese(**keys: Any) -> SiameseConfig:
+    """The keys of a Siamese network for short texts."""
+    return SiameseConfig(name="siamese", **{"max_query_tokens": 6, "max_document_tokens": 12, **keys})
+
+
+def micro_batch(
+    keys: DualEncoderConfig, examples: Sequence[Example], pool: Iterable[int] = range(10), start: int = 0
+) -> MicroBatch:
+    """The micro-batch of examples, with negatives from `pool`."""
+    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.array([*pool])))
+    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))

@@ -1,0 +1,208 @@
+"""The batches and the losses that all dual encoders share."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from models.matching.siamese import Siamese
+from tests.models.matching.examples import group, micro_batch, positive, siamese
+from tests.models.tiny import VOCABULARY, tensors, trunk
+
+EXAMPLES = [positive(0, 1), positive(1), positive(2, 0), positive(1, 3)]
+
+
+def test_relevant_documents_and_copies_of_them_are_not_allowed() -> None:
+    arrays, counts, tokens = micro_batch(siamese(), [*EXAMPLES, positive(10)])  # 10 is a copy of 0
+    assert counts == {"softmax": 5}
+    assert tokens == 5 * 2 + (1 + 2 + 3 + 2 + 1)
+    assert arrays["candidates"].tolist() == [[0], [1], [2], [3], [4]]
+    assert arrays["allowed"].astype(int).tolist() == [  # documents 0, 1, 2, 1, 10
+        [1, 0, 1, 0, 0],
+        [1, 1, 1, 0, 1],
+        [0, 1, 1, 1, 0],
+        [1, 0, 1, 1, 1],
+        [0, 1, 1, 1, 1],
+    ]
+
+
+def test_texts_are_framed_cut_and_padded() -> None:
+    examples = [positive(9), positive(0, query=range(10, 20))]
+    cls, sep, pad = VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.pad
+    arrays = micro_batch(siamese(max_document_tokens=5), examples).arrays
+    assert arrays["query_ids"].tolist() == [[cls, 30, 31, sep, pad, pad], [cls, 10, 11, 12, 13, sep]]
+    assert arrays["document_ids"].tolist() == [[cls, 14, 14, 14, sep], [cls, 5, sep, pad, pad]]
+    assert arrays["query_mask"].sum(1).tolist() == [4, 6]
+    assert arrays["document_mask"].sum(1).tolist() == [5, 3]
+    assert arrays["query_ids"].dtype == arrays["document_ids"].dtype == np.int64
+    end = micro_batch(siamese(kept_of_query="end"), examples).arrays
+    assert end["query_ids"][1].tolist() == [cls, 16, 17, 18, 19, sep]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=4)), min_size=1, max_size=5),
+    st.integers(1, 5),
+)
+def test_a_negative_is_never_relevant(pairs: list[tuple[int, set[int]]], n: int) -> None:
+    examples = [positive(document, *relevant) for document, relevant in pairs]
+    arrays = micro_batch(siamese(loss="hinge", negatives_per_query=n), examples, range(12)).arrays
+    numbers = arrays["document_ids"][:, 1] - 5  # of copies: that of the original
+    assert numbers[: len(pairs)].tolist() == [document for document, _ in pairs]
+    assert arrays["candidates"].shape == (len(pairs), 1 + n)
+    for example, columns in zip(examples, arrays["candidates"], strict=True):
+        assert numbers[columns[0]] == example.candidates[0]
+        assert not {int(numbers[i]) for i in columns[1:]} & set(example.relevant.tolist())
+
+
+def test_given_negatives_come_before_drawn_ones_and_never_are_relevant() -> None:
+    keys = siamese(hard_negatives=2, negatives_per_query=1)
+    examples = [positive(0, given=[7, 8, 10]), positive(1, given=[5, 6])]  # 10 is a copy of 0
+    for start in range(20):
+        arrays = micro_batch(keys, examples, [3, 4], start).arrays
+        numbers = arrays["document_ids"][:, 1] - 5
+        first, second = (numbers[columns].tolist() for columns in arrays["candidates"])
+        # where the copy was drawn the other two remain, else a random one takes its place
+        assert set(first[1:3]) == {7, 8}
+        assert set(second[1:3]) == {5, 6}
+        assert {first[3], second[3]} <= {3, 4}
+
+
+def test_too_few_documents_to_draw_negatives_from_are_refused() -> None:
+    with pytest.raises(ValueError, match="a query has only 2 negatives to draw from, not 3"):
+        micro_batch(siamese(negatives_per_query=3), [positive(0)], [0, 1, 5, 10])
+
+
+def test_the_same_examples_and_rngs_give_the_same_arrays() -> None:
+    keys = siamese(negatives_per_query=3)
+    first, second, other = (micro_batch(keys, EXAMPLES, start=start).arrays for start in (0, 0, 9))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(first["document_ids"], other["document_ids"])
+
+
+def test_groups_have_all_their_candidates_with_their_labels() -> None:
+    examples = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0})]
+    arrays, counts, _ = micro_batch(siamese(loss="kl"), examples)
+    assert (arrays["document_ids"][:, 1] - 5).tolist() == [3, 6, 4, 5]
+    assert arrays["candidates"].tolist() == [[0, 2, 3], [1, -1, -1]]
+    assert arrays["labels"].tolist() == [[0.5, -1.0, 2.0], [1.0, 0.0, 0.0]]
+    assert counts == {"kl": 2}
+    assert micro_batch(siamese(loss="binary"), examples).counts == {"binary": 4}
+
+
+def by_hand(model: Siamese, arrays: dict[str, Tensor]) -> Tensor:
+    """The loss from one text at a time, in loops."""
+
+    def vectors(ids: Tensor, mask: Tensor) -> Tensor:
+        states = [
+            model.trunk(input_ids=row[keep][None]).last_hidden_state[0] for row, keep in zip(ids, mask, strict=True)
+        ]
+        means = torch.stack([state.mean(0) for state in states])
+        return F.normalize(means, dim=-1)
+
+    scores = (
+        vectors(arrays["query_ids"], arrays["query_mask"]) @ vectors(arrays["document_ids"], arrays["document_mask"]).T
+    )
+    total = torch.zeros((), dtype=torch.float64)
+    for i, columns in enumerate(arrays["candidates"].tolist()):
+        own = [c for c in columns if c >= 0]
+        row, labels = scores[i] / 0.3, arrays["labels"][i].double()
+        if model.keys.loss == "softmax" and model.keys.negatives == "micro_batch":
+            total += torch.logsumexp(row[arrays["allowed"][i]], 0) - row[own[0]]
+        elif model.keys.loss == "softmax":
+            total += torch.logsumexp(row[own], 0) - row[own[0]]
+        elif model.keys.loss == "hinge":
+            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in own[1:]) / (len(own) - 1)
+        elif model.keys.loss == "binary":
+            total += sum(F.softplus(-row[c] if label > 0 else row[c]) for c, label in zip(own, labels, strict=False))
+        elif model.keys.loss == "kl":
+            teacher = labels[: len(own)].log_softmax(0)
+            total += (teacher.exp() * (teacher - row[own].log_softmax(0))).sum()
+        else:
+            gaps = [(row[own[0]] - row[c]) - (labels[0] - labels[j]) for j, c in enumerate(own) if j]
+            total += sum(gap**2 for gap in gaps) / len(gaps)
+    return total
+
+
+GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
+
+
+@pytest.mark.parametrize(
+    ("keys", "examples"),
+    [
+        ({"loss": "softmax"}, EXAMPLES),
+        ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
+        ({"loss": "softmax", "negatives_per_query": 2, "negatives": "own"}, EXAMPLES),
+        ({"loss": "hinge", "negatives_per_query": 2}, EXAMPLES),
+        ({"loss": "binary", "negatives_per_query": 2}, EXAMPLES),
+        ({"loss": "binary"}, GROUPS),
+        ({"loss": "kl"}, GROUPS),
+        ({"loss": "margin_mse"}, GROUPS),
+    ],
+)
+@pytest.mark.parametrize("learnt", [False, True])
+def test_loss_and_gradient_against_loops(keys, examples, learnt: bool) -> None:
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3, "learn_temperature": learnt}
+    model = Siamese(trunk(), siamese(**shape, **keys)).double()
+    arrays = tensors(micro_batch(model.keys, examples))
+    ours, expected = model(**arrays), by_hand(model, arrays)
+    assert ours.keys() == {keys["loss"]}
+    loss = ours[keys["loss"]]
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # the labels are fp32
+    parameters = [p for p in model.trunk.parameters() if p.requires_grad]
+    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in (loss, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+    if learnt:
+        (slope,) = torch.autograd.grad(loss, [model.log_temperature])
+        assert slope.abs() > 1e-6
+
+
+def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step() -> None:
+    losses = []
+    for negatives in ("micro_batch", "step"):
+        model = Siamese(trunk(), siamese(negatives=negatives, pooling="mean")).double()
+        arrays = tensors(micro_batch(model.keys, [*EXAMPLES, positive(10)]))
+        assert ("allowed" in arrays) == (negatives == "micro_batch")
+        losses.append(model(**arrays)["softmax"])
+    torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
+
+
+def test_representations_are_what_the_losses_are_computed_from() -> None:
+    model = Siamese(trunk(), siamese(learn_temperature=True, temperature=0.5)).double()
+    arrays = tensors(micro_batch(model.keys, EXAMPLES))
+    parts = model(represent=True, **arrays)
+    scores = parts["query_vectors"][:, 0] @ parts["document_vectors"][:, 0].T
+    expected = torch.logsumexp(scores.masked_fill(~arrays["allowed"], -torch.inf), 1).sum() - scores.diag().sum()
+    torch.testing.assert_close(model(**arrays)["softmax"], expected)
+    assert parts["query_real"].all()
+    assert parts["document_real"].all()
+
+
+def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
+    model = Siamese(trunk(), siamese(towers=2)).double()
+    one = Siamese(trunk(), siamese()).double()
+    arrays = tensors(micro_batch(model.keys, EXAMPLES))
+    loss = model(**arrays)["softmax"]
+    torch.testing.assert_close(loss, one(**arrays)["softmax"])
+    torch.optim.SGD(model.parameters(), lr=0.1).zero_grad()
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    weights, others = model.trunk.get_input_embeddings().weight, model.document_trunk.get_input_embeddings().weight
+    assert not torch.equal(weights, others)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"loss": "hinge"}, "method.loss=hinge needs a query's own negatives"),
+        ({"negatives": "own"}, "method.negatives=own needs a query's own negatives"),
+        ({"loss": "kl", "negatives": "step"}, "method.negatives=step is for method.loss=softmax, not kl"),
+    ],
+)
+def test_keys_that_leave_a_loss_without_negatives_are_refused(keys, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        siamese(**keys)
