@@ -18,13 +18,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from torch import Tensor
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, replace_folder, sha256_of, sync, whole_file
@@ -78,16 +77,11 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
     on_rank_0 = engine.world.rank == 0
     try:
         _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
-        weights = engine.full_weights()
         written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        written += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
         entries = {name: entry for of_rank in written for name, entry in of_rank.items()}
         contents = {**sidecar_files, STATE: state.to_json()}
-        _together(
-            engine,
-            "save",
-            partial,
-            lambda: _finish(partial, final, weights, contents, entries) if on_rank_0 else None,
-        )
+        _together(engine, "save", partial, lambda: _finish(partial, final, contents, entries) if on_rank_0 else None)
     except SaveError:
         if on_rank_0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -239,21 +233,25 @@ def _prepare(partial: Path) -> None:
     make_directory(partial / ENGINE)
 
 
-def _finish(
-    partial: Path,
-    final: Path,
-    weights: Mapping[str, Tensor],
-    contents: Mapping[str, bytes],
-    entries: Mapping[str, FileEntry],
-) -> None:
-    """Rank 0's part, after every rank has written: the common files, the manifest, the final name.
+def _save_weights(engine: Engine, partial: Path) -> dict[str, FileEntry]:
+    """Write the file of weights on rank 0; all ranks call."""
+    weights = engine.full_weights()
+    try:
+        if engine.world.rank != 0:
+            return {}
+        with hashed_file(partial / WEIGHTS) as file:
+            write_weights(file, engine.weight_shapes(), weights)
+        return {WEIGHTS: file.entry()}
+    finally:
+        deque(weights, maxlen=0)  # every rank takes part in gathering every weight, also after an error
 
-    `contents` are those of the small files; `entries` those of the files that the ranks have written.
+
+def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: Mapping[str, FileEntry]) -> None:
+    """Rank 0's part, after every rank has written: the small files, the manifest, the final name.
+
+    `entries` are those of the files that the ranks have written.
     """
     files = dict(entries)
-    with hashed_file(partial / WEIGHTS) as file:
-        write_weights(file, weights)
-    files[WEIGHTS] = file.entry()
     for name, content in contents.items():
         with hashed_file(partial / name) as file:
             file.write(content)

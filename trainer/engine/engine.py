@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +106,20 @@ class Engine:
         self.deepspeed.train()
         return vectors[:, 0].float().cpu().numpy()
 
-    def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return every parameter in fp32 on the CPU, at any ZeRO stage, tied ones once; all ranks call."""
-        weights = {}
-        for name, parameter in self.deepspeed.module.named_parameters():
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter by its name, in the order of the names, tied ones once."""
+        named = sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0))
+        return {name: tuple(getattr(parameter, "ds_shape", parameter.shape)) for name, parameter in named}
+
+    def full_weights(self) -> Iterator[torch.Tensor]:
+        """Yield every parameter at full precision and size, at any ZeRO stage, in the order of `weight_shapes`.
+
+        Each is gathered from all ranks when it is asked for: all ranks call, and iterate to the end.
+        """
+        for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
             full = safe_get_full_fp32_param(parameter)
             # None at stage 0, where DeepSpeed keeps no partitioned master copy
-            weights[name] = (parameter.data if full is None else full).detach().float().cpu().contiguous()
-        return weights
+            yield (parameter.data if full is None else full).detach()
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""

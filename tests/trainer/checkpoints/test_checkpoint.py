@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,9 +13,10 @@ import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import replace_folder
+from tests.trainer.engine.full_disk import files_of_at_most
 from tests.trainer.runs import STEP, write_run
 from trainer.checkpoints import checkpoint
-from trainer.checkpoints.checkpoint import State
+from trainer.checkpoints.checkpoint import SaveError, State
 from trainer.checkpoints.load import load_trained
 from trainer.data.cursor import Cursor
 from trainer.data.lanes import Position, Skip
@@ -119,8 +121,11 @@ class OneRank:
 
     world = World(0, 1, 0, 1)
 
-    def full_weights(self) -> dict[str, torch.Tensor]:
-        return {"weight": torch.zeros(3)}
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"weight": (3,)}
+
+    def full_weights(self) -> Iterator[torch.Tensor]:
+        yield torch.zeros(3)
 
     def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
         return {}
@@ -185,6 +190,26 @@ def test_a_byte_that_changes_before_the_manifest_is_written_is_found(tmp_path: P
 
     saved = checkpoint.save(tmp_path, Flips(), State(STEP, Cursor([]), 1, {}), {}, CheckpointConfig())  # type: ignore[arg-type]
     assert "engine/reported is damaged" in (checkpoint.verify(saved) or "")
+
+
+def test_rank_0_gathers_all_weights_even_if_it_cannot_write_them(tmp_path: Path) -> None:
+    """Other ranks would wait for it."""
+    gathered = []
+
+    class Large(OneRank):
+        def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+            return {"a": (100,), "b": (1,), "c": (1,)}
+
+        def full_weights(self) -> Iterator[torch.Tensor]:
+            for name, shape in self.weight_shapes().items():
+                gathered.append(name)
+                yield torch.zeros(shape)
+
+    state = State(STEP, Cursor([]), 1, {})
+    with files_of_at_most(200), pytest.raises(SaveError, match="File too large: '.*weights.safetensors'"):
+        checkpoint.save(tmp_path, Large(), state, {}, CheckpointConfig())  # type: ignore[arg-type]
+    assert gathered == ["a", "b", "c"]
+    assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_pruning_keeps_folders_that_are_not_checkpoints(tmp_path: Path) -> None:
