@@ -18,7 +18,7 @@ from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load
 from trainer.trace import digest, trace
 
-STEPS = 6
+STEPS = 4
 STAGES = (0, 1, 2, 3)
 HALF = ("bf16", "fp16")
 NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
@@ -46,9 +46,9 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
         deepspeed="cpu",
         data={"collection": str(collection), "lanes": 4, "window": 2},
         batch={"size": 8, "micro": 2},
-        trunk=toy.TRUNK,
+        trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
         method=keys,
-        optimizer={"lr": 1e-3, "warmup_steps": 2},
+        optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
         checkpoint={"every": STEPS // 2},
     )
 
@@ -95,20 +95,20 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
     return load_file(checkpoint.folder(run, STEPS) / checkpoint.WEIGHTS)
 
 
-def compare(run: Path, expected: Path) -> None:
+def compare(run: Path, expected: Path, tolerance: float) -> None:
     """Check that two runs in fp32 have the same losses and end with the same weights."""
     losses, weights = losses_of(expected), weights_of(run)
     for step, loss in losses_of(run).items():
         assert loss == pytest.approx(losses[step], rel=1e-5)
     for name, weight in weights_of(expected).items():
-        torch.testing.assert_close(weights[name], weight, rtol=0, atol=2e-5)  # a step moves a weight by up to 1e-3
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=tolerance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(f"2-zero{stage}_fp32" for stage in STAGES), "4-zero1_fp32", "4-zero3_fp32"])
 def test_any_number_of_ranks_trains_the_same_model_at_every_stage(runs: Path, name: str) -> None:
     assert len(losses_of(runs / name)) == STEPS
-    compare(runs / name, runs / "1-zero1_fp32")
+    compare(runs / name, runs / "1-zero1_fp32", 1e-6)
 
 
 @pytest.mark.slow
@@ -124,21 +124,19 @@ def test_half_precision_agrees(runs: Path, precision: str, stage: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", [8, 4, 2])
 def test_any_size_of_micro_batches_trains_as_the_whole_step_in_one(runs: Path, micro: int) -> None:
-    compare(runs / str(micro), runs / "whole")
+    compare(runs / str(micro), runs / "whole", 1e-5)
 
 
 @pytest.mark.slow
-def test_the_model_has_more_negatives_and_learns_its_temperature(runs: Path) -> None:
-    first = weights_of(runs / "1-zero1_fp32")["log_temperature"]
-    assert abs(float(first.exp()) - 0.1) > 1e-5
-    losses = losses_of(runs / "1-zero1_fp32")
-    assert losses[1] > 1.5  # of 16 documents; of the 4 of a micro-batch it would be at most about log 4
+def test_the_temperature_is_learnt(runs: Path) -> None:
+    weights = [weights_of(runs / name)["log_temperature"] for name in ("1-zero1_fp32", "whole")]
+    assert all(abs(weight.exp().item() - 0.1) > 1e-5 for weight in weights)
 
 
 @pytest.mark.slow
 def test_it_resumes_with_another_number_of_ranks(runs: Path) -> None:
     assert sorted(losses_of(runs / "4-resumed")) == list(range(STEPS // 2 + 1, STEPS + 1))
-    compare(runs / "4-resumed", runs / "1-zero1_fp32")
+    compare(runs / "4-resumed", runs / "1-zero1_fp32", 1e-6)
 
 
 def test_the_step_has_the_same_examples_for_any_number_of_ranks(toy_collection: Path, tmp_path: Path) -> None:

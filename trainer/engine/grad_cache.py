@@ -117,5 +117,5 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
 def _all_gather(rows: Tensor) -> Tensor:
     """Gather every rank's [micro-batches, ...] in the order of the global micro-batches."""
     parts = rows.new_empty(dist.get_world_size(), *rows.shape)
-    dist.all_gather_into_tensor(parts, rows)
+    dist.all_gather(list(parts), rows)
     return parts.transpose(0, 1).flatten(0, 1)

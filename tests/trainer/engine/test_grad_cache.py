@@ -16,6 +16,7 @@ from models.batching.candidates import Example
 from models.encode import encode
 from models.matching.dual_encoder import DualEncoder
 from models.matching.siamese import Siamese
+from models.pretraining.cross_thought import checkpoint_activations
 from models.vectors import Vectors
 from tests.models.matching.examples import Corpus, micro_batch, positive, siamese
 from tests.models.tiny import tensors, trunk
@@ -96,8 +97,10 @@ class Ranks:
     def get_world_size(self) -> int:
         return self.size
 
-    def all_gather_into_tensor(self, out: Tensor, own: Tensor) -> None:
-        out.copy_(torch.stack(self._exchange(own)))
+    def all_gather(self, out: list[Tensor], own: Tensor) -> None:
+        for place, given in zip(out, self._exchange(own), strict=True):
+            assert place.shape == given.shape
+            place.copy_(given)
 
     def all_reduce(self, own: Tensor) -> None:
         own.copy_(torch.stack(self._exchange(own)).sum(dim=0))
@@ -216,6 +219,14 @@ def test_dropout_is_that_of_each_micro_batch_for_any_number_of_ranks(
     compare(cached(model, batches, ranks, monkeypatch), expected, 1e-9)
     without, _ = in_one_graph(copy.deepcopy(model).eval(), batches)
     assert without != pytest.approx(expected[0], rel=0.01)
+
+
+def test_dropout_is_repeated_where_activations_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["one vector"](**DROPOUT)
+    expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
+    for layer in model.trunk.encoder.layer:
+        checkpoint_activations(layer)
+    compare(cached(model, micro_batches(2), 1, monkeypatch), expected, 1e-9)
 
 
 def test_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
