@@ -42,7 +42,7 @@ def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_
         start = {"init_from": str(pretrained), "method": method}
         recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
         if wanted == learned:
-            assert finetune.build(recipe).model.special_tokens == learned
+            assert finetune.build(recipe).model.keys.special_tokens == learned
         else:
             with pytest.raises(InputError, match=f"{wanted}, but .*pretrained was trained with {learned}; set"):
                 finetune.build(recipe)
