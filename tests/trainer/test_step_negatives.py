@@ -50,6 +50,7 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
         method=keys,
         optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
         checkpoint={"every": STEPS // 2},
+        validation={"split": "test", "every": STEPS},
     )
 
 
@@ -108,6 +109,8 @@ def compare(run: Path, expected: Path, tolerance: float) -> None:
 @pytest.mark.parametrize("name", [*(f"2-zero{stage}_fp32" for stage in STAGES), "4-zero1_fp32", "4-zero3_fp32"])
 def test_any_number_of_ranks_trains_the_same_model_at_every_stage(runs: Path, name: str) -> None:
     assert len(losses_of(runs / name)) == STEPS
+    validation = [toy.scalars(runs / run, "validation/softmax") for run in (name, "1-zero1_fp32")]
+    assert validation[0] == pytest.approx(validation[1], rel=1e-5)
     compare(runs / name, runs / "1-zero1_fp32", 1e-6)
 
 
@@ -118,7 +121,7 @@ def test_half_precision_agrees(runs: Path, precision: str, stage: int) -> None:
     expected, seen = losses_of(runs / "1-zero1_fp32"), losses_of(runs / f"2-zero{stage}_{precision}")
     assert len(seen) == STEPS
     for step, loss in seen.items():
-        assert loss == pytest.approx(expected[step], rel=2e-2 if precision == "bf16" else 2e-3)
+        assert loss == pytest.approx(expected[step], rel=1e-2 if precision == "bf16" else 2e-3)
 
 
 @pytest.mark.slow
