@@ -1,8 +1,10 @@
 """ColBERT (Khattab & Zaharia, 2020): a vector for each token; a query's vectors each take their best of a document's.
 
-[CLS] [Q] query [SEP] [MASK] ... [MASK] --> encoder --> linear --> q_1 ... q_n --+
-                                                                                 +--> sum over i of max over j <q_i, d_j>
-[CLS] [D] document [SEP]                --> encoder --> linear --> d_1 ... d_k --+
+    [CLS] [Q] query [SEP] [MASK] ... [MASK] --> encoder --> linear --> q_1 ... q_n --+
+                                                                                     +--> sum_i max_j <q_i, d_j>
+    [CLS] [D] document [SEP]                --> encoder --> linear --> d_1 ... d_k --+
+
+The vectors have length 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The Poly-encoder (Humeau et al., 2020, section 4.4): a query has m vectors, to which each candidate attends.
+"""The Poly-encoder (Humeau et al., 2020, section 4.4): a query has m vectors, to which each document attends.
 
-query    --> encoder --> h_1 ... h_N --> y_1 ... y_m --+
-                                                       +--> softmax of <y_i, c> over i --> sum of weights x <y_i, c>
-document --> encoder --> h_1 ... h_N --> c ------------+
+    query    --> encoder --> h_1 ... h_N --> y_1 ... y_m --+
+                                                           +--> sum_i w_i <y_i, c>,  w = softmax_i <y_i, c>
+    document --> encoder --> h_1 ... h_N --> c ------------+
+
+The paper calls them context and candidate.
 """
 
 from __future__ import annotations
