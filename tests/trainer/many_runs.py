@@ -13,12 +13,13 @@ import torch
 
 from data_prep.common.files import make_directory
 from tests import toy
+from trainer import finetune, pretrain
 from trainer.checkpoints import checkpoint
 from trainer.engine.world import World, join
-from trainer.pretrain import build
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from trainer.recipe.yaml_file import load, read
 from trainer.run.command import from_rank_0, record, skip_interpreter_shutdown
+from trainer.run.job import Job
 from trainer.run.loop import Run
 
 
@@ -52,6 +53,13 @@ class _AlwaysTrue:
         return getattr(self.operator, name)
 
 
+def job_of(recipe: Path, overrides: Sequence[str]) -> Job:
+    """Make the job of a recipe of either kind."""
+    if kind_of(read(recipe, overrides)) is FinetuneRecipe:
+        return finetune.build(load(FinetuneRecipe, recipe, overrides))
+    return pretrain.build(load(PretrainRecipe, recipe, overrides))
+
+
 def main() -> None:
     """Train the runs; every rank calls."""
     parser = argparse.ArgumentParser()
@@ -62,7 +70,7 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            job = build(load(PretrainRecipe, Path(recipe), overrides))
+            job = job_of(Path(recipe), overrides)
             newest = from_rank_0(checkpoint.newest(job.recipe.run))
             if world.rank == 0:
                 make_directory(job.recipe.run)
