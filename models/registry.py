@@ -10,6 +10,7 @@ from pydantic import Field
 
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.matching.colbert import ColbertConfig
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
@@ -37,6 +38,7 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     SiameseConfig,
     PolyEncoderConfig,
     ColbertConfig,
+    CrossEncoderConfig,
 )
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import InputError
-from models.registry import MATCHING
 from tests.toy import ROOT, SEED_RECIPE, write_recipe
 from trainer.data.rng import dropout_seed
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
@@ -40,9 +39,7 @@ def test_a_text_has_room_for_a_word(tmp_path: Path, length: str) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_recipe_of_the_project_is_valid(path: Path) -> None:
-    kind = kind_of(read(path))
-    assert kind is (FinetuneRecipe if any(name in path.name for name in MATCHING) else PretrainRecipe)
-    recipe = load(kind, path)
+    recipe = load(kind_of(read(path)), path)
     assert recipe.batch.micro_batches % 2 == 0
 
 
