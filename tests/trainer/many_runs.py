@@ -17,7 +17,7 @@ from trainer import finetune, pretrain
 from trainer.checkpoints import checkpoint
 from trainer.engine.world import World, join
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from trainer.recipe.yaml_file import load, read
+from trainer.recipe.yaml_file import build, read
 from trainer.run.command import from_rank_0, record, skip_interpreter_shutdown
 from trainer.run.job import Job
 from trainer.run.loop import Run
@@ -53,13 +53,6 @@ class _AlwaysTrue:
         return getattr(self.operator, name)
 
 
-def job_of(recipe: Path, overrides: Sequence[str]) -> Job:
-    """Make the job of a recipe of either kind."""
-    if kind_of(read(recipe, overrides)) is FinetuneRecipe:
-        return finetune.build(load(FinetuneRecipe, recipe, overrides))
-    return pretrain.build(load(PretrainRecipe, recipe, overrides))
-
-
 def main() -> None:
     """Train the runs; every rank calls."""
     parser = argparse.ArgumentParser()
@@ -76,6 +69,16 @@ def main() -> None:
                 make_directory(job.recipe.run)
                 record(job, world)
             Run(job, world, newest).train()
+
+
+def job_of(path: Path, overrides: Sequence[str]) -> Job:
+    """Make the job of a recipe of either kind."""
+    values = read(path, overrides)
+    recipe = build(kind_of(values), values, str(path))
+    if isinstance(recipe, PretrainRecipe):
+        return pretrain.build(recipe)
+    assert isinstance(recipe, FinetuneRecipe)
+    return finetune.build(recipe)
 
 
 if __name__ == "__main__":
