@@ -14,7 +14,14 @@ with without_collecting():
     from trainer.checkpoints.init_from import load_encoder
     from trainer.checkpoints.sentence_transformer import take_over
     from trainer.data.open_data import pair_data
-    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings, settings_of
+    from trainer.recipe.build import (
+        build_model,
+        check_length,
+        freeze_model,
+        new_trunk,
+        resize_embeddings,
+        settings_of,
+    )
     from trainer.recipe.schema import FinetuneRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
@@ -28,7 +35,9 @@ def build(recipe: FinetuneRecipe) -> Job:
     trunk = open_trunk(recipe, data.tokenizer)
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
-    return make_job(recipe, build_model(recipe.method, trunk.train()), data)
+    model = build_model(recipe.method, trunk.train())
+    freeze_model(model, recipe.optimizer.train)
+    return make_job(recipe, model, data)
 
 
 def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> PreTrainedModel:
