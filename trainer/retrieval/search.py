@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 64 MiB in fp64
+SCORES = 2**27  # held at once where those of all documents are needed: 512 MiB in fp32
 
 
 class Ranking(NamedTuple):
@@ -49,6 +51,14 @@ def search(
                 kept[i] = _smallest(np.concatenate([kept[i], _keys(scores, start)], axis=1), k)
             report(start + len(documents), "")
     return _ranking(np.concatenate(kept))
+
+
+def row_blocks(shape: tuple[int, int], held: int = SCORES) -> Iterator[slice]:
+    """Yield blocks of a matrix's rows, of at most `held` scores, or of one row."""
+    rows, columns = shape
+    block = min(QUERY_BLOCK, max(1, held // columns))
+    for start in range(0, rows, block):
+        yield slice(start, min(start + block, rows))
 
 
 def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
