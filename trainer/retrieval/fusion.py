@@ -16,6 +16,7 @@ from trainer.retrieval.search import SCORES, best, row_blocks
 from trainer.retrieval.system import System
 
 WEIGHTS = tuple(i / 10 for i in range(11))
+SPLIT = "dev"  # where the weight is chosen, unless another one is named
 RANK_OFFSET = 60  # the constant of Cormack et al.
 
 

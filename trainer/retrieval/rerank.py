@@ -9,6 +9,7 @@ import numpy as np
 
 from trainer.checkpoints.load import TrainedModel
 from trainer.retrieval.pairs import pair_scores
+from trainer.retrieval.search import order_of
 from trainer.retrieval.task import Task
 
 
@@ -17,6 +18,10 @@ class Rerank(NamedTuple):
 
     system: str = "bm25"  # the name of the one that searches
     documents: int = 100  # the first ones of each query
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.system}:{self.documents}"
 
 
 def rerank_task(trained: TrainedModel, task: Task, found: Sequence[Sequence[int]], documents: int) -> list[list[int]]:
@@ -38,10 +43,5 @@ def rerank_task(trained: TrainedModel, task: Task, found: Sequence[Sequence[int]
         if len(positions)
     ]
     scores = iter(pair_scores(trained, task.collection, lists, "re-rank") if lists else [])
-    reranked = [by_score(next(scores), positions) if len(positions) else positions for positions in first]
+    reranked = [top[order_of(next(scores), top)] if len(top) else top for top in first]
     return [[*top.tolist(), *ranking[documents:]] for top, ranking in zip(reranked, found, strict=True)]
-
-
-def by_score(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Order positions in the pool int64 [n] by their scores fp32 [n], the best first, equal scores in the pool's order."""
-    return positions[np.lexsort((positions, -scores))]

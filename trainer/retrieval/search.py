@@ -71,6 +71,11 @@ def best(scores: np.ndarray, k: int) -> Ranking:
     return _ranking(_smallest(_keys(scores, 0), k))
 
 
+def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The order of a few documents, int64 [n], by their scores fp32 [n]: best first, equal ones by position."""
+    return np.lexsort((positions, -scores))
+
+
 def _keys(scores: np.ndarray, start: int) -> np.ndarray:
     """One integer for each score and its column, uint64: smaller is better, and all of a row's differ.
 

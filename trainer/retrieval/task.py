@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ import torch
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
+from models.batching.framing import Framing
 from models.config import MatchingConfig
 from models.interface import PairScorer
 from models.matching.dual_encoder import DualEncoder
@@ -21,6 +23,8 @@ from trainer.retrieval.encode import encode_texts, encode_vectors
 from trainer.retrieval.metrics import DEPTH, Metrics, measure
 from trainer.retrieval.system import Embedded, Scored
 
+CLASSES = "classes"  # the loss of models that classify pairs
+LONG = 1 << 16  # tokens, more than any model reads
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 
 
@@ -134,3 +138,33 @@ def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEnco
         f"run python -m data_prep collection {collection.directory} --tokenizer {trained.tokenizer.path}",
     )
     return model, method
+
+
+def require_scores(trained: TrainedModel, method: MatchingConfig) -> None:
+    """Raise InputError for a model that tells classes, by which nothing can be ranked."""
+    if method.loss == CLASSES:
+        raise InputError(f"{trained.checkpoint}: tells classes and gives no score to rank by: evaluate with --classes")
+
+
+def about_models(collection: Collection, split: str, models: Mapping[str, TrainedModel]) -> dict[str, Any]:
+    """What is evaluated, as JSON values: the split, and each model's checkpoint and how much of a text it reads."""
+    methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
+    return {
+        "collection": str(collection.directory),
+        "split": split,
+        "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
+        "max_tokens": {
+            name: {
+                "query": _most_tokens(method.query_framing(collection.tokenizer)),
+                "document": _most_tokens(method.document_framing(collection.tokenizer)),
+                **({"kept_of_query": "end"} if method.kept_of_query == "end" else {}),
+            }
+            for name, method in methods.items()
+        },
+    }
+
+
+def _most_tokens(framing: Framing) -> int:
+    """The most tokens that are read of a text, [CLS] and [SEP] included, in all its inputs."""
+    longest = np.full(LONG, framing.vocabulary.mask)
+    return int(framing.arrays([longest])["ids"].size)
