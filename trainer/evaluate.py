@@ -139,10 +139,8 @@ def _rerank(given: str | None, names: Sequence[str]) -> Rerank | None:
     name, _, documents = given.rpartition(":")
     if name not in names:
         raise InputError(f"--rerank {given}: write NAME:K, with a system of this command: {', '.join(names)}")
-    if not (documents.isascii() and documents.isdecimal() and int(documents) > 0):
-        raise InputError(
-            f"--rerank {given}: {documents!r} is not a number of documents: write NAME:K, such as {name}:100"
-        )
+    if not re.fullmatch("[1-9][0-9]{0,8}", documents):
+        raise InputError(f"--rerank {given}: {documents!r} is not a number of documents: write, as one, {name}:100")
     return Rerank(name, int(documents))
 
 

@@ -39,7 +39,11 @@ def row_title(name: str, results: Mapping[str, Any]) -> str:
     if name == "majority":
         return f"always {results['majority_class']}"
     if how := results.get("rerank", {}).get(name):
-        return f"{name} on {row_title(how['system'], {})}'s first {how['documents']}"
+        return f"{name} on {_title(how['system'])}'s first {how['documents']}"
+    return _title(name)
+
+
+def _title(name: str) -> str:
     return "BM25" if name == "bm25" else name
 
 
