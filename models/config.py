@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Unit
+from models.batching.candidates import Candidates, Example, Unit
 from models.batching.framing import Framing, Kept
 from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel
@@ -137,7 +138,24 @@ class MatchingConfig(MethodConfig):
         """What an example is."""
         if self.loss in TEACHERS:
             return "group"
-        return "pair" if self.loss == "binary" and not self.own_negatives else "positive"
+        labelled = self.loss == "classes" or (self.loss == "binary" and not self.own_negatives)
+        return "pair" if labelled else "positive"
+
+    @property
+    def input_lengths(self) -> dict[str, int]:
+        """The most tokens of the trunk's inputs, by the key or keys that limit them."""
+        limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
+        return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
+
+    def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
+        """Return the documents that an example's query is compared with, the first one its positive if it has one.
+
+        Raises:
+            ValueError: there are fewer to draw from than the recipe asks for.
+        """
+        if self.unit != "positive":
+            return example.candidates.tolist()
+        return candidates.choose(example, self.hard_negatives, self.negatives_per_query, rng)
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
         """How queries become the arguments of `embed_queries`."""

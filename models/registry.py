@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import Field
 
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
@@ -31,7 +32,7 @@ _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
     CondenserConfig,
     PolyConfig,
 )
-_MATCHING: tuple[type[MatchingConfig], ...] = (SiameseConfig,)
+_MATCHING: tuple[type[MatchingConfig], ...] = (SiameseConfig, CrossEncoderConfig)
 
 
 def _by_name(configs: tuple[type[Any], ...]) -> dict[str, type[Any]]:

@@ -146,15 +146,19 @@ def require_bidirectional(trunk: PreTrainedModel) -> None:
         raise ValueError("the trunk is causal (is_decoder), so [CLS] sees no text: pool the last position")
 
 
+def token_types(trunk: PreTrainedModel) -> int:
+    """Return how many token types a trunk has an embedding for: BERT 2, RoBERTa 1, DistilBERT and ModernBERT 0."""
+    table = getattr(getattr(trunk, "embeddings", None), "token_type_embeddings", None)
+    return 0 if table is None else int(table.num_embeddings)
+
+
 def check_token_types(trunk: PreTrainedModel) -> None:
     """Refuse a trunk that cannot tell the two texts of a pair apart.
 
     Raises:
         ValueError: it has fewer than two token types, as RoBERTa, DistilBERT and ModernBERT do.
     """
-    table = getattr(getattr(trunk, "embeddings", None), "token_type_embeddings", None)
-    number = 0 if table is None else table.num_embeddings
-    if number < 2:
+    if (number := token_types(trunk)) < 2:
         raise ValueError(
             f"needs a trunk with 2 token types, as BERT has: model_type {trunk.config.model_type!r} has {number}"
         )

@@ -26,9 +26,8 @@ def build(recipe: FinetuneRecipe) -> Job:
     data = pair_data(recipe)
     torch.manual_seed(recipe.seed)
     trunk = open_trunk(recipe, data.tokenizer)
-    own = recipe.method.added_tokens
-    check_length("method.max_query_tokens", recipe.method.max_query_tokens + own, trunk)
-    check_length("method.max_document_tokens", recipe.method.max_document_tokens + own, trunk)
+    for key, tokens in recipe.method.input_lengths.items():
+        check_length(key, tokens, trunk)
     return make_job(recipe, build_model(recipe.method, trunk.train()), data)
 
 

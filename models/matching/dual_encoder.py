@@ -89,7 +89,7 @@ class DualEncoderBatcher:
         Raises:
             ValueError: a query has fewer documents to draw from than the recipe asks for.
         """
-        chosen = [self._choose(example, rng) for example, rng in zip(examples, rngs, strict=True)]
+        chosen = [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
         documents = [numbers[0] for numbers in chosen] + [i for numbers in chosen for i in numbers[1:]]  # D
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
@@ -104,12 +104,6 @@ class DualEncoderBatcher:
         targets = len(documents) if self.keys.loss == "binary" else len(examples)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         return MicroBatch(arrays, {self.keys.loss: targets}, count_text(ids, self.vocabulary))
-
-    def _choose(self, example: Example, rng: np.random.Generator) -> list[int]:
-        keys = self.keys
-        if keys.unit == "positive":
-            return self.candidates.choose(example, keys.hard_negatives, keys.negatives_per_query, rng)
-        return example.candidates.tolist()
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
         """What tells which documents a query may be compared with."""

@@ -74,6 +74,17 @@ class GroupSource:
             negatives = np.setdiff1d(candidates[labels <= 0], relevant)
             yield self.collection.queries.ids[query], len(negatives)
 
+    def check_classes(self, classes: int) -> None:
+        """Raise InputError where a label is not one of 0, 1, ... below `classes`."""
+        labels = np.asarray(self.groups.labels)
+        wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
+        if len(wrong):
+            query, _, _ = self.groups[int(_group_of(self.groups, wrong[:1])[0])]
+            raise InputError(
+                f"method.classes: {classes}, but split {self.split} has the label {labels[wrong[0]]:g} "
+                f"(query {self.collection.queries.ids[query]}): labels must be whole numbers from 0 to {classes - 1}"
+            )
+
     def fetch_ahead(self, shards: Sequence[int]) -> None:
         """Do nothing: collections are memory-mapped."""
 

@@ -110,6 +110,8 @@ def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
                 f"method.hard_negatives: {method.hard_negatives}, but split {source.split} gives query {query} only "
                 f"{fewest}: set {fewest} or less, or draw some at random (method.negatives_per_query)"
             )
+    if isinstance(classes := getattr(method, "classes", None), int):
+        source.check_classes(classes)
     with as_input_error("method"):
         return method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
 

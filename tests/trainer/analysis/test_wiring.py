@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models.registry import PRETRAINING
 from tests.toy import ROOT
 from trainer.analyse import main
 from trainer.analysis.wiring import Wiring, wiring
@@ -18,7 +19,6 @@ COMMANDS = {  # page: the command there that draws its figure
     for page in (ROOT / "docs").glob("*.md")
     if (command := re.search(rf"^ +python -m trainer\.analyse (wiring .*/?{page.stem}\.png)$", page.read_text(), re.M))
 }
-METHODS = {path.name.removesuffix("_small.yaml") for path in (ROOT / "recipes").glob("*_small.yaml")}
 
 
 def wired(name: str, *overrides: str) -> dict[str, Wiring]:
@@ -31,7 +31,7 @@ def columns(loss: Wiring, array: str) -> np.ndarray:
 
 
 def test_every_method_has_a_figure_and_the_command_that_draws_it() -> None:
-    assert {name.removesuffix("_pretraining") for name in COMMANDS} == METHODS
+    assert {name.removesuffix("_pretraining") for name in COMMANDS} == set(PRETRAINING)
     assert all((ROOT / "docs" / "figures" / f"{name}.png").is_file() for name in COMMANDS)
 
 

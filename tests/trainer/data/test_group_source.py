@@ -179,3 +179,11 @@ def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, t
     words = "method.hard_negatives: 3, but split train gives query .* only 2: set 2 or less"
     with pytest.raises(InputError, match=words):
         pair_data(load(FinetuneRecipe, path, asked))
+
+
+def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: Path) -> None:
+    source = GroupSource(judged, "train", "pair", None, seed=1, unit=9)
+    source.check_classes(2)
+    words = r"method.classes: 1, but split train has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"
+    with pytest.raises(InputError, match=words):
+        source.check_classes(1)

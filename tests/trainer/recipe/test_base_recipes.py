@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from models.registry import PRETRAINING
 from tests.toy import ROOT
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
@@ -65,7 +66,6 @@ def test_hyper_parameters_are_the_papers(name: str) -> None:
 
 
 def test_every_method_has_a_base_and_a_small_recipe() -> None:
-    named = {
-        kind: {path.name[: -len(kind)] for path in RECIPES.glob(f"*{kind}")} for kind in ("_base.yaml", "_small.yaml")
-    }
-    assert named["_base.yaml"] == named["_small.yaml"] == {"seed", *STATED}
+    assert set(PRETRAINING) == {"seed", *STATED}
+    for name in PRETRAINING:
+        assert all((RECIPES / f"{name}_{size}.yaml").is_file() for size in ("base", "small"))

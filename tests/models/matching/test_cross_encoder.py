@@ -1,0 +1,140 @@
+"""The cross-encoder: pairs, heads and losses, against one pair at a time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.batching.candidates import Candidates, Example
+from models.interface import MicroBatch, PairScorer
+from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from tests.models.checks import HALF_PRECISIONS
+from tests.models.matching.examples import Corpus, group, positive
+from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
+
+CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
+EXAMPLES = [positive(0, 1), positive(1, query=(30, 31, 32)), positive(2, given=[7, 8])]
+GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
+CLASSES = [group({3: 2.0}), group({4: 0.0}), group({6: 1.0})]
+
+
+def config(**keys: Any) -> CrossEncoderConfig:
+    return CrossEncoderConfig(name="cross_encoder", **{"max_query_tokens": 6, "max_document_tokens": 12, **keys})
+
+
+def micro_batch(keys: CrossEncoderConfig, examples: list[Example], start: int = 0) -> MicroBatch:
+    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
+    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))
+
+
+def test_pairs_are_a_query_and_each_of_its_candidates() -> None:
+    batch = micro_batch(config(loss="kl"), GROUPS)
+    arrays = batch.arrays
+    rows = [ids[mask].tolist() for ids, mask in zip(arrays["pair_ids"], arrays["pair_mask"], strict=True)]
+    query = [CLS, 30, 31, SEP]
+    assert rows == [[*query, *[5 + i] * (i + 1), SEP] for i in (3, 6, 4, 5, 2)]
+    assert arrays["pair_types"].sum(1).tolist() == [5, 8, 6, 7, 4]  # of the documents with their [SEP]
+    assert arrays["candidates"].tolist() == [[0, 2, 3], [1, 4, -1]]
+    assert batch.counts == {"kl": 2}
+    assert batch.tokens == sum(2 + i + 1 for i in (3, 6, 4, 5, 2))
+    assert micro_batch(config(loss="binary"), GROUPS).counts == {"binary": 5}
+
+
+def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
+    """The scores of the pairs, each by itself without padding, through the head written out."""
+    scores = []
+    for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
+        states = model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]
+        state = states[0] if model.keys.pooling == "cls" else states.mean(0)
+        if model.keys.hidden_layer:
+            state = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
+        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
+    return torch.stack(scores)  # [P, 1 or C]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("hidden_layer", [True, False])
+@pytest.mark.parametrize(
+    ("keys", "examples"),
+    [
+        ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
+        ({"loss": "binary", "negatives_per_query": 1}, EXAMPLES),
+        ({"loss": "kl"}, GROUPS),
+        ({"loss": "classes", "classes": 3}, CLASSES),
+    ],
+)
+def test_loss_and_gradient_against_one_pair_at_a_time(
+    pooling: str, hidden_layer: bool, keys: Any, examples: Any
+) -> None:
+    model = perturbed(config(pooling=pooling, hidden_layer=hidden_layer, **keys).model(trunk()))
+    assert isinstance(model, PairScorer)
+    arrays = tensors(micro_batch(model.keys, examples))
+    scores = one_by_one(model, arrays)
+    own = [[c for c in row if c >= 0] for row in arrays["candidates"].tolist()]
+    expected = torch.zeros((), dtype=torch.float64)
+    for columns, labels in zip(own, arrays["labels"].double(), strict=True):
+        if keys["loss"] == "softmax":
+            expected = expected - scores[columns, 0].log_softmax(0)[0]
+        elif keys["loss"] == "binary":
+            expected = expected + F.softplus(-scores[columns[0], 0]) + F.softplus(scores[columns[1], 0])
+        elif keys["loss"] == "kl":
+            teacher = labels[: len(columns)].log_softmax(0)
+            expected = expected + (teacher.exp() * (teacher - scores[columns, 0].log_softmax(0))).sum()
+        else:
+            expected = expected - scores[columns[0]].log_softmax(0)[int(labels[0])]
+    loss = model(**arrays)[keys["loss"]]
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # the labels are fp32
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True) for x in (loss, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_a_score_depends_on_the_pair_alone() -> None:
+    model = perturbed(config(negatives_per_query=1).model(trunk()))
+    framing = model.keys.pair_framing(VOCABULARY)
+    texts = [np.array([7, 8]), np.array([9] * 10), np.array([], np.int64)]
+
+    def scores(queries: list[np.ndarray], documents: list[np.ndarray]) -> Tensor:
+        return model.score_pairs(*map(torch.from_numpy, framing.arrays(queries, documents).values()))
+
+    together = scores(texts, texts[::-1])
+    alone = [scores([q], [d]) for q, d in zip(texts, texts[::-1], strict=True)]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-12)
+
+
+def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
+    roberta = trunk(model_type="roberta", type_vocab_size=1, max_position_embeddings=40)
+    model = config(negatives_per_query=1).model(roberta)
+    assert model.double()(**tensors(micro_batch(model.keys, EXAMPLES)))["softmax"].isfinite()
+    with pytest.raises(ValueError, match="causal"):
+        config(negatives_per_query=1).model(trunk(is_decoder=True))
+
+
+@HALF_PRECISIONS
+def test_half_precision_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
+    model = config(loss="classes", classes=3).model(trunk()).to(dtype)
+    arrays = tensors(micro_batch(model.keys, CLASSES))
+    assert model(**arrays)["classes"].dtype == torch.float32
+    pairs = {name.removeprefix("pair_"): array for name, array in arrays.items() if name.startswith("pair_")}
+    assert model.score_pairs(**pairs).dtype == torch.float32
+    assert model.score_pairs(**pairs).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, "method.loss=softmax needs a query's own negatives"),
+        ({"loss": "classes"}, "set both or neither"),
+        ({"loss": "classes", "classes": 1}, "2 or more"),
+        ({"loss": "kl", "classes": 3}, "set both or neither"),
+        ({"loss": "kl", "pooling": "last"}, "take cls or mean"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(**keys)
