@@ -140,7 +140,7 @@ def _rerank(given: str | None, names: Sequence[str]) -> Rerank | None:
     if name not in names:
         raise InputError(f"--rerank {given}: write NAME:K, with a system of this command: {', '.join(names)}")
     if not re.fullmatch("[1-9][0-9]{0,8}", documents):
-        raise InputError(f"--rerank {given}: {documents!r} is not a number of documents: write, as one, {name}:100")
+        raise InputError(f"--rerank {given}: K in NAME:K is a number of documents, 1 or more: write {name}:100, say")
     return Rerank(name, int(documents))
 
 

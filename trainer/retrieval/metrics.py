@@ -39,7 +39,7 @@ def row_title(name: str, results: Mapping[str, Any]) -> str:
     if name == "majority":
         return f"always {results['majority_class']}"
     if how := results.get("rerank", {}).get(name):
-        return f"{name} on {_title(how['system'])}'s first {how['documents']}"
+        return f"{name} on the first {how['documents']} of {_title(how['system'])}"
     return _title(name)
 
 
