@@ -198,8 +198,8 @@ def test_a_table_of_candidate_lists(
     assert lines[4].startswith(f"MRR: overlap {results['overlap']['mrr']:.4f} against tokens ")
     assert f"p = {results['p_value']:.4f}" in lines[4]
     assert lines[5] == (
-        "38 lists of 6 candidates; equal scores rank in an order drawn once for all systems; 2 without a relevant "
-        "candidate are left out, as by trec_eval"
+        "38 lists of 6 candidates, 228 different documents; equal scores rank in an order drawn once for all systems; "
+        "2 without a relevant candidate are left out, as by trec_eval"
     )
 
 
@@ -272,4 +272,4 @@ def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
     }
     lines = list(table(results, ["a"]))
     assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
-    assert lines[-1].startswith("2,000 lists of 2 to 9 candidates; ")
+    assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")

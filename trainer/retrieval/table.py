@@ -52,7 +52,8 @@ def _what_was_measured(results: Mapping[str, Any]) -> str:
         fewest, most = results["candidates"]
         size = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
         left_out = f"{results['lists_left_out']:,} without a relevant candidate are left out, as by trec_eval"
-        return f"{results['lists']:,} lists of {size} candidates; {TIE_RULE}; {left_out}"
+        lists = f"{results['lists']:,} lists of {size} candidates, {results['corpus']:,} different documents"
+        return f"{lists}; {TIE_RULE}; {left_out}"
     return f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
 
 
