@@ -10,6 +10,7 @@ from pydantic import Field
 
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
@@ -32,7 +33,12 @@ _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
     CondenserConfig,
     PolyConfig,
 )
-_MATCHING: tuple[type[MatchingConfig], ...] = (SiameseConfig, CrossEncoderConfig)
+_MATCHING: tuple[type[MatchingConfig], ...] = (
+    SiameseConfig,
+    CrossEncoderConfig,
+    CrossThoughtAnswersConfig,
+    CrossThoughtPairsConfig,
+)
 
 
 def _by_name(configs: tuple[type[Any], ...]) -> dict[str, type[Any]]:
