@@ -17,6 +17,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.candidates import Candidates
+from models.config import TEACHERS
 from models.interface import Batcher
 from trainer.data.group_source import GroupSource
 from trainer.data.held_out import HeldOut
@@ -112,6 +113,8 @@ def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
                 f"method.hard_negatives: {method.hard_negatives}, but split {source.split} gives query {query} only "
                 f"{fewest}: set {fewest} or less, or draw some at random (method.negatives_per_query)"
             )
+    if method.loss in TEACHERS:
+        source.check_groups(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     with as_input_error("method"):
