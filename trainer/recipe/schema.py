@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from models.config import MethodConfig, Section
-from models.freeze import Trained
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.recipe.schedule import Schedule, learning_rate
 
@@ -34,6 +33,7 @@ class BatchConfig(Section):
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 
 
 class PlateauConfig(Section):
@@ -47,7 +47,7 @@ class OptimizerConfig(Section):
     """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
 
     name: Literal["adamw", "adamax"] = "adamw"
-    train: Annotated[Trained, Field(strict=True)] = "all"  # or so many top layers of the encoder; heads always
+    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number of its top layers
     lr: PositiveFloat
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
