@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import Field
 
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
@@ -32,7 +34,12 @@ _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
     CondenserConfig,
     PolyConfig,
 )
-_MATCHING: tuple[type[MatchingConfig], ...] = (SiameseConfig, CrossEncoderConfig)
+_MATCHING: tuple[type[MatchingConfig], ...] = (
+    SiameseConfig,
+    PolyEncoderConfig,
+    ColbertConfig,
+    CrossEncoderConfig,
+)
 
 
 def _by_name(configs: tuple[type[Any], ...]) -> dict[str, type[Any]]:

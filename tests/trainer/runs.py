@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 
 from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
-from models.config import PretrainingConfig
 from models.registry import MATCHING
 from tests import toy
 from trainer.checkpoints import checkpoint
@@ -53,8 +52,7 @@ def write_run(
     torch.manual_seed(seed)
     tokenizer = tokenizers.load(tokenizer_json)
     encoder = new_trunk(trunk or toy.TRUNK, tokenizer)
-    if isinstance(recipe.method, PretrainingConfig):
-        resize_embeddings(recipe.method, encoder, tokenizer)
+    resize_embeddings(recipe.method, encoder, tokenizer)
     model = build_model(recipe.method, encoder)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -173,6 +173,7 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
         print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
     _together(engine, "convert", universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
     engine.load(universal.parent, universal.name, universal=True)
+    engine.gather(None)  # until every rank has read it
     _together(engine, "remove", universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
 
 

@@ -35,9 +35,10 @@ def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
 
 
 def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Give the trunk's token embedding a row, drawn at random, for each special token that the method adds."""
-    rows = tokenizer.vocab_size + method.added_tokens
-    if method.added_tokens and trunk.config.vocab_size != rows:
+    """Give the trunk's token embedding a row, drawn at random, for each token that the method adds."""
+    added = method.added_tokens + method.markers
+    rows = tokenizer.vocab_size + added
+    if added and trunk.config.vocab_size != rows:
         trunk.resize_token_embeddings(rows, mean_resizing=False)
 
 

@@ -1,0 +1,84 @@
+"""Every matching model, from a collection to a trained run: real ranks, precisions and ZeRO stages agree."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from models.registry import MATCHING
+from tests import toy
+from tests.trainer.many_runs import ds_config, job_of, train
+from trainer.checkpoints.load import load_trained
+
+pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
+
+# of every model, also of one that is added to the registry: short texts, and a negative for those that have no others
+KEYS: dict[str, Any] = {"max_query_tokens": 16, "max_document_tokens": 32, "negatives_per_query": 1}
+OWN: dict[str, dict[str, Any]] = {"poly_encoder": {"m": 8}, "colbert": {"dimension": 16}}
+STEPS = 12
+# relative difference of a loss, for another number of ranks, ZeRO stage or precision
+TOLERANCE = {
+    "cpu": 1e-4,
+    **{f"zero{stage}_bf16": 1e-2 for stage in (1, 2, 3)},
+    **{f"zero{stage}_fp16": 2e-3 for stage in (1, 2, 3)},
+}
+LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
+
+
+@pytest.fixture(scope="module")
+def recipes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A recipe of every model."""
+    folder = tmp_path_factory.mktemp("matching")
+    return {
+        name: toy.write_recipe(
+            folder / f"{name}.yaml",
+            run=str(folder / name),
+            steps=STEPS,
+            log_every=1,
+            deepspeed="cpu",
+            data={"collection": str(toy_collection), "lanes": 4, "window": 2},
+            batch={"size": 8, "micro": 4},
+            trunk={**toy.TRUNK, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+            method={"name": name, **KEYS, **OWN.get(name, {})},
+            optimizer={"lr": 1e-3},
+            checkpoint={"every": STEPS},
+        )
+        for name in MATCHING
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(recipes: dict[str, Path]) -> Path:
+    """A folder with the runs NAME of every model, on one rank in fp32, and NAME-CONFIG, on two ranks."""
+    folder = next(iter(recipes.values())).parent
+    train(1, [[recipe] for recipe in recipes.values()], folder)
+    for config in TOLERANCE:
+        file = ds_config(folder, config, LOSS_SCALE_POWER)
+        runs = [[recipe, f"run={folder}/{name}-{config}", f"deepspeed={file}"] for name, recipe in recipes.items()]
+        train(2, runs, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", MATCHING)
+def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
+    terms = list(load_trained(trained / name).recipe.method.weights)
+    print(f"\n{name:<14} {STEPS} losses, the largest difference from one rank in fp32")
+    for config, tolerance in TOLERANCE.items():
+        for term in terms:
+            losses = toy.scalars(trained / name, f"loss/{term}")
+            seen = toy.scalars(trained / f"{name}-{config}", f"loss/{term}")
+            assert sorted(seen) == sorted(losses) == list(range(1, STEPS + 1))
+            worst = max(abs(seen[step] / loss - 1) for step, loss in losses.items())
+            print(f"{'':<14} {term:<10} 2 ranks {config:<11} {worst:.1e}")
+            assert worst < tolerance
+
+
+@pytest.mark.parametrize("name", MATCHING)
+def test_every_weight_is_trained_and_saved(trained: Path, recipes: dict[str, Path], name: str) -> None:
+    before = dict(job_of(recipes[name], []).model.named_parameters())
+    after = dict(load_trained(trained / f"{name}-zero3_bf16").model.named_parameters())
+    assert before.keys() == after.keys()
+    # a key's bias shifts all logits of a softmax alike: no gradient
+    same = [k for k, p in before.items() if torch.equal(p, after[k]) and not k.endswith("key.bias")]
+    assert same == []
