@@ -131,6 +131,15 @@ class MatchingConfig(MethodConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _drawn_negatives_are_of_use(self) -> MatchingConfig:
+        if self.own_negatives and self.unit != "positive":
+            raise ValueError(
+                f"method.loss={self.loss} learns the labels that the data give, and draws no negatives: leave out "
+                "method.hard_negatives and method.negatives_per_query, or set them to 0"
+            )
+        return self
+
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""

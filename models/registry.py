@@ -11,6 +11,7 @@ from pydantic import Field
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
@@ -39,6 +40,8 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     PolyEncoderConfig,
     ColbertConfig,
     CrossEncoderConfig,
+    CrossThoughtAnswersConfig,
+    CrossThoughtPairsConfig,
 )
 
 

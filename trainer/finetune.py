@@ -11,10 +11,18 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
-    from trainer.checkpoints.init_from import load_encoder
+    from trainer.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.checkpoints.sentence_transformer import take_over
     from trainer.data.open_data import pair_data
-    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings, settings_of
+    from trainer.engine.world import World
+    from trainer.recipe.build import (
+        build_model,
+        check_length,
+        freeze_model,
+        new_trunk,
+        resize_embeddings,
+        settings_of,
+    )
     from trainer.recipe.schema import FinetuneRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
@@ -25,26 +33,36 @@ def build(recipe: FinetuneRecipe) -> Job:
     recipe = take_over(recipe)
     data = pair_data(recipe)
     torch.manual_seed(recipe.seed)
-    trunk = open_trunk(recipe, data.tokenizer)
+    trunk, encoder = open_trunk(recipe, data.tokenizer)
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
-    return make_job(recipe, build_model(recipe.method, trunk.train()), data)
+    model = build_model(recipe.method, trunk.train())
+    if encoder and model.heads:
+        encoder.heads.pop("log_temperature", None)  # the recipe says where it starts
+        copied = encoder.copy_heads(model)
+        if World.from_environment().rank == 0:
+            print(copied, flush=True)
+    freeze_model(model, recipe.optimizer.train)
+    return make_job(recipe, model, data)
 
 
-def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> PreTrainedModel:
-    """Load or make the encoder that a recipe starts from, with the special tokens that its method needs."""
+def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
+    """Load or make the encoder that a recipe starts from, with the special tokens that its method needs.
+
+    Return also what was trained with it; None where its weights are random.
+    """
     if recipe.init_from is None:
         trunk = new_trunk(recipe.trunk or {}, tokenizer)
         resize_embeddings(recipe.method, trunk, tokenizer)
-        return trunk
+        return trunk, None
     encoder = load_encoder(recipe.init_from, tokenizer)
     if encoder.added_tokens not in (None, recipe.method.added_tokens):
         raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
     resize_embeddings(recipe.method, encoder.trunk, tokenizer)
     if not recipe.random_weights:
-        return encoder.trunk
+        return encoder.trunk, encoder
     torch.manual_seed(recipe.seed)  # loading an encoder has drawn
-    return build_trunk(settings_of(encoder.trunk.config))
+    return build_trunk(settings_of(encoder.trunk.config)), None
 
 
 def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:

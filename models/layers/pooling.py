@@ -10,7 +10,7 @@ from torch import Tensor
 Pooling = Literal["cls", "mean", "last", "first_m"]
 
 
-def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling, first: int | None = None) -> Tensor:
+def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"], first: int | None = None) -> Tensor:
     """Pool hidden states to one vector per sequence.
 
     Args:
@@ -18,7 +18,7 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling, first: int | Non
         attention_mask: bool [B, T].
         mode: `cls` takes position 0, `last` the last position with a token, the only one of a causal encoder that
             has seen the whole text; `mean` averages the positions with a token, in fp32; `first_m` those of them that
-            are among the first m (Poly-encoders, section 4.2).
+            are among the first m (Poly-encoders, section 4.2); `max` takes the largest value at any of them.
         first: that m.
 
     Returns:
@@ -31,6 +31,8 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling, first: int | Non
         positions = torch.arange(hidden.shape[1], device=hidden.device)
         last = (positions * attention_mask).amax(dim=1)  # [B]
         return hidden[torch.arange(len(hidden), device=hidden.device), last].to(dtype)
+    if mode == "max":
+        return hidden.to(dtype).masked_fill(~attention_mask[:, :, None], -torch.inf).amax(dim=1)
     if mode == "first_m":
         hidden, attention_mask = hidden[:, :first], attention_mask[:, :first]
     weights = attention_mask.to(dtype)

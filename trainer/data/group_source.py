@@ -85,6 +85,16 @@ class GroupSource:
                 f"(query {self.collection.queries.ids[query]}): labels must be whole numbers from 0 to {classes - 1}"
             )
 
+    def check_groups(self, loss: str) -> None:
+        """Raise InputError where a group has nothing to compare its best candidate with."""
+        sizes = np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.numbers]
+        if len(few := np.flatnonzero(sizes < 2)):
+            query, _, _ = self.groups[int(self.numbers[few[0]])]
+            raise InputError(
+                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
+                f"{self.collection.queries.ids[query]} one only: leave such queries out of the collection"
+            )
+
     def fetch_ahead(self, shards: Sequence[int]) -> None:
         """Do nothing: collections are memory-mapped."""
 

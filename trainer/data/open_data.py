@@ -17,6 +17,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.candidates import Candidates
+from models.config import TEACHERS
 from models.interface import Batcher
 from trainer.data.group_source import GroupSource
 from trainer.data.held_out import HeldOut
@@ -50,6 +51,8 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
         "batch.micro": recipe.batch.micro,
+        "optimizer.name": recipe.optimizer.name,
+        "optimizer.train": recipe.optimizer.train,
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
         "data sha256": data.sha256,
     }
@@ -110,6 +113,8 @@ def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
                 f"method.hard_negatives: {method.hard_negatives}, but split {source.split} gives query {query} only "
                 f"{fewest}: set {fewest} or less, or draw some at random (method.negatives_per_query)"
             )
+    if method.loss in TEACHERS:
+        source.check_groups(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     with as_input_error("method"):

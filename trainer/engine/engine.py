@@ -116,8 +116,10 @@ class Engine:
         """
         for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
             full = safe_get_full_fp32_param(parameter)
-            # None at stage 0, where DeepSpeed keeps no partitioned master copy
-            yield (parameter.data if full is None else full).detach()
+            if full is None:  # no master copy, at stage 0 or of a frozen one, which stage 3 partitions nevertheless
+                with deepspeed.zero.GatheredParameters(parameter, enabled=hasattr(parameter, "ds_id")):
+                    full = parameter.detach().clone()
+            yield full.detach()
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""

@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig, PretrainingConfig
+from models.freeze import Trained, freeze
 from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel, build_trunk, max_positions
 
@@ -66,6 +67,12 @@ def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
     """Build a method's model around a trunk; raise InputError where the trunk does not suit it."""
     with as_input_error("method"):
         return method.model(trunk)
+
+
+def freeze_model(model: TrunkModel, trained: Trained) -> None:
+    """Freeze what a recipe does not train of a model; raise InputError where its trunk has no such part."""
+    with as_input_error("optimizer.train"):
+        freeze(model, trained)
 
 
 @contextmanager

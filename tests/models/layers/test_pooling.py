@@ -5,7 +5,7 @@ from models.layers.pooling import pool, select
 MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
 
 
-def test_pooling_takes_cls_or_the_last_or_the_mean_of_the_tokens():
+def test_pooling_takes_cls_or_the_last_or_the_mean_or_the_largest_of_the_tokens():
     hidden = torch.randn(3, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(pool(hidden, MASK, "cls"), hidden[:, 0])
     lasts = torch.stack([row[keep][-1] for row, keep in zip(hidden, MASK, strict=True)])
@@ -13,6 +13,9 @@ def test_pooling_takes_cls_or_the_last_or_the_mean_of_the_tokens():
     assert torch.equal(pool(hidden, MASK.flip(1), "last"), hidden[:, -1])
     means = torch.stack([row[keep].mean(0) for row, keep in zip(hidden, MASK, strict=True)])
     torch.testing.assert_close(pool(hidden, MASK, "mean"), means)
+    largest = torch.stack([row[keep].amax(0) for row, keep in zip(hidden, MASK, strict=True)])
+    assert torch.equal(pool(hidden, MASK, "max"), largest)
+    assert pool(hidden.half(), MASK, "max").dtype == torch.float32
     assert pool(hidden.bfloat16(), MASK, "mean").dtype == pool(hidden.half(), MASK, "cls").dtype == torch.float32
     assert pool(hidden.half(), MASK, "last").dtype == torch.float32
 

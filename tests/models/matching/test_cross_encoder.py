@@ -1,5 +1,6 @@
 """The cross-encoder: pairs, heads and losses, against one pair at a time."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch, PairScorer
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
-from tests.models.checks import HALF_PRECISIONS
+from tests.models.checks import HALF_PRECISIONS, losses_add_up
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 
@@ -48,14 +49,20 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
     scores = []
     for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
         states = model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]
-        state = states[0] if model.keys.pooling == "cls" else states.mean(0)
+        state = {"cls": states[0], "mean": states.mean(0), "max": states.amax(0)}[model.keys.pooling]
         if model.keys.hidden_layer:
             state = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
         scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
     return torch.stack(scores)  # [P, 1 or C]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_bigger_batch_adds_up() -> None:
+    for keys, examples in ({"loss": "kl"}, GROUPS), ({"loss": "classes", "classes": 3}, CLASSES):
+        model = perturbed(config(**keys).model(trunk()))
+        losses_add_up(model, partial(micro_batch, model.keys), examples)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 @pytest.mark.parametrize("hidden_layer", [True, False])
 @pytest.mark.parametrize(
     ("keys", "examples"),
@@ -63,6 +70,7 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
         ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
         ({"loss": "binary", "negatives_per_query": 1}, EXAMPLES),
         ({"loss": "kl"}, GROUPS),
+        ({"loss": "margin_mse"}, GROUPS),
         ({"loss": "classes", "classes": 3}, CLASSES),
     ],
 )
@@ -83,6 +91,9 @@ def test_loss_and_gradient_against_one_pair_at_a_time(
         elif keys["loss"] == "kl":
             teacher = labels[: len(columns)].log_softmax(0)
             expected = expected + (teacher.exp() * (teacher - scores[columns, 0].log_softmax(0))).sum()
+        elif keys["loss"] == "margin_mse":
+            gaps = [scores[columns[0], 0] - scores[c, 0] - (labels[0] - labels[j]) for j, c in enumerate(columns) if j]
+            expected = expected + sum(gap**2 for gap in gaps) / len(gaps)
         else:
             expected = expected - scores[columns[0]].log_softmax(0)[int(labels[0])]
     loss = model(**arrays)[keys["loss"]]
@@ -132,7 +143,12 @@ def test_half_precision_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
         ({"loss": "classes"}, "set both or neither"),
         ({"loss": "classes", "classes": 1}, "2 or more"),
         ({"loss": "kl", "classes": 3}, "set both or neither"),
-        ({"loss": "kl", "pooling": "last"}, "take cls or mean"),
+        ({"loss": "kl", "pooling": "last"}, "'cls', 'mean' or 'max'"),
+        (
+            {"loss": "classes", "classes": 3, "hard_negatives": 1},
+            "method.loss=classes .* draws no negatives",
+        ),
+        ({"loss": "kl", "negatives_per_query": 1}, "method.loss=kl .* draws no negatives"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:

@@ -187,3 +187,11 @@ def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: P
     words = r"method.classes: 1, but split train has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"
     with pytest.raises(InputError, match=words):
         source.check_classes(1)
+
+
+def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(judged: Collection, toy_collection: Path) -> None:
+    GroupSource(judged, "train", "group", None, seed=1, unit=9).check_groups("kl")
+    alone = GroupSource(Collection.open(toy_collection), "train", "group", None, seed=1, unit=9)
+    words = "method.loss=margin_mse compares the candidates of a query, but split train gives query q[0-9]+ one only"
+    with pytest.raises(InputError, match=words):
+        alone.check_groups("margin_mse")

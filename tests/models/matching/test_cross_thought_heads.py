@@ -1,0 +1,211 @@
+"""Cross-Thought's heads, against the attention and the states of the pre-trained cross-sequence Transformer."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from models.batching.candidates import Candidates, Example
+from models.encode import insert_special_tokens
+from models.interface import MicroBatch, PairScorer
+from models.matching.cross_thought_heads import (
+    CrossThoughtAnswers,
+    CrossThoughtAnswersConfig,
+    CrossThoughtPairs,
+    CrossThoughtPairsConfig,
+)
+from models.pretraining.cross_thought import CrossThought
+from models.vectors import Vectors
+from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
+from tests.models.matching.examples import Corpus, group, positive
+from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
+
+SPECIALS = 3
+ROWS = VOCABULARY.vocab_size + SPECIALS - 1
+SHORT: dict[str, Any] = {"special_tokens": SPECIALS, "max_query_tokens": 6, "max_document_tokens": 12}
+QUESTIONS = [positive(0, 1, given=[5, 8]), positive(1, query=(30, 31, 32), given=[2, 3]), positive(2, given=[7, 8])]
+CLASSES = [group({3: 2.0}), group({4: 0.0}, query=(30,)), group({6: 1.0}, query=(33, 32, 31, 30))]
+
+
+def answers_config(**keys: Any) -> CrossThoughtAnswersConfig:
+    return CrossThoughtAnswersConfig(name="cross_thought_answers", **{"hard_negatives": 2, **SHORT, **keys})
+
+
+def pairs_config(**keys: Any) -> CrossThoughtPairsConfig:
+    return CrossThoughtPairsConfig(name="cross_thought_pairs", **{"classes": 3, **SHORT, **keys})
+
+
+def pretrained(**config: Any) -> CrossThought:
+    return perturbed(CrossThought(trunk(vocab_size=ROWS, **config), SPECIALS))
+
+
+def answers(start: CrossThought) -> CrossThoughtAnswers:
+    """A model with the very parameters of a pre-trained one."""
+    model = answers_config().model(start.trunk).double()
+    layer = start.cross.attention
+    model.cross.attention = nn.ModuleDict({"query": layer.query, "key_value": layer.key_value})
+    return model
+
+
+def pairs(start: CrossThought) -> CrossThoughtPairs:
+    model = perturbed(pairs_config().model(start.trunk))
+    model.cross = start.cross
+    return model
+
+
+def micro_batch(keys: Any, examples: list[Example], start: int = 0) -> MicroBatch:
+    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
+    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))
+
+
+def sequences(model: CrossThought, *texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One example of these texts as the pre-trained model reads it, from rows of ids: ids, mask, offset."""
+    width = max(len(text) for text in texts)
+    ids = torch.stack([F.pad(text, (0, width - len(text)), value=VOCABULARY.pad) for text in texts])
+    longer, mask = insert_special_tokens(model.trunk, ids, ids != VOCABULARY.pad, SPECIALS - 1)
+    return longer[None], mask[None], torch.zeros(1, dtype=torch.int64)
+
+
+def same_gradients(ours: Tensor, theirs: Tensor, parameters: list[nn.Parameter]) -> None:
+    mine, others = (torch.autograd.grad(x, parameters, allow_unused=True) for x in (ours, theirs))
+    assert any(g is not None and g.abs().max() > 1e-3 for g in others)
+    for a, b in zip(mine, others, strict=True):
+        torch.testing.assert_close(*(torch.zeros(1) if g is None else g for g in (a, b)), rtol=0, atol=1e-10)
+
+
+def test_the_loss_of_answers_is_the_mean_attention_of_the_pre_trained_layer() -> None:
+    start = pretrained()
+    model = answers(start)
+    arrays = tensors(micro_batch(model.keys, QUESTIONS))
+    expected = torch.zeros((), dtype=torch.float64)
+    for question, own in zip(arrays["query_ids"], arrays["candidates"], strict=True):
+        alpha = start.attention(*sequences(start, question, *arrays["document_ids"][own]))  # [1, heads, N, M, M]
+        expected = expected - alpha[0, :, :, 0, 1].mean().log()
+    loss = model(**arrays)["softmax"]
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+    same_gradients(loss, expected, [*start.trunk.parameters(), *start.cross.attention.parameters()])
+
+
+def encoded(model: CrossThoughtAnswers) -> tuple[Vectors, Vectors]:
+    """Three questions and six passages."""
+    arrays = tensors(micro_batch(model.keys, QUESTIONS))
+    questions = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
+    return questions, model.embed_documents(arrays["document_ids"][:6], arrays["document_mask"][:6])
+
+
+@settings(max_examples=20)
+@given(st.permutations(range(6)))
+def test_passages_in_another_order_have_the_same_attention(order: list[int]) -> None:
+    model = answers(pretrained())
+    with torch.no_grad():
+        questions, passages = encoded(model)
+        scores = model.score(questions, passages)
+        permuted = model.score(questions, Vectors(passages.vectors[order], passages.mask[order]))
+    torch.testing.assert_close(permuted, scores[:, order], rtol=0, atol=1e-12)
+
+
+def test_the_attention_to_passages_and_to_the_question_itself_sums_to_1() -> None:
+    start = pretrained()
+    model = answers(start)
+    with torch.no_grad():
+        questions, passages = encoded(model)
+        to_passages = model.score(questions, passages).exp().sum(dim=1)
+        arrays = tensors(micro_batch(model.keys, QUESTIONS))
+        for i, question in enumerate(arrays["query_ids"]):
+            alpha = start.attention(*sequences(start, question, *arrays["document_ids"][:6]))
+            torch.testing.assert_close(to_passages[i], 1 - alpha[0, :, :, 0, 0].mean(), rtol=0, atol=1e-12)
+    assert (to_passages < 1 - 1e-6).all()
+
+
+def test_a_passage_that_is_not_there_gets_no_attention() -> None:
+    model = answers(pretrained())
+    arrays = tensors(micro_batch(model.keys, QUESTIONS))
+    expected = model(**arrays)["softmax"]
+    filled = {**arrays, "candidates": F.pad(arrays["candidates"], (0, 2), value=-1)}
+    loss = model(**filled)["softmax"]
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_vectors_do_not_depend_on_padding_or_other_texts() -> None:
+    model = answers(pretrained())
+    arrays = tensors(micro_batch(model.keys, QUESTIONS))
+    together = model.embed_documents(arrays["document_ids"], arrays["document_mask"]).vectors
+    for ids, mask, vectors in zip(arrays["document_ids"], arrays["document_mask"], together, strict=True):
+        alone = model.embed_documents(ids[mask][None], mask[mask][None]).vectors[0]
+        torch.testing.assert_close(alone, vectors, rtol=0, atol=1e-12)
+
+
+def test_the_classes_of_pairs_are_told_by_the_states_that_have_attended_to_each_other() -> None:
+    start = pretrained()
+    model = pairs(start)
+    assert isinstance(model, PairScorer)
+    arrays = tensors(micro_batch(model.keys, CLASSES))
+    logits, expected = [], torch.zeros((), dtype=torch.float64)
+    for ids, (label,) in zip(arrays["pair_ids"], arrays["labels"], strict=True):
+        read, mask, offset = sequences(start, *ids)
+        crossed = start.across(start.encode(read, mask, offset), mask)[0]  # [2, N, H]
+        flat = torch.cat([crossed[m, n] for n in range(SPECIALS) for m in range(2)])
+        logits.append(model.head.weight @ flat + model.head.bias)
+        expected = expected - logits[-1].log_softmax(0)[int(label)]
+    loss = model(**arrays)["classes"]
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+    same_gradients(loss, expected, list(model.parameters()))
+    scores = model.score_pairs(*(arrays[f"pair_{name}"] for name in ("ids", "mask", "types")))
+    torch.testing.assert_close(scores, torch.stack(logits), rtol=0, atol=1e-10)
+    swapped = model.score_pairs(*(arrays[f"pair_{name}"].flip(1) for name in ("ids", "mask", "types")))
+    assert (scores - swapped).abs().min() > 1e-6  # the released code's mean over the two texts would hide their order
+
+
+def test_pairs_are_framed_as_two_sequences() -> None:
+    arrays, counts, tokens = micro_batch(pairs_config(), CLASSES[:2])
+    assert arrays["pair_ids"].shape == (2, 2, 8)
+    ids, masks = (arrays[name].reshape(4, 8) for name in ("pair_ids", "pair_mask"))
+    rows = [row[mask].tolist() for row, mask in zip(ids, masks, strict=True)]
+    assert rows == [[2, 30, 31, 3], [2, 8, 8, 8, 8, 3], [2, 30, 3], [2, 9, 9, 9, 9, 9, 3]]
+    assert arrays["pair_types"].sum(2).tolist() == [[0, 6], [0, 7]]
+    assert counts == {"classes": 2}
+    assert tokens == 2 + 4 + 1 + 5
+
+
+def test_losses_are_sums_and_can_be_learnt() -> None:
+    start = pretrained()
+    for model, examples in (answers(start), QUESTIONS), (pairs(start), CLASSES):
+        losses_add_up(model, lambda some, first, keys=model.keys: micro_batch(keys, some, first), examples)
+    for keys, examples in (answers_config(), QUESTIONS), (pairs_config(), CLASSES):
+        model = keys.model(trunk(vocab_size=ROWS)).double()
+        training_lowers_every_loss(model, tensors(micro_batch(keys, examples)))
+
+
+@HALF_PRECISIONS
+def test_half_precision(dtype: torch.dtype) -> None:
+    for keys, examples in (answers_config(), QUESTIONS), (pairs_config(), CLASSES):
+        model = keys.model(trunk(vocab_size=ROWS)).double()
+        half_precision(model, tensors(micro_batch(keys, examples)), dtype, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", [answers_config, pairs_config])
+def test_a_causal_trunk_is_refused(kind: Any) -> None:
+    with pytest.raises(ValueError, match="causal"):
+        kind().model(trunk(vocab_size=ROWS, is_decoder=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "words"),
+    [
+        (answers_config, {"hard_negatives": 0}, "method.negatives=own needs a query's own negatives"),
+        (answers_config, {"temperature": 0.5}, "method.temperature is not for cross_thought_answers"),
+        (answers_config, {"negatives": "step"}, "'own'"),
+        (pairs_config, {"classes": None}, "method.classes is the number, 2 or more"),
+        (pairs_config, {"loss": "binary"}, "'classes'"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(kind: Any, keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kind(**keys)
