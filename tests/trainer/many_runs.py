@@ -13,12 +13,13 @@ import torch
 
 from data_prep.common.files import make_directory
 from tests import toy
+from trainer import finetune, pretrain
 from trainer.checkpoints import checkpoint
 from trainer.engine.world import World, join
-from trainer.pretrain import build
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from trainer.recipe.yaml_file import build, read
 from trainer.run.command import from_rank_0, record, skip_interpreter_shutdown
+from trainer.run.job import Job
 from trainer.run.loop import Run
 
 
@@ -62,12 +63,21 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            job = build(load(PretrainRecipe, Path(recipe), overrides))
+            job = _job(Path(recipe), overrides)
             newest = from_rank_0(checkpoint.newest(job.recipe.run))
             if world.rank == 0:
                 make_directory(job.recipe.run)
                 record(job, world)
             Run(job, world, newest).train()
+
+
+def _job(path: Path, overrides: Sequence[str]) -> Job:
+    values = read(path, overrides)
+    recipe = build(kind_of(values), values, str(path))
+    if isinstance(recipe, PretrainRecipe):
+        return pretrain.build(recipe)
+    assert isinstance(recipe, FinetuneRecipe)
+    return finetune.build(recipe)
 
 
 if __name__ == "__main__":
