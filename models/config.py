@@ -36,7 +36,15 @@ class MethodConfig(Section):
 
     @property
     def added_tokens(self) -> int:
-        """How many special tokens the method adds after [CLS]: rows of the token embedding after the tokenizer's."""
+        """How many special tokens the method adds after [CLS]: rows of the token embedding after the tokenizer's.
+
+        An encoder that was trained with them is of use with as many only.
+        """
+        return 0
+
+    @property
+    def markers(self) -> int:
+        """How many tokens tell kinds of texts apart: further rows, drawn at random where an encoder has none."""
         return 0
 
     @abstractmethod

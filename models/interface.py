@@ -77,6 +77,10 @@ class Vocabulary(Protocol):
     def special(self) -> tuple[int, ...]:
         """All special ids, [UNK] among them: never masked and never drawn as a random replacement."""
 
+    @property
+    def punctuation(self) -> tuple[int, ...]:
+        """The ids of the tokens that consist of punctuation only."""
+
 
 class Corpus(Protocol):
     """Documents by number, as token ids without special tokens."""

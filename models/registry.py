@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import Field
 
 from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
+from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
@@ -35,6 +37,8 @@ _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
 )
 _MATCHING: tuple[type[MatchingConfig], ...] = (
     SiameseConfig,
+    PolyEncoderConfig,
+    ColbertConfig,
     CrossEncoderConfig,
     CrossThoughtAnswersConfig,
     CrossThoughtPairsConfig,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+# vectors of a block of texts; a product of 2048 x 8192 takes 64 MB in fp32
+QUERY_BLOCK, DOCUMENT_BLOCK = 2048, 8192
 
 
 class Vectors(NamedTuple):
@@ -19,3 +23,24 @@ def one_vector(embeddings: Tensor) -> Vectors:
     """Return embeddings [B, H] as one vector of each text, in fp32 at least."""
     dtype = torch.promote_types(embeddings.dtype, torch.float32)
     return Vectors(embeddings[:, None].to(dtype), embeddings.new_ones(len(embeddings), 1, dtype=torch.bool))
+
+
+def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vectors, documents: Vectors) -> Tensor:
+    """Score every document for every query, [Q, D], a block of both at a time: large intermediate results are bounded.
+
+    Args:
+        score: the vectors of q queries and d documents -> [q, d], each score independent of the other texts.
+        queries: at least one.
+        documents: at least one.
+    """
+    rows = [
+        torch.cat([score(some, others) for others in _blocks(documents, DOCUMENT_BLOCK)], dim=1)
+        for some in _blocks(queries, QUERY_BLOCK)
+    ]
+    return torch.cat(rows)
+
+
+def _blocks(texts: Vectors, most: int) -> Iterator[Vectors]:
+    """Yield the vectors of some texts at a time: at most `most`, padding included, or those of one text."""
+    size = max(1, most // texts.mask.shape[1])
+    return map(Vectors, texts.vectors.split(size), texts.mask.split(size))

@@ -23,7 +23,7 @@ ROOMS = {
     "models": [
         {"registry"},
         {"pretraining", "matching"},
-        {"config"},
+        {"config", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
         {"interface"},

@@ -1,26 +1,30 @@
 """Rank a collection with BM25 and trained models and compare them in one table.
 
 python -m trainer.evaluate --collection DIR --split test --bm25 --model NAME=RUN ... --fuse bm25+NAME --out results.json
+
+--candidates ranks the candidates that the split gives for each query, and --classes tells the classes of its pairs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
-from trainer.checkpoints.load import TrainedModel, load_trained
-from trainer.retrieval import bm25, fusion
-from trainer.retrieval.metrics import DEPTH, HEADINGS, Metrics, paired_permutation_test, row_title
-from trainer.retrieval.system import System
-from trainer.retrieval.task import TIE_RULE, Task, embed_task, index_task, matching_of
+from trainer.checkpoints.load import load_trained
+from trainer.retrieval import fusion
+from trainer.retrieval.candidate_lists import CandidateTask, compare_lists
+from trainer.retrieval.classes import compare_classes, read_classes
+from trainer.retrieval.compare import Fusion, compare
+from trainer.retrieval.rerank import Rerank
+from trainer.retrieval.table import table
+from trainer.retrieval.task import Task
 
 RESERVED = (  # keys of the results
     "bm25",
@@ -34,88 +38,16 @@ RESERVED = (  # keys of the results
     "checkpoints",
     "max_tokens",
     "fusion",
+    "rerank",
+    "lists",
+    "lists_left_out",
+    "candidates",
+    "pairs",
+    "classes",
+    "majority",
+    "majority_class",
 )
-ROUNDS = 10_000
-FUSE_SPLIT = "dev"
-Builders = Mapping[str, Callable[[Task], System]]  # how each system encodes or indexes the texts of a task
-
-
-class Fusion(NamedTuple):
-    """What `--fuse` asks for."""
-
-    systems: tuple[str, str]  # their names
-    split: str | None  # where the weight is chosen; None: reciprocal ranks
-
-
-def compare(
-    collection: Collection, split: str, models: Mapping[str, TrainedModel], with_bm25: bool, fuse: Fusion | None = None
-) -> dict[str, Any]:
-    """Evaluate every system: its mean metrics, the last two models' p-value, and what was ranked, as JSON values.
-
-    Raise InputError for a model that cannot rank the collection, before the first is evaluated.
-    """
-    methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
-    builders: Builders = {
-        **({"bm25": index_task} if with_bm25 else {}),
-        **{name: partial(embed_task, trained) for name, trained in models.items()},
-    }
-    task = Task.of(collection, split)
-    weight = _weight(collection, fuse, builders) if fuse else None
-    metrics = _measure(task, builders, fuse, weight)
-    p_value = _p_value(metrics, *list(models)[-2:]) if len(models) > 1 else None
-    return {
-        **{name: measured.means for name, measured in metrics.items()},
-        "p_value": p_value,
-        "queries": len(task.queries),
-        "corpus": len(task.pool),
-        "collection": str(collection.directory),
-        "split": split,
-        "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
-        "max_tokens": {
-            name: {"query": method.max_query_tokens, "document": method.max_document_tokens}
-            for name, method in methods.items()
-        },
-        **(_about_fusion(fuse, weight, metrics) if fuse else {}),
-    }
-
-
-def _weight(collection: Collection, fuse: Fusion, builders: Builders) -> float | None:
-    """The weight of the second system, chosen on another split's own queries and pool; None for reciprocal ranks."""
-    if fuse.split is None:
-        return None
-    task = Task.of(collection, fuse.split)
-    first, second = (builders[name](task) for name in fuse.systems)
-    return fusion.choose_weight(first, second, task.measure)
-
-
-def _measure(task: Task, builders: Builders, fuse: Fusion | None, weight: float | None) -> dict[str, Metrics]:
-    """The metrics of each system, and last of `fused`; every text is encoded once."""
-    metrics: dict[str, Metrics] = {}
-    to_fuse: dict[str, System] = {}
-    for name, build in builders.items():
-        system = build(task)
-        metrics[name] = task.measure(system.rank(DEPTH))
-        if fuse and name in fuse.systems:
-            to_fuse[name] = system
-        del system  # the embeddings of one encoder are freed before those of the next are made
-    if fuse:
-        first, second = (to_fuse[name] for name in fuse.systems)
-        (ranked,) = fusion.rank(first, second, [weight], DEPTH)
-        metrics["fused"] = task.measure(ranked)
-    return metrics
-
-
-def _about_fusion(fuse: Fusion, weight: float | None, metrics: Mapping[str, Metrics]) -> dict[str, Any]:
-    """How the row `fused` was made, and its p-value against BM25 where that is one of the two, as JSON values."""
-    rule = "reciprocal ranks" if weight is None else "standardised"
-    return {
-        "p_value_bm25": _p_value(metrics, "bm25", "fused") if "bm25" in fuse.systems else None,
-        "fusion": {"systems": list(fuse.systems), "rule": rule, "weight": weight, "split": fuse.split},
-    }
-
-
-def _p_value(metrics: Mapping[str, Metrics], first: str, second: str) -> float:
-    return paired_permutation_test(metrics[second].values["mrr@10"], metrics[first].values["mrr@10"], ROUNDS)
+OF_THE_POOL = ("fuse", "fuse_split", "rerank")  # options that need a ranking of the whole pool
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -126,73 +58,39 @@ def main(argv: Sequence[str] | None = None) -> None:
         runs = _runs(arguments.model)
         if not runs and not arguments.bm25:
             raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, or both")
+        _refuse_options_of_the_pool(arguments)
         collection = Collection.open(arguments.collection)
-        Task.of(collection, arguments.split)  # refuse a wrong split before loading a model
+        # refuse a wrong split before loading a model
+        read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
+        read(collection, arguments.split)
         fuse = _fusion(arguments, collection, [*(["bm25"] if arguments.bm25 else []), *runs])
+        rerank = _rerank(arguments.rerank, ["bm25", *runs])
         refuse_folder(arguments.out)
         make_directory(arguments.out.parent)
         models = {name: load_trained(run) for name, run in runs.items()}
-        results = compare(collection, arguments.split, models, arguments.bm25, fuse)
+        if arguments.candidates:
+            results = compare_lists(collection, arguments.split, models, arguments.bm25)
+        elif arguments.classes:
+            results = compare_classes(collection, arguments.split, models)
+        else:
+            results = compare(collection, arguments.split, models, arguments.bm25, fuse, rerank)
         print("\n".join(table(results, list(runs))))
         with whole_file(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
 
 
-def table(results: Mapping[str, Any], models: Sequence[str]) -> Iterator[str]:
-    """The lines of the table, and the conditions that it was measured under."""
-    titles = {name: row_title(name, results) for name in ("bm25", *models, "fused") if name in results}
-    width = max(map(len, titles.values()))
-    yield " " * width + "".join(f"  {heading:>10}" for heading in HEADINGS.values())
-    for name, title in titles.items():
-        yield f"{title:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in HEADINGS)
-    if results["p_value"] is not None:
-        first, second = models[-2:]
-        yield _comparison(results, first, second, "p_value")
-    if results.get("p_value_bm25") is not None:
-        yield _comparison(results, "bm25", "fused", "p_value_bm25")
-    if "fusion" in results:
-        yield _fusion_rule(results)
-    yield f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
-    if results["max_tokens"]:
-        yield _truncation(results)
-    if "bm25" in results:
-        yield bm25.DESCRIPTION
-
-
-def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: str) -> str:
-    """Two systems' MRR@10 and the p-value of their difference, which has the key `p_value`, in one line."""
-    ours, theirs = (f"{row_title(name, results)} {results[name]['mrr@10']:.4f}" for name in (second, first))
-    test = f"p = {results[p_value]:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
-    return f"MRR@10: {ours} against {theirs}, {test}"
-
-
-def _fusion_rule(results: Mapping[str, Any]) -> str:
-    """How the fused row was made, in one line."""
-    how = results["fusion"]
-    first, second = (row_title(name, results) for name in how["systems"])
-    if how["weight"] is None:
-        rule = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
-        why = f"no split {FUSE_SPLIT} other than the evaluated one to choose a weight on"
-        return f"{row_title('fused', results)}: {rule}; {why}"
-    weights = f"{1 - how['weight']:.1f} {first} + {how['weight']:.1f} {second}"
-    return (
-        f"{row_title('fused', results)}: {weights}, scores standardised per query; "
-        f"weight chosen by nDCG@10 on split {how['split']}"
-    )
-
-
-def _truncation(results: Mapping[str, Any]) -> str:
-    """How much of a text each system reads, in one line."""
-    names: dict[str, list[str]] = {}
-    for name, most in results["max_tokens"].items():
-        names.setdefault(f"{most['query']}/{most['document']}", []).append(name)
-    if len(names) == 1:
-        (limits,) = names
-        encoders = f"encoders read the first {limits} tokens of queries/documents"
-    else:
-        each = ", ".join(f"{limits} ({' and '.join(same)})" for limits, same in names.items())
-        encoders = f"encoders read the first tokens of queries/documents: {each}"
-    return encoders + (", BM25 reads all of them" if "bm25" in results else "")
+def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:
+    """Raise InputError for options that do not go together."""
+    if arguments.candidates and arguments.classes:
+        raise InputError("--candidates and --classes measure different things: leave out one")
+    if not (arguments.candidates or arguments.classes):
+        return
+    chosen = "--candidates" if arguments.candidates else "--classes"
+    for name in OF_THE_POOL:
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for rankings of the whole pool: leave it out, or {chosen}")
+    if arguments.classes and arguments.bm25:
+        raise InputError("--bm25 tells no classes: leave it out, or --classes")
 
 
 def _runs(given: Sequence[str]) -> dict[str, Path]:
@@ -222,8 +120,8 @@ def _fusion(arguments: argparse.Namespace, collection: Collection, names: Sequen
             f"it has {', '.join(names)}{'' if 'bm25' in names else ' (bm25 needs --bm25)'}"
         )
     split = arguments.fuse_split
-    if split is None and FUSE_SPLIT in collection.splits() and arguments.split != FUSE_SPLIT:
-        split = FUSE_SPLIT
+    if split is None and fusion.SPLIT in collection.splits() and arguments.split != fusion.SPLIT:
+        split = fusion.SPLIT
     elif split == arguments.split:
         raise InputError(
             f"--fuse-split {split}: the weight would be chosen on the queries that it is evaluated on: "
@@ -232,6 +130,18 @@ def _fusion(arguments: argparse.Namespace, collection: Collection, names: Sequen
     if split is not None:
         Task.of(collection, split)  # refuse a wrong one
     return Fusion(pairs[0], split)
+
+
+def _rerank(given: str | None, names: Sequence[str]) -> Rerank | None:
+    """Parse `--rerank`; `names` are the systems that it can name."""
+    if given is None:
+        return None
+    name, _, documents = given.rpartition(":")
+    if name not in names:
+        raise InputError(f"--rerank {given}: write NAME:K, with a system of this command: {', '.join(names)}")
+    if not re.fullmatch("[1-9][0-9]{0,8}", documents):
+        raise InputError(f"--rerank {given}: K in NAME:K is a number of documents, 1 or more: write {name}:100, say")
+    return Rerank(name, int(documents))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -248,9 +158,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--fuse-split",
         metavar="SPLIT",
-        help=f"the split to choose the weight of --fuse on; by default {FUSE_SPLIT}, and reciprocal ranks, which need "
-        "no weight, where there is no such split or it is the evaluated one",
+        help=f"the split to choose the weight of --fuse on; by default {fusion.SPLIT}, and reciprocal ranks, which "
+        "need no weight, where there is no such split or it is the evaluated one",
     )
+    parser.add_argument(
+        "--rerank",
+        metavar="NAME:K",
+        help="models that read a query and a document together rank again the first K of what this system found; "
+        f"by default {Rerank()}",
+    )
+    parser.add_argument(
+        "--candidates",
+        action="store_true",
+        help="rank the candidates that the split gives for each query, not the pool",
+    )
+    parser.add_argument("--classes", action="store_true", help="tell the classes of the split's pairs, do not rank")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
     return parser.parse_args(argv)
 

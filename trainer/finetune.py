@@ -15,7 +15,14 @@ with without_collecting():
     from trainer.checkpoints.sentence_transformer import take_over
     from trainer.data.open_data import pair_data
     from trainer.engine.world import World
-    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings, settings_of
+    from trainer.recipe.build import (
+        build_model,
+        check_length,
+        freeze_model,
+        new_trunk,
+        resize_embeddings,
+        settings_of,
+    )
     from trainer.recipe.schema import FinetuneRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
@@ -35,6 +42,7 @@ def build(recipe: FinetuneRecipe) -> Job:
         copied = encoder.copy_heads(model)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
+    freeze_model(model, recipe.optimizer.train)
     return make_job(recipe, model, data)
 
 
@@ -48,17 +56,28 @@ def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> tuple[PreTrained
         resize_embeddings(recipe.method, trunk, tokenizer)
         return trunk, None
     encoder = load_encoder(recipe.init_from, tokenizer)
-    wanted, learned = 1 + recipe.method.added_tokens, 1 + (encoder.added_tokens or 0)
-    if encoder.added_tokens is not None and wanted != learned:
-        raise InputError(
-            f"method.special_tokens: {wanted}, but {recipe.init_from} was trained with {learned}; "
-            f"set method.special_tokens={learned}"
-        )
+    if encoder.added_tokens not in (None, recipe.method.added_tokens):
+        raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
     resize_embeddings(recipe.method, encoder.trunk, tokenizer)
     if not recipe.random_weights:
         return encoder.trunk, encoder
     torch.manual_seed(recipe.seed)  # loading an encoder has drawn
     return build_trunk(settings_of(encoder.trunk.config)), None
+
+
+def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:
+    """What is wrong with an encoder that was trained with other special tokens than the method has."""
+    method, start = recipe.method, recipe.init_from
+    if "special_tokens" in type(method).model_fields:
+        wanted = 1 + method.added_tokens
+        return (
+            f"method.special_tokens: {wanted}, but {start} was trained with {learned}; "
+            f"set method.special_tokens={learned}"
+        )
+    return (
+        f"init_from: {start} was trained with {learned} special tokens, and method.name={method.name} has [CLS] alone: "
+        "start from another encoder, or train a siamese network"
+    )
 
 
 if __name__ == "__main__":

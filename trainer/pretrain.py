@@ -11,7 +11,7 @@ with without_collecting():
     from trainer.data.open_data import shard_data
     from trainer.engine.memory import check_memory
     from trainer.engine.world import World
-    from trainer.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+    from trainer.recipe.build import build_model, check_length, freeze_model, new_trunk, resize_embeddings
     from trainer.recipe.schema import PretrainRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
@@ -27,6 +27,7 @@ def build(recipe: PretrainRecipe) -> Job:
     resize_embeddings(recipe.method, trunk, data.tokenizer)
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
+    freeze_model(model, recipe.optimizer.train)
     check_memory(recipe, model)
     if encoder:
         copied = encoder.copy_heads(model)

@@ -76,9 +76,11 @@ def read_results(path: Path) -> dict[str, Any]:
     except ValueError:
         results = None
     if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
-        raise InputError(f"{path}: not results of trainer.evaluate: run it again")
+        raise InputError(f"{path}: not results of trainer.evaluate over a pool of documents: run it again")
     if "fused" in results:
         _require_fused_systems(results, path)
+    if "rerank" in results:
+        _require_reranked_systems(results, path)
     numbers = {
         f"{name}.{metric}": value for name, system in systems_of(results).items() for metric, value in system.items()
     }
@@ -95,6 +97,14 @@ def _require_fused_systems(results: Mapping[str, Any], path: Path) -> None:
     names = how.get("systems") if isinstance(how, dict) else None
     if not (isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) for name in names)):
         raise InputError(f"{path}: fusion.systems does not name two systems: run trainer.evaluate again")
+
+
+def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError where the results do not name what each model ranked again."""
+    models = results["rerank"]
+    hows = list(models.values()) if isinstance(models, dict) else [None]
+    if not all(isinstance(how, dict) and {"system", "documents"} <= how.keys() for how in hows):
+        raise InputError(f"{path}: rerank does not name what was ranked again: run trainer.evaluate again")
 
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:

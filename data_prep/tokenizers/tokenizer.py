@@ -5,9 +5,12 @@ bpe         byte-level, as RoBERTa's and GPT-2's: keeps case and white space, ha
 """
 
 import hashlib
+import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +57,12 @@ class Tokenizer(Vocabulary):
         """The id of every token, including the special tokens."""
         return self._backend.get_vocab(with_added_tokens=True)
 
+    @cached_property
+    def punctuation(self) -> tuple[int, ...]:
+        """The ids of the tokens that consist of punctuation only, with or without a space."""
+        texts = self._backend.decode_batch([[i] for i in range(self.vocab_size)], skip_special_tokens=False)
+        return tuple(i for i, text in enumerate(texts) if text.strip() and all(map(_is_punctuation, text.strip())))
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text without special tokens: arrays of `dtype`, empty for an empty text."""
         self._backend.encode_special_tokens = True  # "[MASK]" in a text is text; pickle loses this setting
@@ -71,6 +80,11 @@ class Tokenizer(Vocabulary):
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+
+def _is_punctuation(character: str) -> bool:
+    """BERT's definition: ASCII's symbols, $ and + among them, and all that Unicode calls punctuation."""
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def id_type(vocab_size: int) -> np.dtype:

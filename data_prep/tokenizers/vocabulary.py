@@ -27,3 +27,8 @@ class Vocabulary:
     def special(self) -> tuple[int, ...]:
         """The ids that are never masked and never drawn as a random replacement."""
         return (self.pad, self.unk, self.cls, self.sep, self.mask)
+
+    @property
+    def punctuation(self) -> tuple[int, ...]:
+        """The ids of the tokens that consist of punctuation only: none where the tokens' texts are not known."""
+        return ()

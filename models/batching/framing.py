@@ -25,15 +25,22 @@ class Framing:
     max_tokens: int  # [CLS] and [SEP] included
     kept: Kept = "start"  # "end" cuts off the start: the last turns of a dialogue say what comes next
 
+    @property
+    def room(self) -> int:
+        """The most tokens of text in an input."""
+        return self.max_tokens - 2
+
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids of a text that are read: texts that are equal here have equal vectors."""
-        most = self.max_tokens - 2
-        return tokens[-most:] if self.kept == "end" and len(tokens) > most else tokens[:most]
+        return tokens[-self.room :] if self.kept == "end" and len(tokens) > self.room else tokens[: self.room]
+
+    def row(self, text: np.ndarray) -> np.ndarray:
+        """Return the input of a text without padding, int64."""
+        return frame(self.cut(text), self.vocabulary)
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `embed_queries` or `embed_documents`: `ids` int64 and `mask` bool, both [B, T]."""
-        rows = [frame(self.cut(text), self.vocabulary) for text in texts]
-        ids, mask = pad(rows, self.max_tokens, self.vocabulary.pad)
+        ids, mask = pad([self.row(text) for text in texts], self.max_tokens, self.vocabulary.pad)
         return {"ids": ids, "mask": mask}
 
 
@@ -48,11 +55,11 @@ class ChunkFraming(Framing):
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids that any chunk reads."""
-        return tokens[: self.chunks * (self.max_tokens - 2)]
+        return tokens[: self.chunks * self.room]
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make `ids` int64 and `mask` bool, both [B, C, T]."""
-        size, cut = self.max_tokens - 2, [self.cut(text) for text in texts]
+        size, cut = self.room, [self.cut(text) for text in texts]
         pieces = [[text[at : at + size] for at in range(0, max(1, len(text)), size)] for text in cut]
         most = max(map(len, pieces))
         nothing = np.array([self.vocabulary.cls])
@@ -88,6 +95,6 @@ class PairFraming:
 
 
 def count_text(arrays: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the ids that are text: neither padding nor [CLS], [SEP] or [MASK], which only frame it."""
+    """Count the ids that are text: neither padding nor [CLS], [SEP], [MASK] or added tokens, which only frame it."""
     framing = (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask)
-    return sum(int((~np.isin(ids, framing)).sum()) for ids in arrays)
+    return sum(int((~np.isin(ids, framing) & (ids < vocabulary.vocab_size)).sum()) for ids in arrays)

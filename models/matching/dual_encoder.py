@@ -135,7 +135,8 @@ class DualEncoder(Encoder):
         if keys.towers == 2:
             self.document_trunk = copy.deepcopy(trunk)
         if keys.learn_temperature:
-            self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(keys.temperature)))
+            # a vector of one number: DeepSpeed cannot share out a scalar
+            self.log_temperature = torch.nn.Parameter(torch.tensor([math.log(keys.temperature)]))
 
     @property
     def tower_of_documents(self) -> PreTrainedModel:

@@ -33,6 +33,12 @@ from models.registry import MATCHING, PRETRAINING
         ("siamese", "max_document_tokens", [2]),
         ("siamese", "loss", ["hinge"]),  # without sampled negatives
         ("siamese", "negatives_per_query", [-1]),
+        ("poly_encoder", "m", [0, 361]),  # of 360 tokens
+        ("poly_encoder", "codes", ["some"]),
+        ("poly_encoder", "reduction", ["max"]),
+        ("poly_encoder", "output_scaling", [0.0, -0.06]),
+        ("colbert", "dimension", [0]),
+        ("colbert", "max_query_tokens", [3]),
     ],
 )
 def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[object]) -> None:

@@ -63,7 +63,7 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            job = _job(Path(recipe), overrides)
+            job = job_of(Path(recipe), overrides)
             newest = from_rank_0(checkpoint.newest(job.recipe.run))
             if world.rank == 0:
                 make_directory(job.recipe.run)
@@ -71,7 +71,8 @@ def main() -> None:
             Run(job, world, newest).train()
 
 
-def _job(path: Path, overrides: Sequence[str]) -> Job:
+def job_of(path: Path, overrides: Sequence[str]) -> Job:
+    """Make the job of a recipe of either kind."""
     values = read(path, overrides)
     recipe = build(kind_of(values), values, str(path))
     if isinstance(recipe, PretrainRecipe):

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
-from models.config import PretrainingConfig
+from models.registry import MATCHING
 from tests import toy
 from trainer.checkpoints import checkpoint
 from trainer.data.cursor import Cursor
@@ -36,8 +36,9 @@ def write_run(
     run: Path, tokenizer_json: Path, *, seed: int = 0, trunk: dict[str, Any] | None = None, **method: Any
 ) -> Path:
     """Write a run of a method, with weights large enough that different texts get different embeddings."""
-    data = {"collection": "c"} if method["name"] == "siamese" else {"shards": "s"}
-    encoder_keys = {"init_from": "p"} if method["name"] == "siamese" else {"trunk": toy.TRUNK}
+    matching = method["name"] in MATCHING
+    data = {"collection": "c"} if matching else {"shards": "s"}
+    encoder_keys = {"init_from": "p"} if matching else {"trunk": toy.TRUNK}
     values = {
         **encoder_keys,
         "run": str(run),
@@ -47,12 +48,11 @@ def write_run(
         "optimizer": {"lr": 1e-3},
         "method": method,
     }
-    recipe = build(FinetuneRecipe if method["name"] == "siamese" else PretrainRecipe, values, "test")
+    recipe = build(FinetuneRecipe if matching else PretrainRecipe, values, "test")
     torch.manual_seed(seed)
     tokenizer = tokenizers.load(tokenizer_json)
     encoder = new_trunk(trunk or toy.TRUNK, tokenizer)
-    if isinstance(recipe.method, PretrainingConfig):
-        resize_embeddings(recipe.method, encoder, tokenizer)
+    resize_embeddings(recipe.method, encoder, tokenizer)
     model = build_model(recipe.method, encoder)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -2,14 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.trunk import build_trunk
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.init_from import load_encoder
 from trainer.checkpoints.load import load_trained
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import build
@@ -72,3 +77,68 @@ def test_an_export_is_fine_tuned_like_its_run(toy_collection: Path, tmp_path: Pa
     assert first.keys() == second.keys()
     for name, weight in first.items():
         torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+
+
+MARKED = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
+
+
+def start_of(tmp_path: Path, kind: str, tokenizer_json: Path) -> Path:
+    """What a fine-tuning starts from: a run, an export, or a folder of Hugging Face alone."""
+    if kind == "folder":
+        tokenizer = tokenizers.load(tokenizer_json)
+        build_trunk({**toy.TRUNK, "vocab_size": tokenizer.vocab_size}).save_pretrained(tmp_path / kind)
+        (tmp_path / kind / "tokenizer.json").write_bytes(tokenizer_json.read_bytes())
+        return tmp_path / kind
+    run = write_run(tmp_path / "run", tokenizer_json, **{**METHODS, "export": METHODS[1], "colbert": MARKED}[kind])
+    if kind == "export":
+        export_encoder(load_trained(run), tmp_path / kind)
+        return tmp_path / kind
+    return run
+
+
+@pytest.mark.parametrize("kind", [1, "export", "folder", "colbert"])
+def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_path: Path, kind: str) -> None:
+    tokenizer_json = toy_collection / "tokenizer.json"
+    start = start_of(tmp_path, kind, tokenizer_json)
+    recipe = build(
+        FinetuneRecipe, values({"init_from": str(start), "method": MARKED}, toy_collection, tmp_path), "test"
+    )
+    trunk, again = (finetune.build(recipe).model.trunk for _ in range(2))
+    rows, known = (each.get_input_embeddings().weight for each in (trunk, load_encoder_of(start, tokenizer_json)))
+    size = tokenizers.load(tokenizer_json).vocab_size
+    assert trunk.config.vocab_size == len(rows) == size + 2
+    assert torch.equal(rows[: len(known)], known)  # a run of ColBERT has the markers, too
+    assert len(known) == (size + 2 if kind == "colbert" else size)
+    assert not torch.equal(rows[size], rows[size + 1])
+    assert torch.equal(rows, again.get_input_embeddings().weight)
+
+
+def load_encoder_of(start: Path, tokenizer_json: Path) -> PreTrainedModel:
+    return load_encoder(start, tokenizers.load(tokenizer_json)).trunk
+
+
+@pytest.mark.parametrize("name", ["colbert", "poly_encoder"])
+def test_an_encoder_of_several_special_tokens_is_refused_where_they_are_not_read(
+    toy_collection: Path, tmp_path: Path, name: str
+) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[3])  # as many rows as ColBERT adds
+    method = {**MARKED, "name": name, **({"m": 4} if name == "poly_encoder" else {})}
+    recipe = build(FinetuneRecipe, values({"init_from": str(run), "method": method}, toy_collection, tmp_path), "test")
+    with pytest.raises(InputError, match=f"^init_from: .*run was trained with 3 special tokens, and .*{name} has"):
+        finetune.build(recipe)
+
+
+def test_the_marker_is_one_of_the_tokens_of_a_text(toy_collection: Path, tmp_path: Path) -> None:
+    for most in (64, 65):  # the trunk has 64 positions
+        start = {"trunk": toy.TRUNK, "method": {**MARKED, "max_query_tokens": most}}
+        recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
+        if most == 64:
+            model = finetune.build(recipe).model
+            arrays = recipe.method.query_framing(tokenizers.load(toy_collection / "tokenizer.json")).arrays(
+                [np.arange(5, 205)]
+            )
+            assert arrays["ids"].shape == (1, 64)
+            assert model.embed_queries(*map(torch.from_numpy, arrays.values())).vectors.shape == (1, 64, 128)
+        else:
+            with pytest.raises(InputError, match="method.max_query_tokens: 65 tokens are more than the trunk's 64"):
+                finetune.build(recipe)

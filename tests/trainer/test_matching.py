@@ -1,148 +1,89 @@
-"""The models that compare a query with its own candidates, in trainer.finetune: what they refuse, how they train."""
+"""Every matching model, from a collection to a trained run: real ranks, precisions and ZeRO stages agree."""
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.build import build as build_collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from models.registry import MATCHING
 from tests import toy
-from tests.trainer.many_runs import train
-from tests.trainer.runs import write_run
-from trainer import finetune
-from trainer.checkpoints.export import export_encoder
+from tests.trainer.many_runs import ds_config, job_of, train
 from trainer.checkpoints.load import load_trained
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
 
-CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
-LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
-ANSWERS = {"name": "cross_thought_answers", "special_tokens": 3, "negatives_per_query": 3, **LENGTHS}
-PAIRS = {"name": "cross_thought_pairs", "special_tokens": 3, "classes": 3, **LENGTHS}
-METHODS: dict[str, dict[str, Any]] = {
-    "softmax": {"name": "cross_encoder", "negatives_per_query": 3, **LENGTHS},
-    "binary": {"name": "cross_encoder", "loss": "binary", "negatives_per_query": 1, "hidden_layer": False, **LENGTHS},
-    "classes": {"name": "cross_encoder", "loss": "classes", "classes": 3, "pooling": "max", **LENGTHS},
-    "answers": ANSWERS,
-    "pairs": PAIRS,
+pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
+
+# of every model, also of one that is added to the registry: short texts, and a negative for those that have no others
+KEYS: dict[str, Any] = {"max_query_tokens": 16, "max_document_tokens": 32, "negatives_per_query": 1}
+OWN: dict[str, dict[str, Any]] = {
+    "poly_encoder": {"m": 8},
+    "colbert": {"dimension": 16},
+    "cross_thought_pairs": {"classes": 2, "negatives_per_query": 0},  # all pairs of the collection are of class 1
 }
-OF_CLASSES = ("classes", "pairs")
-STEPS = 4
-WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+STEPS = 12
+# relative difference of a loss, for another number of ranks, ZeRO stage or precision
+TOLERANCE = {
+    "cpu": 1e-4,
+    **{f"zero{stage}_bf16": 1e-2 for stage in (1, 2, 3)},
+    **{f"zero{stage}_fp16": 2e-3 for stage in (1, 2, 3)},
+}
+LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
 
 
 @pytest.fixture(scope="module")
-def classes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection of 120 pairs whose class the second text begins with."""
-    folder = tmp_path_factory.mktemp("classes")
-    texts = [sentences[0] for sentences in toy.documents(240, seed=5)]
-    names = ("entailment", "neutral", "contradiction")
-    rows = [
-        {"premise": texts[i], "hypothesis": f"{'abc'[i % 3]} {texts[i + 120]}", "label": names[i % 3]}
-        for i in range(120)
-    ]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    build_collection("nli", [folder / "train.jsonl"], folder / "collection", tokenizer)
-    return folder / "collection"
+def recipes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A recipe of every model."""
+    folder = tmp_path_factory.mktemp("matching")
+    return {
+        name: toy.write_recipe(
+            folder / f"{name}.yaml",
+            run=str(folder / name),
+            steps=STEPS,
+            log_every=1,
+            deepspeed="cpu",
+            data={"collection": str(toy_collection), "lanes": 4, "window": 2},
+            batch={"size": 8, "micro": 4},
+            trunk={**toy.TRUNK, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+            method={"name": name, **KEYS, **OWN.get(name, {})},
+            optimizer={"lr": 1e-3},
+            checkpoint={"every": STEPS},
+        )
+        for name in MATCHING
+    }
 
 
 @pytest.fixture(scope="module")
-def pretrained(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of Cross-Thought."""
-    return write_run(
-        tmp_path_factory.mktemp("start") / "cross_thought", toy_collection / "tokenizer.json", **CROSS_THOUGHT
-    )
+def trained(recipes: dict[str, Path]) -> Path:
+    """A folder with the runs NAME of every model, on one rank in fp32, and NAME-CONFIG, on two ranks."""
+    folder = next(iter(recipes.values())).parent
+    train(1, [[recipe] for recipe in recipes.values()], folder)
+    for config in TOLERANCE:
+        file = ds_config(folder, config, LOSS_SCALE_POWER)
+        runs = [[recipe, f"run={folder}/{name}-{config}", f"deepspeed={file}"] for name, recipe in recipes.items()]
+        train(2, runs, folder)
+    return folder
 
 
-def recipe_of(path: Path, collection: Path, method: dict[str, Any], **changes: Any) -> Path:
-    """A run of a few steps without dropout, from random weights."""
-    values = {
-        "run": str(path.with_suffix("")),
-        "steps": STEPS,
-        "log_every": 1,
-        "deepspeed": "cpu",
-        "data": {"collection": str(collection), "lanes": 4, "window": 2},
-        "batch": {"size": 8, "micro": 4},
-        "trunk": {**toy.TRUNK, **WITHOUT_DROPOUT, "initializer_range": 0.2},  # different texts get different scores
-        "method": method,
-        "optimizer": {"lr": 1e-3},
-    }
-    return toy.write_recipe(path, **{**values, **changes})
+@pytest.mark.parametrize("name", MATCHING)
+def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
+    terms = list(load_trained(trained / name).recipe.method.weights)
+    print(f"\n{name:<14} {STEPS} losses, the largest difference from one rank in fp32")
+    for config, tolerance in TOLERANCE.items():
+        for term in terms:
+            losses = toy.scalars(trained / name, f"loss/{term}")
+            seen = toy.scalars(trained / f"{name}-{config}", f"loss/{term}")
+            assert sorted(seen) == sorted(losses) == list(range(1, STEPS + 1))
+            worst = max(abs(seen[step] / loss - 1) for step, loss in losses.items())
+            print(f"{'':<14} {term:<10} 2 ranks {config:<11} {worst:.1e}")
+            assert worst < tolerance
 
 
-def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:
-    return finetune.build(load(FinetuneRecipe, recipe, overrides)).model
-
-
-@pytest.mark.slow  # two launches of real processes
-def test_two_ranks_train_every_model_as_one_does(toy_collection: Path, classes: Path, tmp_path: Path) -> None:
-    recipes = {
-        name: recipe_of(tmp_path / f"{name}.yaml", classes if name in OF_CLASSES else toy_collection, method)
-        for name, method in METHODS.items()
-    }
-    train(1, [[recipe] for recipe in recipes.values()], tmp_path)
-    train(2, [[recipe, f"run={tmp_path}/{name}-2"] for name, recipe in recipes.items()], tmp_path)
-    for name, method in METHODS.items():
-        term = method.get("loss", "classes" if name == "pairs" else "softmax")
-        one, two = (toy.scalars(run, f"loss/{term}") for run in (tmp_path / name, tmp_path / f"{name}-2"))
-        worst = max(abs(two[step] / loss - 1) for step, loss in one.items())
-        print(f"{name:<8} {[round(loss, 4) for loss in one.values()]}, on 2 ranks the same to {worst:.1e}")
-        assert len(one) == STEPS
-        assert np.ptp([*one.values()]) > 0.01
-        assert worst < 1e-4
-
-
-def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
-    toy_collection: Path, classes: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trained = load_trained(pretrained)
-    weights = dict(trained.model.named_parameters())
-    export_encoder(trained, tmp_path / "export", with_decoder=True)
-    for name, collection, method in ("answers", toy_collection, ANSWERS), ("pairs", classes, PAIRS):
-        for start in (pretrained, tmp_path / "export"):
-            model = model_of(recipe_of(tmp_path / f"{name}.yaml", collection, method, trunk=None, init_from=str(start)))
-            own = {key: weight for key, weight in model.named_parameters() if not key.startswith("head.")}
-            assert any(key.startswith("cross.") for key in own)
-            for key, weight in own.items():
-                torch.testing.assert_close(weight, weights[key], rtol=0, atol=0)
-            words = "4 of the 4" if name == "answers" else "14 of the 16"
-            assert f"the encoder, and {words} head weights" in capsys.readouterr().out
-        model = model_of(tmp_path / f"{name}.yaml", "random_weights=true")
-        key = "cross.attention.query.weight"
-        assert not torch.equal(model.get_parameter(key), weights[key])
-
-
-def test_a_run_continues_from_the_heads_of_another(toy_collection: Path, tmp_path: Path) -> None:
-    method = {"name": "siamese", "projection": 8, "towers": 2, "learn_temperature": True, **LENGTHS}
-    first = write_run(tmp_path / "first", toy_collection / "tokenizer.json", **method)
-    weights = dict(load_trained(first).model.named_parameters())
-    changed = {**method, "temperature": 0.5}
-    model = model_of(recipe_of(tmp_path / "second.yaml", toy_collection, changed, trunk=None, init_from=str(first)))
-    for name, weight in model.named_parameters():
-        expected = torch.full_like(weight, math.log(0.5)) if name == "log_temperature" else weights[name]
-        torch.testing.assert_close(weight, expected, rtol=0, atol=0)
-
-
-def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, tmp_path: Path) -> None:
-    method = {"name": "cross_encoder", "loss": "binary", "max_query_tokens": 25, "max_document_tokens": 41}
-    recipe = recipe_of(tmp_path / "run.yaml", toy_collection, method)
-    words = r"method.max_query_tokens \+ method.max_document_tokens - 1: 65 tokens are more than the trunk's 64"
-    with pytest.raises(InputError, match=words):
-        model_of(recipe)
-    model_of(recipe, "method.max_document_tokens=40")
-
-
-@pytest.mark.parametrize("name", OF_CLASSES)
-def test_labels_beyond_the_classes_are_refused(classes: Path, tmp_path: Path, name: str) -> None:
-    recipe = recipe_of(tmp_path / "run.yaml", classes, METHODS[name])
-    model_of(recipe)
-    words = r"method.classes: 2, but split train has the label 2 \(query .*\): labels must be whole numbers from 0 to 1"
-    with pytest.raises(InputError, match=words):
-        model_of(recipe, "method.classes=2")
+@pytest.mark.parametrize("name", MATCHING)
+def test_every_weight_is_trained_and_saved(trained: Path, recipes: dict[str, Path], name: str) -> None:
+    before = dict(job_of(recipes[name], []).model.named_parameters())
+    after = dict(load_trained(trained / f"{name}-zero3_bf16").model.named_parameters())
+    assert before.keys() == after.keys()
+    # a key's bias shifts all logits of a softmax alike: no gradient
+    biases = ("key.bias", "cross.attention.key_value.bias")
+    same = [k for k, p in before.items() if torch.equal(p, after[k]) and not k.endswith(biases)]
+    assert same == []

@@ -141,3 +141,23 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.Capture
     assert exit_.value.code == 2
     assert "train one first" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_ranks_again_has_the_name_of_what_it_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
+    draw_results({**RESULTS, "rerank": {"from_seed": {"system": "bm25", "documents": 9}}}, tmp_path)
+    labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
+    assert labels == ["BM25", "from_random", "from_seed on the first 9 of BM25"]
+
+
+@pytest.mark.parametrize("rerank", [None, [], {"from_seed": "bm25"}, {"from_seed": {"system": "bm25"}}])
+def test_an_unknown_ranking_that_was_ranked_again_is_refused(tmp_path: Path, rerank: object) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**RESULTS, "rerank": rerank}))
+    with pytest.raises(InputError, match="rerank does not name what was ranked again: run trainer.evaluate again"):
+        read_results(path)

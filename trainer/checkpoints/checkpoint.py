@@ -5,7 +5,7 @@ RUN/checkpoints/step-00001000/
     recipe.yaml           the recipe as it ran
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
-    state.json            step, every lane's position, and the settings that a resumed run must agree in
+    state.json            step, every lane's position, validations, and the settings that a resumed run must agree in
     engine/               DeepSpeed's own files, one set a rank, to resume exactly (pickles: read only after verifying)
     manifest.json         size and SHA-256 of all of the above
 """
@@ -21,7 +21,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,7 @@ from trainer.checkpoints.weights_file import write_weights
 from trainer.data.cursor import Cursor
 from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.errors import SharedError
+from trainer.recipe.plateau import Plateau
 from trainer.recipe.schema import CheckpointConfig
 
 if TYPE_CHECKING:  # it imports DeepSpeed, which reading a checkpoint does not need
@@ -40,6 +41,7 @@ WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifes
 FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all"}  # of older checkpoints, which do not name them
 
 
 class SaveError(SharedError):
@@ -54,6 +56,7 @@ class State:
     cursor: Cursor
     world_size: int
     resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must agree in these
+    plateau: Plateau = Plateau()
 
     def to_json(self) -> bytes:
         """Return the content of the file that `read_state` reads."""
@@ -62,6 +65,7 @@ class State:
             "world_size": self.world_size,
             "fixed": self.resume_invariants,
             "cursor": self.cursor.to_json(),
+            "plateau": asdict(self.plateau),
         }
         return json.dumps(values, indent=1).encode()
 
@@ -140,7 +144,13 @@ def _damage(file: Path, size: int, sha256: str) -> str | None:
 def read_state(checkpoint: Path) -> State:
     """Read the state of a verified checkpoint."""
     values = json.loads((checkpoint / STATE).read_text())
-    return State(values["step"], Cursor.from_json(values["cursor"]), values["world_size"], values["fixed"])
+    return State(
+        values["step"],
+        Cursor.from_json(values["cursor"]),
+        values["world_size"],
+        values["fixed"],
+        Plateau(**values.get("plateau", {})),  # older checkpoints have none
+    )
 
 
 def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:
@@ -173,6 +183,7 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
         print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
     _together(engine, "convert", universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
     engine.load(universal.parent, universal.name, universal=True)
+    engine.gather(None)  # until every rank has read it
     _together(engine, "remove", universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
 
 
@@ -181,7 +192,8 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
 
     Keys absent from older checkpoints are not compared.
     """
-    saved = read_state(checkpoint).resume_invariants
+    formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
+    saved = formerly | read_state(checkpoint).resume_invariants
     for key, was, now in _differences(saved, {key: value for key, value in invariants.items() if key in saved}):
         raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}")
 

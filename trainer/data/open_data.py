@@ -51,6 +51,8 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
         "batch.micro": recipe.batch.micro,
+        "optimizer.name": recipe.optimizer.name,
+        "optimizer.train": recipe.optimizer.train,
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
         "data sha256": data.sha256,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from deepspeed.utils import safe_get_full_fp32_param
 
 from data_prep.common.errors import InputError
 from models.interface import MicroBatch
+from models.matching.dual_encoder import DualEncoder
 from models.trunk import Encoder, TrunkModel
-from trainer.engine import ds_config
+from trainer.engine import ds_config, grad_cache
 from trainer.engine.compiler import without_compiler
 from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.optimizer import build_optimizer
@@ -69,14 +71,10 @@ class Engine:
             group["lr"] = lr
         losses = []
         skipped_before = self.deepspeed.skipped_steps
-        for micro_batch, seed in zip(micro_batches, seeds, strict=True):
-            torch.manual_seed(seed)
-            sums = self.deepspeed(**self._tensors(micro_batch))
+        for sums, objective in self._objectives(micro_batches, targets, seeds):
             losses.append(torch.stack([sums[term].detach() for term in self.weights]))
-            # max: a step may have no target of a term
-            total: Any = sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
             # DeepSpeed averages over the ranks and the accumulated micro-batches; here they must be summed
-            self.deepspeed.backward(total * (self.world.size * self.accumulation))
+            self.deepspeed.backward(objective * (self.world.size * self.accumulation))
             self.deepspeed.step()
         return StepResult(
             grad_norm=float(self.deepspeed.get_global_grad_norm() or 0.0),
@@ -118,8 +116,10 @@ class Engine:
         """
         for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
             full = safe_get_full_fp32_param(parameter)
-            # None at stage 0, where DeepSpeed keeps no partitioned master copy
-            yield (parameter.data if full is None else full).detach()
+            if full is None:  # no master copy, at stage 0 or of a frozen one, which stage 3 partitions nevertheless
+                with deepspeed.zero.GatheredParameters(parameter, enabled=hasattr(parameter, "ds_id")):
+                    full = parameter.detach().clone()
+            yield full.detach()
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
@@ -165,6 +165,28 @@ class Engine:
                 group["weight_decay"] = decay
             for state in self.optimizer.state.values():
                 state["step"] = torch.clone(torch.as_tensor(state["step"]))
+
+    def _objectives(
+        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int]
+    ) -> Iterator[tuple[Mapping[str, torch.Tensor], torch.Tensor]]:
+        """Yield each micro-batch's summed losses, and its part of the step's objective; differentiate it at once."""
+
+        def forward(tensors: Mapping[str, torch.Tensor], seed: int, **options: bool) -> dict[str, torch.Tensor]:
+            torch.manual_seed(seed)
+            return self.deepspeed(**tensors, **options)
+
+        def objective(sums: Mapping[str, torch.Tensor]) -> Any:
+            # max: a step may have no target of a term
+            return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
+
+        if isinstance(self.model, DualEncoder) and self.model.keys.negatives == "step":
+            batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
+            encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
+            yield from grad_cache.objectives(self.model, batches, encode, objective)
+        else:
+            for micro_batch, seed in zip(micro_batches, seeds, strict=True):
+                sums = forward(self._tensors(micro_batch), seed)
+                yield sums, objective(sums)
 
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
         return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}

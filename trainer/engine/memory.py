@@ -34,7 +34,7 @@ def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:
 
 
 def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
-    """How much all layers of the trunk keep at least for one token.
+    """How much all layers of the trunk that are trained keep at least for one token.
 
     Each layer keeps its input and, without activation checkpointing, queries, keys, values, the output of attention
     and the inner states of the feed-forward block.
@@ -43,4 +43,5 @@ def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
     numbers = shape.hidden_size
     if not recipe.method.recomputes_activations:
         numbers += 4 * shape.hidden_size + shape.intermediate_size
-    return BYTES * numbers * int(model.trunk.config.num_hidden_layers)
+    layers, trained = int(model.trunk.config.num_hidden_layers), recipe.optimizer.train
+    return BYTES * numbers * (trained if isinstance(trained, int) else layers)

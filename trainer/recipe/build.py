@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig, PretrainingConfig
+from models.freeze import Trained, freeze
 from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel, build_trunk, max_positions
 
@@ -35,9 +36,10 @@ def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
 
 
 def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Give the trunk's token embedding a row, drawn at random, for each special token that the method adds."""
-    rows = tokenizer.vocab_size + method.added_tokens
-    if method.added_tokens and trunk.config.vocab_size != rows:
+    """Give the trunk's token embedding a row, drawn at random, for each token that the method adds."""
+    added = method.added_tokens + method.markers
+    rows = tokenizer.vocab_size + added
+    if added and trunk.config.vocab_size != rows:
         trunk.resize_token_embeddings(rows, mean_resizing=False)
 
 
@@ -65,6 +67,12 @@ def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
     """Build a method's model around a trunk; raise InputError where the trunk does not suit it."""
     with as_input_error("method"):
         return method.model(trunk)
+
+
+def freeze_model(model: TrunkModel, trained: Trained) -> None:
+    """Freeze what a recipe does not train of a model; raise InputError where its trunk has no such part."""
+    with as_input_error("optimizer.train"):
+        freeze(model, trained)
 
 
 @contextmanager

@@ -33,17 +33,28 @@ class BatchConfig(Section):
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
+
+
+class PlateauConfig(Section):
+    """When to lower the learning rate for good (plateau.py); the defaults are those of Poly-encoders, section 4.1."""
+
+    factor: float = Field(0.4, gt=0, lt=1)
+    patience: int = Field(0, ge=0)  # validations without a lower loss that change nothing
 
 
 class OptimizerConfig(Section):
-    """AdamW with linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
+    """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
 
+    name: Literal["adamw", "adamax"] = "adamw"
+    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number of its top layers
     lr: PositiveFloat
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
     weight_decay: float = Field(0.01, ge=0)
     warmup_steps: int = Field(0, ge=0)
     schedule: Schedule = "linear"  # to zero at the run's last step; inverse_sqrt never gets there
+    plateau: PlateauConfig | None = None
     clip: float = Field(1.0, ge=0)  # global gradient norm; 0 clips nothing
 
     def rate(self, step: int, steps: int) -> float:
@@ -161,6 +172,14 @@ class Recipe(Section):
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig
+
+    @model_validator(mode="after")
+    def _a_plateau_is_seen(self) -> Recipe:
+        if self.optimizer.plateau and self.validation is None:
+            raise ValueError(
+                "optimizer.plateau: the loss on held-out data decides: name them in validation, or set plateau to null"
+            )
+        return self
 
 
 class PretrainRecipe(Recipe):

@@ -87,14 +87,14 @@ def _parse(text: str, where: str) -> Any:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `over` into `base` key by key; a mapping with a different `name` replaces the one in `base`."""
+    """Merge `over` into `base` key by key; a `method` with a different `name` replaces the one in `base`."""
     merged = dict(base)
     for key, value in over.items():
         under = merged.get(key)
         if (
             isinstance(value, Mapping)
             and isinstance(under, dict)
-            and value.get("name", under.get("name")) == under.get("name")
+            and (key != "method" or value.get("name", under.get("name")) == under.get("name"))
         ):
             merged[key] = _merge(under, value)
         else:

@@ -39,6 +39,11 @@ class Bm25:
                 row[:] = self._index.get_scores_from_ids(self._index.get_tokens_ids(terms))
         return scores
 
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of some documents, fp32 [n], for a query."""
+        scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
+        return scores
+
     def rank(self, k: int) -> list[list[int]]:
         """At most k documents for each query: their positions, best first, equal scores in the order given.
 

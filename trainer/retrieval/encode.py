@@ -1,8 +1,9 @@
-"""Texts to embeddings, in batches of similar lengths."""
+"""Texts to vectors, one or several for each, in batches of similar lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,33 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
         yield batch
 
 
+class TextVectors(NamedTuple):
+    """The vectors of N texts. Those of equal texts are held once: U texts are different, numbered as they were encoded.
+
+    Numbers are in the order of encoding, the longest text first: neighbours have about as many vectors.
+    """
+
+    flat: np.ndarray  # fp32 [S, H]; padding is left out
+    ends: np.ndarray  # int64 [U], where the vectors of each different text end
+    rows: np.ndarray  # int64 [N], which of the different texts each text is
+
+    def counts(self, numbers: np.ndarray) -> np.ndarray:
+        """How many vectors each of some different texts has, int64 [n], from their numbers int64 [n]."""
+        return self.ends[numbers] - self._starts(numbers)
+
+    def padded(self, numbers: np.ndarray) -> Vectors:
+        """The vectors of some different texts, from their numbers int64 [n]: [n, m, H], zeros where there is none."""
+        counts = self.counts(numbers)
+        slots = np.arange(max(1, counts.max()))
+        mask = slots < counts[:, None]
+        vectors = self.flat[np.where(mask, self._starts(numbers)[:, None] + slots, 0)]
+        vectors[~mask] = 0
+        return Vectors(torch.from_numpy(vectors), torch.from_numpy(mask))
+
+    def _starts(self, numbers: np.ndarray) -> np.ndarray:
+        return np.where(numbers > 0, self.ends[numbers - 1], 0)
+
+
 def encode_texts(
     embed: Callable[..., Vectors],
     framing: Framing,
@@ -41,7 +69,26 @@ def encode_texts(
     batch_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """Compute the embedding of each text, fp32 [N, H], in the order given.
+    """Compute the embedding of each text, fp32 [N, H], in the order given, by a model with one vector a text.
+
+    The arguments and errors are those of `encode_vectors`.
+    """
+    flat, ends, rows = encode_vectors(embed, framing, texts, what=what, batch_tokens=batch_tokens, device=device)
+    if len(flat) != len(ends):
+        raise ValueError(f"{len(ends)} texts have {len(flat)} vectors, not one each")
+    return flat[rows]
+
+
+def encode_vectors(
+    embed: Callable[..., Vectors],
+    framing: Framing,
+    texts: Iterable[np.ndarray],
+    *,
+    what: str = "encode",
+    batch_tokens: int | None = None,
+    device: torch.device | str = "cpu",
+) -> TextVectors:
+    """Compute the vectors of each text.
 
     Texts that are equal as the framing cuts them are encoded once: in two batches their embeddings could differ in the
     last bits, and their scores would not be tied.
@@ -59,21 +106,26 @@ def encode_texts(
         InputError: an embedding is not finite.
     """
     unique: dict[bytes, int] = {}
-    row_of_text = [unique.setdefault(np.asarray(framing.cut(text), np.uint32).tobytes(), len(unique)) for text in texts]
-    rows = [np.frombuffer(key, np.uint32) for key in unique]
+    number_of_text = [
+        unique.setdefault(np.asarray(framing.cut(text), np.uint32).tobytes(), len(unique)) for text in texts
+    ]
+    different = [np.frombuffer(key, np.uint32) for key in unique]
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
+    # a framing may fill up all texts, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
+    least = framing.arrays([different[0][:0]])["ids"].size - 7
     order: list[int] = []
-    parts = []
-    with torch.inference_mode(), meter(what, "texts", len(rows)) as report:
-        for batch in length_batches([len(row) + 2 for row in rows], batch_tokens):
-            arrays = framing.arrays([rows[i] for i in batch])
-            vectors, _ = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
-            parts.append(vectors[:, 0].float().cpu().numpy())
+    parts, counts = [], []
+    with torch.inference_mode(), meter(what, "texts", len(different)) as report:
+        for batch in length_batches([max(len(text) + 2, least) for text in different], batch_tokens):
+            arrays = framing.arrays([different[i] for i in batch])
+            vectors, mask = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+            parts.append(vectors[mask].float().cpu().numpy())
+            counts.append(mask.sum(dim=1).cpu().numpy())
             order += batch
             report(len(order), "")
-    embeddings = np.concatenate(parts)  # row i is that of rows[order[i]]
-    if not np.isfinite(embeddings).all():
+    flat = np.concatenate(parts)
+    if not np.isfinite(flat).all():
         raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    return embeddings[position[row_of_text]]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return TextVectors(flat, np.concatenate(counts).cumsum(), place[number_of_text])

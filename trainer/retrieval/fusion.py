@@ -12,12 +12,12 @@ import numpy as np
 
 from data_prep.common.progress import meter
 from trainer.retrieval.metrics import Metrics
-from trainer.retrieval.search import QUERY_BLOCK, best
+from trainer.retrieval.search import SCORES, best, row_blocks
 from trainer.retrieval.system import System
 
 WEIGHTS = tuple(i / 10 for i in range(11))
+SPLIT = "dev"  # where the weight is chosen, unless another one is named
 RANK_OFFSET = 60  # the constant of Cormack et al.
-SCORES = 2**27  # of each system, held at once: 512 MiB in fp32
 
 
 def standardise(scores: np.ndarray) -> np.ndarray:
@@ -68,12 +68,9 @@ def rank(
         held: the scores of each system held at once, if not those of a single query are more; the result does not
             depend on it.
     """
-    queries, documents = first.shape
-    block = min(QUERY_BLOCK, max(1, held // documents))
     ranked: list[list[list[int]]] = [[] for _ in weights]
-    with meter("fuse", "queries", queries) as report:
-        for start in range(0, queries, block):
-            rows = slice(start, min(start + block, queries))
+    with meter("fuse", "queries", first.shape[0]) as report:
+        for rows in row_blocks(first.shape, held):
             # query by query: what fusing needs in fp64 is a few rows, not a few blocks
             for a, b in zip(first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True):
                 for rankings, weight in zip(ranked, weights, strict=True):

@@ -1,4 +1,4 @@
-"""Ranking metrics averaged over all judged queries, and a significance test for two systems."""
+"""Metrics of rankings and of classes, averaged over queries or pairs, and a significance test for two systems."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ HEADINGS = {
     "ndcg@10": "nDCG@10",
     "recall@100": "Recall@100",
 }  # key: title of a column
+LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
+CLASS_HEADINGS = {"accuracy": "accuracy"}
 IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
 DEPTH = 100  # the longest ranking that a metric reads
+ROUNDS = 10_000  # of the permutation test
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Each metric of each query, fp64 [Q] in the order of the relevance judgements."""
+    """Each metric of each query, group or pair, fp64 [Q] in the order of the judgements."""
 
     values: dict[str, np.ndarray]
 
     @property
     def means(self) -> dict[str, float]:
-        """Each metric, averaged over all judged queries."""
+        """Each metric, averaged over all that was judged."""
         return {name: float(values.mean()) for name, values in self.values.items()}
 
 
@@ -33,6 +36,14 @@ def row_title(name: str, results: Mapping[str, Any]) -> str:
     """The title of a system's row, from its name in the results of trainer.evaluate and those results."""
     if name == "fused":
         return "+".join(results["fusion"]["systems"])
+    if name == "majority":
+        return f"always {results['majority_class']}"
+    if how := results.get("rerank", {}).get(name):
+        return f"{name} on the first {how['documents']} of {_title(how['system'])}"
+    return _title(name)
+
+
+def _title(name: str) -> str:
     return "BM25" if name == "bm25" else name
 
 
@@ -62,7 +73,25 @@ def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequenc
     return Metrics(values)
 
 
-def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = 10_000, seed: int = 1) -> float:
+def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
+    """Compute R@1, R@2, R@5, MRR and MAP of candidate lists, as trec_eval does.
+
+    Recall is the share of a list's relevant candidates: with one of them, whether it is among the first.
+
+    Args:
+        ranked: for each list which of its candidates are relevant, bool [n], best first; at least one is.
+    """
+    values = {name: np.zeros(len(ranked)) for name in LIST_HEADINGS}
+    for row, relevant in enumerate(ranked):
+        ranks = np.flatnonzero(relevant) + 1
+        for k in (1, 2, 5):
+            values[f"r@{k}"][row] = (ranks <= k).mean()
+        values["mrr"][row] = 1 / ranks[0]
+        values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).mean()
+    return Metrics(values)
+
+
+def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = ROUNDS, seed: int = 1) -> float:
     """Compute the two-sided p-value of the mean difference of paired values fp64 [Q], by flipping random pairs.
 
     p = (1 + rounds at least as extreme as the observed difference) / (1 + rounds), which is never 0 (Phipson and Smyth,
@@ -78,3 +107,11 @@ def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = 10_000, 
         sums = abs(signs @ differences)
         extreme += int((sums >= observed * (1 - 1e-9)).sum())  # the last bits depend on the order of the sum
     return (extreme + 1) / (rounds + 1)
+
+
+def p_value(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> float | None:
+    """Test the last two of some systems against each other by a metric; None where there are fewer."""
+    if len(systems) < 2:
+        return None
+    first, second = (metrics[name].values[metric] for name in systems[-2:])
+    return paired_permutation_test(second, first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 64 MiB in fp64
+SCORES = 2**27  # held at once where those of all documents are needed: 512 MiB in fp32
 
 
 class Ranking(NamedTuple):
@@ -51,6 +53,14 @@ def search(
     return _ranking(np.concatenate(kept))
 
 
+def row_blocks(shape: tuple[int, int], held: int = SCORES) -> Iterator[slice]:
+    """Yield blocks of a matrix's rows, of at most `held` scores, or of one row."""
+    rows, columns = shape
+    block = min(QUERY_BLOCK, max(1, held // columns))
+    for start in range(0, rows, block):
+        yield slice(start, min(start + block, rows))
+
+
 def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """The scores of a block, fp32 [q, n], of queries fp32 [q, H] and documents fp64 [n, H]: summed in fp64, rounded."""
     return (queries.astype(np.float64) @ documents.T).astype(np.float32)
@@ -59,6 +69,11 @@ def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
 def best(scores: np.ndarray, k: int) -> Ranking:
     """The k best columns of each row of fp32 [Q, N], equal scores from left to right."""
     return _ranking(_smallest(_keys(scores, 0), k))
+
+
+def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The order of a few documents, int64 [n], by their scores fp32 [n]: best first, equal ones by position."""
+    return np.lexsort((positions, -scores))
 
 
 def _keys(scores: np.ndarray, start: int) -> np.ndarray:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from trainer.retrieval.search import CORPUS_BLOCK, inner_products, search
+from data_prep.common.progress import meter
+from models.vectors import Vectors
+from trainer.retrieval.encode import TextVectors
+from trainer.retrieval.search import CORPUS_BLOCK, best, inner_products, row_blocks, search
+
+# vectors that a model compares at once, padding included: their products take 128 MiB in fp32
+QUERY_VECTORS, DOCUMENT_VECTORS = 2048, 16384
 
 
 class System(Protocol):
@@ -22,6 +31,13 @@ class System(Protocol):
 
     def rank(self, k: int) -> list[list[int]]:
         """At most k documents for each query: their positions, best first, equal scores in the pool's order."""
+
+
+class ListScorer(Protocol):
+    """A system that can score a few documents alone."""
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores fp32 [n] of documents, given by their positions in the pool int64 [n], for a query's number."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +61,90 @@ class Embedded:
             scores[:, block] = inner_products(queries, self.documents[block].astype(np.float64))
         return scores
 
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of some documents, fp32 [n], for a query."""
+        return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
+
     def rank(self, k: int) -> list[list[int]]:
         """At most k documents for each query, by exact search."""
         ranked: list[list[int]] = search(self.queries, self.documents, k).documents.tolist()
         return ranked
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A system whose scores are a model's own, of several vectors a text: it scores every document, none is searched.
+
+    Equal texts have equal scores, because each different text is scored once. Memory is that of one block of padded
+    vectors, of their products and of one block of scores.
+    """
+
+    score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
+    queries: TextVectors
+    documents: TextVectors
+    device: torch.device | str = "cpu"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+        return len(self.queries.rows), len(self.documents.rows)
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """The scores of all documents, fp32 [q, N], for some of the queries."""
+        return self._all(rows)
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of some documents, fp32 [n], for a query."""
+        different, places = np.unique(self.documents.rows[documents], return_inverse=True)
+        scores: np.ndarray = self._table(self.queries.rows[query : query + 1], different)[0, places]
+        return scores
+
+    def rank(self, k: int) -> list[list[int]]:
+        """At most k documents for each query; all are scored."""
+        ranked: list[list[int]] = []
+        done = 0
+        with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:
+
+            def add(scores: int) -> None:
+                nonlocal done
+                done += scores
+                report(done, "")
+
+            for rows in row_blocks(self.shape):
+                ranked += best(self._all(rows, add), k).documents.tolist()
+        return ranked
+
+    def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
+        table = self._table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
+        return table[:, self.documents.rows]
+
+    def _table(
+        self, queries: np.ndarray, documents: np.ndarray, add: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
+        """The scores fp32 [q, d] of different texts, by their numbers; `add` gets the number of those of each block."""
+        table = np.empty((len(queries), len(documents)), np.float32)
+        query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
+        of_queries = [(rows, self._padded(self.queries, queries[rows])) for rows in query_blocks]
+        with torch.inference_mode():
+            for columns in _blocks(self.documents.counts(documents), DOCUMENT_VECTORS):
+                of_documents = self._padded(self.documents, documents[columns])
+                for rows, of_rows in of_queries:
+                    scores = self.score(of_rows, of_documents).float().cpu().numpy()
+                    table[rows, columns] = scores
+                    add(scores.size)
+        return table
+
+    def _padded(self, texts: TextVectors, numbers: np.ndarray) -> Vectors:
+        vectors, mask = texts.padded(numbers)
+        return Vectors(vectors.to(self.device), mask.to(self.device))
+
+
+def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:
+    """Cut texts with these numbers of vectors into blocks of at most `most`, padding included, or of one text."""
+    start = longest = 0
+    for i, count in enumerate(counts.tolist()):
+        if i > start and max(longest, count) * (i + 1 - start) > most:
+            yield slice(start, i)
+            start, longest = i, 0
+        longest = max(longest, count)
+    yield slice(start, len(counts))

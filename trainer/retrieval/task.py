@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,43 +12,49 @@ import torch
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
+from models.batching.framing import Framing
 from models.config import MatchingConfig
+from models.interface import PairScorer
 from models.matching.dual_encoder import DualEncoder
 from trainer.checkpoints.load import TrainedModel
 from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
-from trainer.retrieval.encode import encode_texts
+from trainer.retrieval.encode import encode_texts, encode_vectors
 from trainer.retrieval.metrics import DEPTH, Metrics, measure
-from trainer.retrieval.system import Embedded
+from trainer.retrieval.system import Embedded, Scored
 
+CLASSES = "classes"  # the loss of models that classify pairs
+LONG = 1 << 16  # tokens, more than any model reads
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 
 
 @dataclass(frozen=True)
-class Task:
-    """The judged queries of a split, and the pool of documents that they are ranked over."""
+class Texts:
+    """The queries and documents of a collection that a system encodes or indexes."""
 
     collection: Collection
-    qrels: dict[str, dict[str, int]]
-    queries: list[int]  # positions in collection.queries, in the order of qrels
+    queries: list[int]  # positions in collection.queries
     pool: list[int]  # positions in collection.corpus; equal scores rank in this order
+
+
+@dataclass(frozen=True)
+class Task(Texts):
+    """The judged queries of a split, in the order of `qrels`, and the pool of documents that they are ranked over."""
+
+    qrels: dict[str, dict[str, int]]
 
     @classmethod
     def of(cls, collection: Collection, split: str) -> Task:
         """Read a split's task.
 
-        The pool's order is random, the same for every system: in the order of the corpus, where the relevant
-        documents may come first, ties would favour them.
-
         Raises:
             InputError: the collection has no such split, or its pool is empty.
         """
         qrels = collection.qrels(split)
-        pool = np.sort(collection.pool(split)).tolist()
+        pool = in_pool_order(collection.pool(split)).tolist()
         if not pool:
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
-        pool = [pool[i] for i in keyed_rng("pool order").permutation(len(pool))]
-        return cls(collection, qrels, collection.queries.ids.find([*qrels]).tolist(), pool)
+        return cls(collection, collection.queries.ids.find([*qrels]).tolist(), pool, qrels)
 
     def measure(self, ranked: Sequence[Sequence[int]]) -> Metrics:
         """Compute the metrics of rankings, one a query, given as positions in the pool."""
@@ -56,40 +63,55 @@ class Task:
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)))
 
 
-def embed_task(trained: TrainedModel, task: Task) -> Embedded:
+def in_pool_order(documents: np.ndarray) -> np.ndarray:
+    """Put documents, int64 [N], into a random order, the same for every system.
+
+    In the order of the corpus, where the relevant documents may come first, ties would favour them.
+    """
+    return np.sort(documents)[keyed_rng("pool order").permutation(len(documents))]
+
+
+def embed_task(trained: TrainedModel, task: Texts) -> Embedded | Scored:
     """Encode a task's queries and its pool with a fine-tuned model.
 
     Raises:
-        InputError: the model was not fine-tuned, or its tokenizer is not the collection's.
+        InputError: the model was not fine-tuned, or reads queries and documents together, or its tokenizer is not the
+            collection's.
     """
     collection = task.collection
     model, method = matching_of(trained, collection)
-    vocabulary = trained.tokenizer
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device)
-    queries = (collection.queries.tokens(i) for i in task.queries)
-    documents = (collection.corpus.tokens(i) for i in task.pool)
-    encoded_queries = encode_texts(
-        model.embed_queries, method.query_framing(vocabulary), queries, what="encode queries", device=device
-    )
-    encoded_documents = encode_texts(
-        model.embed_documents, method.document_framing(vocabulary), documents, what="encode documents", device=device
-    )
-    return Embedded(encoded_queries, encoded_documents)
+    if not isinstance(model, DualEncoder):
+        raise InputError(
+            f"{trained.checkpoint}: a {trained.kind} reads a query and a document together, so it cannot search: "
+            "it ranks again what another system found"
+        )
+    vocabulary, device = trained.tokenizer, on_device(model)
+    queries, documents = map(collection.queries.tokens, task.queries), map(collection.corpus.tokens, task.pool)
+    sides = {
+        "queries": (model.embed_queries, method.query_framing(vocabulary), queries),
+        "documents": (model.embed_documents, method.document_framing(vocabulary), documents),
+    }
+    if model.index == "dense":
+        return Embedded(*(encode_texts(*side, what=f"encode {name}", device=device) for name, side in sides.items()))
+    encoded = [encode_vectors(*side, what=f"encode {name}", device=device) for name, side in sides.items()]
+    return Scored(model.score, encoded[0], encoded[1], device)
 
 
-def index_task(task: Task) -> Bm25:
+def index_task(task: Texts) -> Bm25:
     """Index a task's pool with BM25, for its queries."""
     queries, documents = task.collection.queries, task.collection.corpus
     return Bm25([queries.text(i) for i in task.queries], [documents.text(i) for i in task.pool])
 
 
-def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:
-    """Rank a split with a fine-tuned model, by exact search over the split's pool, and measure it.
+def on_device(model: torch.nn.Module) -> torch.device:
+    """Move a model to the GPU, or leave it on the CPU where there is none; return where it is."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+    return device
 
-    Raises:
-        InputError: the model was not fine-tuned, or its tokenizer is not the collection's.
-    """
+
+def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:
+    """Rank a split with a fine-tuned model over the split's pool, and measure it; the errors are `embed_task`'s."""
     task = Task.of(collection, split)
     return task.measure(embed_task(trained, task).rank(DEPTH))
 
@@ -100,10 +122,10 @@ def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     return task.measure(index_task(task).rank(DEPTH))
 
 
-def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEncoder, MatchingConfig]:
+def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEncoder | PairScorer, MatchingConfig]:
     """The model and its method's keys; raise InputError where it cannot rank this collection."""
     model, method = trained.model, trained.recipe.method
-    if not isinstance(model, DualEncoder) or not isinstance(method, MatchingConfig):
+    if not isinstance(model, DualEncoder | PairScorer) or not isinstance(method, MatchingConfig):
         raise InputError(
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
             f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.recipe.run})"
@@ -116,3 +138,33 @@ def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEnco
         f"run python -m data_prep collection {collection.directory} --tokenizer {trained.tokenizer.path}",
     )
     return model, method
+
+
+def require_scores(trained: TrainedModel, method: MatchingConfig) -> None:
+    """Raise InputError for a model that tells classes, by which nothing can be ranked."""
+    if method.loss == CLASSES:
+        raise InputError(f"{trained.checkpoint}: tells classes and gives no score to rank by: evaluate with --classes")
+
+
+def about_models(collection: Collection, split: str, models: Mapping[str, TrainedModel]) -> dict[str, Any]:
+    """What is evaluated, as JSON values: the split, and each model's checkpoint and how much of a text it reads."""
+    methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
+    return {
+        "collection": str(collection.directory),
+        "split": split,
+        "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
+        "max_tokens": {
+            name: {
+                "query": _most_tokens(method.query_framing(collection.tokenizer)),
+                "document": _most_tokens(method.document_framing(collection.tokenizer)),
+                **({"kept_of_query": "end"} if method.kept_of_query == "end" else {}),
+            }
+            for name, method in methods.items()
+        },
+    }
+
+
+def _most_tokens(framing: Framing) -> int:
+    """The most tokens that are read of a text, [CLS] and [SEP] included, in all its inputs."""
+    longest = np.full(LONG, framing.vocabulary.mask)
+    return int(framing.arrays([longest])["ids"].size)

@@ -17,10 +17,12 @@ from trainer.data.rng import dropout_seed
 from trainer.engine.engine import Engine, StepResult
 from trainer.engine.world import World
 from trainer.errors import SharedError
+from trainer.recipe.plateau import Plateau
 from trainer.run.health import Health
 from trainer.run.job import Job
 from trainer.run.monitor import Monitor
 from trainer.run.stop import STOP_FILE, Stop
+from trainer.run.validation import Validation
 from trainer.run.watchdog import Watchdog
 
 
@@ -31,6 +33,7 @@ class Run:
         self.job, self.recipe, self.world = job, job.recipe, world
         self.engine = Engine(job.model, job.recipe, world)
         self.step, self.cursor, self.saved = 0, Cursor(job.order.start()), resume_from
+        self.plateau = Plateau()
         if resume_from is not None:
             self.cursor = self._load(resume_from).cursor
             job.order.skip(self.cursor.skips)
@@ -96,7 +99,8 @@ class Run:
             return self.engine.step(micro_batches, targets, seeds, self._learning_rate(self.step))
 
     def _learning_rate(self, step: int) -> float:
-        return self.recipe.optimizer.rate(step, self.recipe.steps)
+        rate = self.recipe.optimizer.rate(step, self.recipe.steps)
+        return rate * self.plateau.scale if self.recipe.optimizer.plateau else rate
 
     def _report_and_save(self, result: StepResult) -> None:
         save, validation = self._is_due(self.recipe.checkpoint.every), self.job.validation
@@ -104,9 +108,20 @@ class Run:
             self.monitor.log(self.step, self._learning_rate(self.step - 1), result)
         with self.monitor.untimed():
             if validation is not None and self._is_due(validation.every):
-                self.monitor.validated(self.step, validation.losses(self.engine, self.watchdog.beat))
+                self._validate(validation)
             if save:
                 self._save(must_succeed=self.step == self.recipe.steps)
+
+    def _validate(self, validation: Validation) -> None:
+        """Measure the losses on held-out data and, where they no longer fall, lower the rate of the next steps."""
+        losses = validation.losses(self.engine, self.watchdog.beat)
+        self.monitor.validated(self.step, losses)
+        keys = self.recipe.optimizer.plateau
+        if keys and self.step % validation.every == 0:  # a longer run has no validation at this one's last step
+            total = sum(weight * losses[term] for term, weight in self.engine.weights.items())
+            before, self.plateau = self.plateau, self.plateau.after(total, **keys.model_dump())
+            if self.plateau.scale != before.scale:
+                self.monitor.info(f"step {self.step}  plateau  the learning rate is now x {self.plateau.scale:.3g}")
 
     def _is_due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.recipe.steps
@@ -114,7 +129,7 @@ class Run:
     def _save(self, *, must_succeed: bool) -> None:
         """Save a checkpoint; where that fails and it need not succeed, warn and train on."""
         cursor = Cursor.merged(self.engine.gather(self.cursor))
-        state = checkpoint.State(self.step, cursor, self.world.size, self.job.resume_invariants)
+        state = checkpoint.State(self.step, cursor, self.world.size, self.job.resume_invariants, self.plateau)
         try:
             self.saved = checkpoint.save(
                 self.recipe.run, self.engine, state, self.job.sidecar_files, self.recipe.checkpoint
@@ -127,10 +142,10 @@ class Run:
             self.monitor.warn(f"step {self.step}: {error}; training on, to try again at the next save")
 
     def _load(self, path: Path) -> checkpoint.State:
-        """Load a checkpoint into the engine and set the step to its own; the cursor stays."""
+        """Load a checkpoint into the engine and set step and plateau to its own; the cursor stays."""
         state = checkpoint.read_state(path)
         checkpoint.resume(self.engine, path, state.world_size)
-        self.step = state.step
+        self.step, self.plateau = state.step, state.plateau
         return state
 
     def _roll_back(self) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer, wordpiece
 from data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
+from data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.conftest import TEXTS
 
 
@@ -238,3 +239,19 @@ def test_an_incomplete_set_of_special_tokens_is_refused(
     message = str(refusal.value)
     assert f"the vocabulary lacks {token};" in message
     assert all(name in message for name in (*tokenizer.SPECIAL_TOKENS.values(), *ROBERTA_TOKENS.values()))
+
+
+def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
+    texts = ["Hello, world! (It costs $5 -- or 50%.) \u201cNo\u201d; a#b \u00bfy t\u00fa? ... a_b \u2026"] * 9
+    for kind in ("wordpiece", "bpe"):
+        tok = tokenizer.train(texts, 400, tmp_path / kind / "tokenizer.json", kind=kind)
+        spelled = {tok.decode([i]).strip() for i in tok.punctuation}
+        assert spelled >= {",", "!", "(", "$", "%", "#", ";", "?", "_", "-", "."}
+        assert not any(character.isalnum() or character.isspace() for text in spelled for character in text)
+        assert not set(tok.punctuation) & set(tok.special)
+        (ids,) = tok.encode(["Hello, world!"])
+        words = [i for i in ids.tolist() if i not in tok.punctuation]
+        assert tok.decode(words).lower().replace(" ", "") == "helloworld"
+        assert 0 < len(words) < len(ids)
+    assert tok.punctuation == pickle.loads(pickle.dumps(tok)).punctuation
+    assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()

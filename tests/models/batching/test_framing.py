@@ -53,4 +53,5 @@ def test_pairs_are_cut_each_by_itself_and_the_document_has_type_1() -> None:
 
 
 def test_what_frames_a_text_is_not_counted() -> None:
-    assert count_text([np.array([[CLS, 7, 8, SEP, PAD], [CLS, 9, SEP, MASK, MASK]])], VOCABULARY) == 3
+    added = VOCABULARY.vocab_size + 1
+    assert count_text([np.array([[CLS, 7, 8, SEP, PAD], [CLS, added, 9, SEP, MASK]])], VOCABULARY) == 3

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.retrieval.metrics import measure, paired_permutation_test
+from trainer.retrieval.metrics import (
+    LIST_HEADINGS,
+    Metrics,
+    measure,
+    measure_lists,
+    p_value,
+    paired_permutation_test,
+    row_title,
+)
 
 
 def test_hand_computed_toy() -> None:
@@ -93,3 +101,60 @@ def test_permutation_test_is_keyed_by_its_seed() -> None:
     np.random.seed(1)
     assert paired_permutation_test(a, b, rounds=500) == first
     assert paired_permutation_test(a, b, rounds=500, seed=2) != first
+
+
+def lists(number: int, seed: int) -> list[np.ndarray]:
+    """Which candidates of each list are relevant, best first; one at least."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.random(rng.integers(1, 12)) < 0.3 for _ in range(number)]
+    return [relevant for relevant in drawn if relevant.any()]
+
+
+def test_candidate_lists_by_hand() -> None:
+    ranked = [[0, 1, 0, 1, 0, 0], [1, 0], [0, 0, 0, 0, 0, 1], [1, 1]]
+    metrics = measure_lists([np.array(relevant, bool) for relevant in ranked])
+    assert metrics.values.keys() == LIST_HEADINGS.keys()
+    expected = {
+        "r@1": [0, 1, 0, 1 / 2],
+        "r@2": [1 / 2, 1, 0, 1],
+        "r@5": [1, 1, 0, 1],
+        "mrr": [1 / 2, 1, 1 / 6, 1],
+        "map": [(1 / 2 + 2 / 4) / 2, 1, 1 / 6, 1],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(metrics.values[name], values, err_msg=name)
+
+
+def test_candidate_lists_are_measured_as_by_ir_measures() -> None:
+    import ir_measures
+
+    ranked = lists(200, seed=0)
+    qrels = [
+        ir_measures.Qrel(f"{q}", f"{d}", int(relevant))
+        for q, row in enumerate(ranked)
+        for d, relevant in enumerate(row)
+    ]
+    run = [ir_measures.ScoredDoc(f"{q}", f"{d}", -d) for q, row in enumerate(ranked) for d in range(len(row))]
+    names = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "RR", "map": "AP"}
+    theirs = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in names.values()], qrels, run)
+    means = measure_lists(ranked).means
+    for ours, name in names.items():
+        assert means[ours] == pytest.approx(theirs[ir_measures.parse_measure(name)])
+
+
+def test_the_last_two_systems_are_tested() -> None:
+    rng = np.random.default_rng(0)
+    metrics = {name: Metrics({"mrr": rng.random(30) + shift}) for name, shift in (("a", 9), ("b", 0), ("c", 0.2))}
+    expected = paired_permutation_test(metrics["c"].values["mrr"], metrics["b"].values["mrr"])
+    assert p_value(metrics, ["a", "b", "c"], "mrr") == expected
+    assert expected < 1
+    assert p_value(metrics, ["c"], "mrr") is None
+
+
+def test_titles_of_rows() -> None:
+    again = {"rerank": {"m": {"system": "bm25", "documents": 100}, "n": {"system": "m", "documents": 7}}}
+    assert row_title("m", again) == "m on the first 100 of BM25"
+    assert row_title("n", again) == "n on the first 7 of m"
+    assert row_title("other", again) == "other"
+    assert row_title("bm25", again) == "BM25"
+    assert row_title("majority", {"majority_class": "neutral"}) == "always neutral"

@@ -1,0 +1,141 @@
+"""ColBERT (Khattab & Zaharia, 2020): a vector for each token; a query's vectors each take their best of a document's.
+
+    [CLS] [Q] query [SEP] [MASK] ... [MASK] --> encoder --> linear --> q_1 ... q_n --+
+                                                                                     +--> sum_i max_j <q_i, d_j>
+    [CLS] [D] document [SEP]                --> encoder --> linear --> d_1 ... d_k --+
+
+The vectors have length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.framing import Framing
+from models.encode import encode
+from models.interface import Vocabulary
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.trunk import require_bidirectional
+from models.vectors import Vectors, score_in_blocks
+
+
+class ColbertConfig(DualEncoderConfig):
+    """Fine-tuning of ColBERT. The paper's loss is softmax with negatives: own, one for each query."""
+
+    name: Literal["colbert"]
+    dimension: PositiveInt = 128  # of a vector
+    max_query_tokens: int = Field(32, ge=4)  # every query is filled up to it
+    max_document_tokens: int = Field(180, ge=4)
+
+    @property
+    def markers(self) -> int:
+        """[Q] and [D]."""
+        return 2
+
+    def query_framing(self, vocabulary: Vocabulary) -> QueryFraming:
+        """Queries with their marker, filled up with [MASK]."""
+        return QueryFraming(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
+
+    def document_framing(self, vocabulary: Vocabulary) -> DocumentFraming:
+        """Documents with theirs."""
+        return DocumentFraming(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
+
+    def model(self, trunk: PreTrainedModel) -> Colbert:
+        """Build the model around a trunk; raise ValueError where it is causal."""
+        return Colbert(trunk, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkedFraming(Framing):
+    """Texts become `[CLS] marker text [SEP]`; `max_tokens` counts all of them."""
+
+    marker: int  # a token that the tokenizer does not have: the embedding's rows for them come after its own
+
+    @property
+    def room(self) -> int:
+        """The most tokens of text in an input."""
+        return self.max_tokens - 3
+
+    def row(self, text: np.ndarray) -> np.ndarray:
+        """Return the input of a text without padding, int64."""
+        return np.insert(super().row(text), 1, self.marker)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryFraming(MarkedFraming):
+    """Queries are filled up with [MASK] to `max_tokens`: "query augmentation" (section 3.2).
+
+    These are tokens like the others, as in the paper, where "this padded sequence of input tokens" goes into BERT. In
+    the released code the attention mask is that of the text (unless `attend_to_mask_tokens` is set): the [MASK]s attend
+    to the text, but nothing to them.
+    """
+
+    def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Make `ids` int64 and `mask` bool, all true, both [B, max_tokens]."""
+        ids = np.full((len(texts), self.max_tokens), self.vocabulary.mask, dtype=np.int64)
+        for filled, text in zip(ids, texts, strict=True):
+            row = self.row(text)
+            filled[: len(row)] = row
+        return {"ids": ids, "mask": np.ones(ids.shape, dtype=bool)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFraming(MarkedFraming):
+    """Documents, whose punctuation is read but has no vector."""
+
+    def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Make `ids` int64, `mask` bool and `kept` bool, true where there is a vector; all [B, T]."""
+        arrays = super().arrays(texts)
+        kept = arrays["mask"] & ~np.isin(arrays["ids"], self.vocabulary.punctuation)
+        return {**arrays, "kept": kept}
+
+
+class Colbert(DualEncoder):
+    """One shared encoder or two, and a linear layer `projection.` for both sides."""
+
+    keys: ColbertConfig
+    index = "multi_vector"
+
+    def __init__(self, trunk: PreTrainedModel, keys: ColbertConfig) -> None:
+        """Put the model together; the trunk's token embedding has the rows of the markers.
+
+        Raises:
+            ValueError: the trunk is causal; then the vectors of [CLS] and of the markers would say nothing.
+        """
+        super().__init__(trunk, keys)
+        require_bidirectional(trunk)
+        self.projection = nn.Linear(trunk.config.hidden_size, keys.dimension, bias=False)
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return a vector of length 1 for each token of ids int64 and mask bool [B, T]."""
+        return Vectors(self._embed(self.trunk, ids, mask), mask)
+
+    def embed_documents(self, ids: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
+        """Return such vectors, likewise, of the tokens in `kept`, bool [B, T]; by default of all."""
+        return Vectors(self._embed(self.tower_of_documents, ids, mask), mask if kept is None else kept)
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        """Sum over a query's vectors the largest inner product with one of a document's, [Q, D]."""
+        return score_in_blocks(_max_sim, queries, documents)
+
+    def _embed(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        states = encode(tower, ids, mask)
+        vectors = self.projection(states.to(next(self.projection.parameters()).dtype))
+        return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
+
+
+def _max_sim(queries: Vectors, documents: Vectors) -> Tensor:
+    products = queries.vectors.flatten(0, 1) @ documents.vectors.flatten(0, 1).T
+    products = products.view(*queries.mask.shape, *documents.mask.shape)  # [Q, m, D, k]
+    # max, unlike amax, keeps only the places for the backward pass, not the products
+    best = products.masked_fill_(~documents.mask, -torch.inf).max(dim=3).values
+    return best.masked_fill(~queries.mask[:, :, None], 0.0).sum(dim=1)

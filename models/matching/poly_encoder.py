@@ -1,0 +1,150 @@
+"""The Poly-encoder (Humeau et al., 2020, section 4.4): a query has m vectors, to which each document attends.
+
+    query    --> encoder --> h_1 ... h_N --> y_1 ... y_m --+
+                                                           +--> sum_i w_i <y_i, c>,  w = softmax_i <y_i, c>
+    document --> encoder --> h_1 ... h_N --> c ------------+
+
+The paper calls them context and candidate.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.framing import Kept
+from models.encode import encode
+from models.layers.pooling import pool
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.trunk import require_bidirectional
+from models.vectors import Vectors, one_vector, score_in_blocks
+
+VectorsOfQuery = Literal["learnt", "first", "last", "last_and_first"]
+Reduction = Literal["first", "mean"]
+
+
+class PolyEncoderConfig(DualEncoderConfig):
+    """Fine-tuning of a Poly-encoder; lengths are ParlAI's, and by default a dialogue keeps its last turns."""
+
+    name: Literal["poly_encoder"]
+    codes: VectorsOfQuery = "learnt"  # or these m of the states; last_and_first has h_1, too (appendix C)
+    m: PositiveInt = 64  # the paper's are 16, 64 and 360
+    reduction: Reduction = "first"  # of a document's states to one: h_1, or their mean (ParlAI's README)
+    output_scaling: PositiveFloat | None = None  # of the states of both towers; null: hidden_size ** -0.25
+    towers: Literal[1, 2] = 2
+    max_query_tokens: int = Field(360, ge=3)
+    max_document_tokens: int = Field(72, ge=3)
+    kept_of_query: Kept = "end"
+
+    @model_validator(mode="after")
+    def _vectors_are_fewer_than_states(self) -> PolyEncoderConfig:
+        if self.m > self.max_query_tokens:
+            raise ValueError(
+                f"method.m={self.m} vectors are more than a query's states, at most "
+                f"method.max_query_tokens={self.max_query_tokens}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _temperature_is_fixed(self) -> PolyEncoderConfig:
+        if self.learn_temperature:  # it would be in the query's vectors, and so in the attention, but in training only
+            raise ValueError("method.learn_temperature is not for poly_encoder: set method.temperature")
+        return self
+
+    @property
+    def uses_cls(self) -> bool:
+        """Whether a vector is the state of [CLS]."""
+        return self.reduction == "first" or self.codes in ("first", "last_and_first")
+
+    def model(self, trunk: PreTrainedModel) -> PolyEncoder:
+        """Build the model around a trunk; raise ValueError where it uses [CLS] and the trunk is causal."""
+        return PolyEncoder(trunk, self)
+
+
+class Codes(nn.Module):
+    """m learnt codes, each of which attends to the states of a text: unscaled inner products."""
+
+    def __init__(self, m: int, hidden_size: int, std: float) -> None:
+        """Draw the codes from N(0, std)."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(m, hidden_size).normal_(0.0, std))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Return [B, m, H] from states [B, T, H], at least fp32, and mask bool [B, T]: padding has no weight."""
+        logits = self.weight.to(states.dtype) @ states.transpose(1, 2)  # [B, m, T]
+        return logits.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2) @ states
+
+
+class PolyEncoder(DualEncoder):
+    """Two encoders or one, and, with learnt codes, `codes.`."""
+
+    keys: PolyEncoderConfig
+    index = "none"  # which of a query's vectors count depends on the candidate
+
+    def __init__(self, trunk: PreTrainedModel, keys: PolyEncoderConfig) -> None:
+        """Put the model together.
+
+        States that a LayerNorm made have norm sqrt(H), so their inner products reach H: the softmax over a query's
+        vectors would have one weight of 1 from the start, and hardly a gradient. Scaled by H ** -0.25, the products of
+        unrelated states have a standard deviation of 1, whatever H is, as in a Transformer's own attention. ParlAI's
+        0.06 suits its encoders of H = 768; after BERT's last LayerNorm it makes the weights nearly equal.
+
+        The codes are drawn so that their own logits have a standard deviation of 1. The mean of the paper's "randomly
+        initialised" codes is not stated; ParlAI draws them from U(0, 1), of nearly this norm for its scaling, but with
+        a mean of 0.5: the angles between the codes are small, and so are the differences between a query's vectors.
+
+        Raises:
+            ValueError: the state of [CLS] is used and the trunk is causal.
+        """
+        super().__init__(trunk, keys)
+        if keys.uses_cls:
+            require_bidirectional(trunk)
+        width = trunk.config.hidden_size
+        self.scaling = keys.output_scaling or width**-0.25
+        if keys.codes == "learnt":
+            self.codes = Codes(keys.m, width, std=1 / (self.scaling * width**0.5))
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return up to m vectors (m + 1 for last_and_first) of each text of ids int64 and mask bool [B, T]."""
+        states = self._states(self.trunk, ids, mask)
+        if self.keys.codes == "learnt":
+            return Vectors(self.codes(states, mask), mask.new_ones(len(ids), self.keys.m))
+        if self.keys.codes == "first":
+            return Vectors(states[:, : self.keys.m], mask[:, : self.keys.m])
+        return _last(states, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return one vector of each text, likewise."""
+        states = self._states(self.tower_of_documents, ids, mask)
+        return one_vector(pool(states, mask, "cls" if self.keys.reduction == "first" else "mean"))
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        """Attend with each document's vector to each query's, [Q, D]; never [Q, D, H]."""
+        return score_in_blocks(_attend, queries, documents)
+
+    def _states(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        states = encode(tower, ids, mask)
+        return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
+
+
+def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
+    """Return the last m states of each text and, where these do not include it, the first."""
+    lengths = mask.sum(dim=1, keepdim=True)  # [B, 1]
+    positions = lengths + torch.arange(-m, 0, device=mask.device)  # [B, m]
+    real = positions >= 0
+    if and_first:
+        positions = torch.cat([torch.zeros_like(lengths), positions], dim=1)
+        real = torch.cat([lengths > m, real], dim=1)
+    rows = torch.arange(len(states), device=mask.device)[:, None]
+    return Vectors(states[rows, positions.clamp(min=0)], real)
+
+
+def _attend(queries: Vectors, documents: Vectors) -> Tensor:
+    """The product of a document with the weighted sum of a query's vectors is the weighted sum of its products."""
+    products = queries.vectors @ documents.vectors[:, 0].T  # [Q, m, D]
+    weights = products.masked_fill(~queries.mask[:, :, None], -torch.inf).softmax(dim=1)
+    return (weights * products).sum(dim=1)

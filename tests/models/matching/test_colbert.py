@@ -1,0 +1,254 @@
+"""ColBERT: markers, augmented queries and punctuation; MaxSim against loops; and what holds for any vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models import vectors as vectors_module
+from models.batching.candidates import Candidates
+from models.batching.framing import count_text
+from models.interface import MicroBatch
+from models.matching.colbert import Colbert, ColbertConfig
+from tests.models.checks import HALF_PRECISIONS, half_precision
+from tests.models.matching.examples import Corpus, positive
+from tests.models.tiny import MAX_TOKENS, Sizes, rngs, tensors, trunk
+from tests.models.vectors import chosen, random_vectors, stretched
+
+
+@dataclass(frozen=True)
+class Punctuated(Vocabulary):
+    """A vocabulary in which token 6 is punctuation: document 1 of the corpus has nothing else."""
+
+    @property
+    def punctuation(self) -> tuple[int, ...]:
+        """A comma, say."""
+        return (6,)
+
+
+VOCABULARY = Punctuated(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
+CLS, SEP, PAD, MASK, Q, D = 2, 3, 0, 4, 40, 41
+EXAMPLES = [
+    positive(0, 1, query=range(10, 20)),
+    positive(1, query=[7]),
+    positive(2, 0, query=range(20, 24)),
+    positive(1, 3),
+]
+
+
+def keys(**changed: Any) -> ColbertConfig:
+    lengths = {"max_query_tokens": 9, "max_document_tokens": 12}
+    return ColbertConfig(name="colbert", **{**lengths, "dimension": 6, **changed})
+
+
+def colbert(**changed: Any) -> Colbert:
+    torch.manual_seed(0)
+    return Colbert(trunk(vocab_size=42), keys(**changed)).double()
+
+
+def micro_batch(of: ColbertConfig) -> MicroBatch:
+    batcher = of.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
+    return batcher.micro_batch(batcher.examples(EXAMPLES), rngs(len(EXAMPLES)))
+
+
+def texts(*ids: list[int]) -> list[np.ndarray]:
+    return [np.array(text, np.uint16) for text in ids]
+
+
+def test_queries_are_marked_and_filled_up_with_masks() -> None:
+    arrays = keys(max_query_tokens=7).query_framing(VOCABULARY).arrays(texts([], [8], [8, 6, 9, 10, 11]))
+    assert arrays["ids"].tolist() == [
+        [CLS, Q, SEP, MASK, MASK, MASK, MASK],
+        [CLS, Q, 8, SEP, MASK, MASK, MASK],
+        [CLS, Q, 8, 6, 9, 10, SEP],
+    ]
+    assert arrays["mask"].all()
+    end = keys(max_query_tokens=7, kept_of_query="end").query_framing(VOCABULARY)
+    assert end.arrays(texts([8, 6, 9, 10, 11]))["ids"].tolist() == [[CLS, Q, 6, 9, 10, 11, SEP]]
+    assert end.cut(np.arange(8, 13)).tolist() == [9, 10, 11, 12]
+
+
+def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
+    arrays = keys(max_document_tokens=7).document_framing(VOCABULARY).arrays(texts([6, 6], [8, 6, 9, 10, 11]))
+    assert arrays["ids"].tolist() == [[CLS, D, 6, 6, SEP, PAD, PAD], [CLS, D, 8, 6, 9, 10, SEP]]
+    assert arrays["mask"].sum(1).tolist() == [5, 7]
+    assert arrays["kept"].astype(int).tolist() == [[1, 1, 0, 0, 1, 0, 0], [1, 1, 1, 0, 1, 1, 1]]
+    plain = keys().document_framing(Vocabulary(40, PAD, 1, CLS, SEP, MASK)).arrays(texts([6, 6]))
+    assert (plain["kept"] == plain["mask"]).all()  # nothing is known to be punctuation
+
+
+@given(st.lists(st.lists(st.integers(5, 39), max_size=20), min_size=1, max_size=5), st.integers(4, 12))
+def test_every_input_holds_its_text_within_the_limit(several: list[list[int]], most: int) -> None:
+    of = keys(max_query_tokens=most, max_document_tokens=most)
+    for framing, marker in ((of.query_framing(VOCABULARY), Q), (of.document_framing(VOCABULARY), D)):
+        arrays = framing.arrays(texts(*several))
+        assert arrays["ids"].shape[1] <= most
+        for text, ids, mask in zip(several, arrays["ids"], arrays["mask"], strict=True):
+            row = [i for i in ids[mask].tolist() if i != MASK]
+            assert row == [CLS, marker, *text[: most - 3], SEP]
+        assert count_text([arrays["ids"]], VOCABULARY) == sum(min(len(text), most - 3) for text in several)
+
+
+def test_a_batch_has_the_arrays_of_both_framings() -> None:
+    arrays, _, tokens = micro_batch(keys(negatives_per_query=1))
+    assert arrays["query_ids"].shape == (4, 9)
+    assert (arrays["document_ids"][:, 1] == D).all()
+    assert arrays["document_kept"].shape == arrays["document_ids"].shape
+    documents = arrays["document_ids"]
+    assert tokens == 6 + 1 + 4 + 2 + int(((documents > MASK) & (documents < Q)).sum())
+
+
+def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Tensor]:
+    """The vectors of the tokens of each text by itself."""
+    rows = []
+    for row, keep in zip(ids, mask, strict=True):
+        projected = [model.projection.weight @ h for h in tower(input_ids=row[keep][None]).last_hidden_state[0]]
+        rows.append(torch.stack([vector / vector.norm() for vector in projected]))
+    return rows
+
+
+def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
+    """The score of each query and document, each by itself."""
+    queries = vectors_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
+    documents = vectors_of(model, model.tower_of_documents, arrays["document_ids"], arrays["document_mask"])
+    rows = []
+    for query in queries:
+        row = []
+        for document, ids in zip(documents, arrays["document_ids"], strict=True):
+            kept = [vector for vector, token in zip(document, ids.tolist(), strict=False) if token != 6]
+            row.append(sum(torch.stack([q @ d for d in kept]).max() for q in query))
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"towers": 2, "temperature": 0.3},
+        {"negatives": "own", "negatives_per_query": 1},  # the paper's pairs
+        {"negatives": "own", "negatives_per_query": 3},
+    ],
+)
+def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None:
+    model = colbert(**changed)
+    arrays = tensors(micro_batch(model.keys))
+    scores = scores_of(model, arrays)
+    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
+    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], arrays["document_kept"])
+    torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
+    expected = torch.zeros((), dtype=torch.float64)
+    for i, row in enumerate(scores / model.keys.temperature):
+        columns = arrays["candidates"][i] if model.keys.negatives == "own" else arrays["allowed"][i]
+        expected = expected + torch.logsumexp(row[columns], 0) - row[i]
+    loss = model(**arrays)["softmax"]
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    parameters = list(model.parameters())
+    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in (loss, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    embedding = model.trunk.get_input_embeddings().weight
+    slopes = torch.autograd.grad(loss, embedding)[0].abs().amax(dim=1)
+    assert slopes[MASK] > 1e-6  # the [MASK]s of queries are read
+    assert (slopes[[Q, D]] > 1e-6).tolist() == [True, "towers" not in changed]
+
+
+def test_a_pairwise_loss_is_that_of_the_difference() -> None:
+    model = colbert(negatives="own", negatives_per_query=1)
+    arrays = tensors(micro_batch(model.keys))
+    scores = scores_of(model, arrays)
+    pairs = [(scores[i, a], scores[i, b]) for i, (a, b) in enumerate(arrays["candidates"].tolist())]
+    expected = sum(F.softplus(worse - better) for better, worse in pairs)
+    torch.testing.assert_close(model(**arrays)["softmax"], expected, rtol=1e-12, atol=0)
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 5), st.integers(1, 6), st.integers(0, 99))
+def test_a_score_depends_on_no_other_text_nor_on_padding_or_blocks(q: int, m: int, d: int, k: int, seed: int) -> None:
+    queries, documents = random_vectors(q, m, seed), random_vectors(d, k, seed + 1)
+    model = colbert()
+    together = model.score(queries, documents)
+    assert together.shape == (q, d)
+    for i in range(q):
+        for j in range(d):
+            products = queries.vectors[i, queries.mask[i]] @ documents.vectors[j, documents.mask[j]].T
+            torch.testing.assert_close(together[i, j], products.amax(1).sum(), rtol=0, atol=1e-12)
+            alone = model.score(chosen(queries, i), chosen(documents, j))
+            torch.testing.assert_close(alone[0, 0], together[i, j], rtol=0, atol=1e-12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors_module, "QUERY_BLOCK", 2 * m)
+        patch.setattr(vectors_module, "DOCUMENT_BLOCK", k)
+        torch.testing.assert_close(model.score(queries, documents), together, rtol=0, atol=1e-12)
+    more = model.score(stretched(queries, 2, value=1e3), stretched(documents, 3, value=1e3))
+    torch.testing.assert_close(more, together, rtol=0, atol=1e-12)
+
+
+def test_padding_and_other_documents_change_no_vector() -> None:
+    model = colbert()
+    arrays = model.keys.document_framing(VOCABULARY).arrays(texts([8, 6, 9], [10] * 9, [6]))
+    ids, mask, kept = (torch.from_numpy(array) for array in arrays.values())
+    together = model.embed_documents(ids, mask, kept)
+    assert together.mask.equal(kept)
+    wide = [F.pad(x, (0, MAX_TOKENS - x.shape[1])) for x in (ids, mask, kept)]
+    padded = model.embed_documents(*wide)
+    torch.testing.assert_close(padded.vectors[padded.mask], together.vectors[together.mask], rtol=0, atol=1e-12)
+    for i in range(len(ids)):
+        alone = model.embed_documents(*(x[[i]][:, mask[i]] for x in (ids, mask, kept)))
+        expected = together.vectors[i, together.mask[i]]
+        torch.testing.assert_close(alone.vectors[alone.mask], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(expected.norm(dim=1), torch.ones_like(expected[:, 0]))
+
+
+def test_many_documents_are_scored_in_bounded_memory() -> None:
+    queries, documents = random_vectors(3, 8, 0), random_vectors(20_000, 4, 1)
+    with Sizes() as sizes:
+        found = colbert().score(queries, documents)
+    assert found.shape == (3, 20_000)
+    assert max(sizes.allocated) <= 3 * 8 * vectors_module.DOCUMENT_BLOCK  # not [24, 80000]
+
+
+def test_the_backward_pass_keeps_no_product() -> None:
+    queries, documents = random_vectors(16, 8, 0), random_vectors(32, 16, 1)
+    queries.vectors.requires_grad_()
+    saved: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (saved.append(x.numel()), x)[1], lambda x: x):
+        colbert().score(queries, documents).sum().backward()
+    assert max(saved) <= 32 * 16 * 8  # the documents' vectors; the products are 16 * 8 * 32 * 16
+
+
+@HALF_PRECISIONS
+def test_half_precision_vectors_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
+    model = colbert()
+    arrays = tensors(micro_batch(model.keys))
+    half_precision(model, arrays, dtype)
+    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
+    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], arrays["document_kept"])
+    assert queries.vectors.dtype == documents.vectors.dtype == model.score(queries, documents).dtype == torch.float32
+    torch.testing.assert_close(queries.vectors.norm(dim=2), torch.ones(4, 9))
+
+
+def test_by_default_lengths_and_size_are_the_papers() -> None:
+    default = ColbertConfig(name="colbert")
+    assert (default.max_query_tokens, default.max_document_tokens, default.dimension) == (32, 180, 128)
+    assert (default.added_tokens, default.markers, default.towers) == (0, 2, 1)
+
+
+def test_a_causal_trunk_is_refused() -> None:
+    with pytest.raises(ValueError, match="causal"):
+        Colbert(trunk(is_decoder=True, vocab_size=42), keys())
+
+
+@pytest.mark.parametrize("key", ["max_query_tokens", "max_document_tokens"])
+def test_a_text_has_room_for_a_word(key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        keys(**{key: 3})

@@ -1,0 +1,113 @@
+"""Small matching models whose scores can be told from the texts: of several vectors a text, and of pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from data_prep.collections.collection import Collection
+from models.batching.framing import PairFraming
+from models.config import MatchingConfig
+from models.interface import Vocabulary
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.trunk import TrunkModel
+from models.vectors import Vectors
+from tests import toy
+from trainer.checkpoints.load import TrainedModel
+from trainer.recipe.build import new_trunk
+
+
+class TokensConfig(DualEncoderConfig):
+    """Texts as the embeddings of their tokens."""
+
+    name: Literal["tokens"] = "tokens"
+    max_query_tokens: int = 8
+    max_document_tokens: int = 16
+
+    def model(self, trunk: PreTrainedModel) -> Tokens:
+        return Tokens(trunk, self)
+
+
+class Tokens(DualEncoder):
+    """A text has a vector for every second token; a query's vectors each take their best of a document's."""
+
+    index = "multi_vector"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        vectors = self.trunk.get_input_embeddings()(ids)
+        return Vectors(vectors, mask & (torch.arange(ids.shape[1]) % 2 == 1))
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        return self.embed_queries(ids, mask)
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        products = torch.einsum("qmh,dkh->qdmk", queries.vectors, documents.vectors)
+        best = products.masked_fill(~documents.mask[None, :, None], -torch.inf).amax(dim=3)
+        return (best * queries.mask[:, None]).sum(dim=2)
+
+
+class OverlapConfig(MatchingConfig):
+    """Pairs, by the tokens that they share."""
+
+    name: Literal["overlap"] = "overlap"
+    loss: str = "binary"
+    max_query_tokens: int = 8
+    max_document_tokens: int = 16
+
+    def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
+        return PairFraming(self.query_framing(vocabulary), self.document_framing(vocabulary))
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Any) -> Any:
+        raise AssertionError("not trained")
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        raise AssertionError("not trained")
+
+
+class Overlap(TrunkModel):
+    """The score of a pair: how many of the document's tokens the query has, [CLS] and [SEP] among them.
+
+    With `classes`, the logits of so many classes: the largest is that of the score modulo their number.
+    """
+
+    def __init__(self, classes: int = 0) -> None:
+        super().__init__()
+        self.classes = classes
+        self.batches: list[tuple[int, int]] = []
+
+    def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        self.batches.append((ids.shape[0], ids.shape[1]))
+        of_document = mask & (types == 1)
+        of_query = mask & (types == 0)
+        same = (ids[:, :, None] == ids[:, None]) & of_document[:, :, None] & of_query[:, None]
+        scores = same.any(dim=2).sum(dim=1)
+        if self.classes:
+            return torch.nn.functional.one_hot(scores % self.classes, self.classes).float()
+        return scores.float()
+
+
+def plain_overlap(query: list[int], document: list[int], special: int = 1) -> int:
+    """The score of `Overlap`; of the special tokens only [SEP] is in both."""
+    return sum(token in query for token in document[:14]) + special
+
+
+def tokens_run(collection: Collection, seed: int = 0) -> TrainedModel:
+    """A `Tokens` model, as `load_trained` would return it."""
+    torch.manual_seed(seed)
+    config = TokensConfig()
+    return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
+
+
+def overlap_run(collection: Collection, classes: int = 0) -> TrainedModel:
+    """An `Overlap` model, likewise."""
+    return _run(collection, Overlap(classes).eval(), OverlapConfig(loss="classes" if classes else "binary"))
+
+
+def _run(collection: Collection, model: Any, method: MatchingConfig) -> TrainedModel:
+    recipe: Any = SimpleNamespace(method=method, run="run")
+    return TrainedModel(model, method.name, recipe, collection.tokenizer, Path("run/step"), 1)

@@ -1,0 +1,99 @@
+"""A script as a user of sentence-transformers would write it, and a recipe: the same training, loss by loss."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from data_prep.collections.collection import Collection
+from tests import toy
+from tests.trainer.many_runs import train
+from tests.trainer.runs import write_run
+from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.sentence_transformer import take_over
+from trainer.data.open_data import pair_data
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load
+
+STEPS, BATCH = 20, 8
+
+
+@pytest.fixture
+def folder(toy_collection: Path, tmp_path: Path) -> Path:
+    """A folder of sentence-transformers, mean pooling and cosine, without dropout."""
+    keys = {"name": "siamese", "pooling": "mean", "similarity": "cosine", "max_query_tokens": 32}
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", max_document_tokens=32, **keys)
+    export_encoder(load_trained(run), tmp_path / "folder")
+    config = tmp_path / "folder" / "config.json"
+    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **dropouts}))
+    return tmp_path / "folder"
+
+
+def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
+    return toy.write_recipe(
+        folder.parent / "recipe.yaml",
+        run=str(folder.parent / "tuned"),
+        steps=STEPS,
+        log_every=1,
+        deepspeed="cpu",
+        init_from=str(folder),
+        data={"collection": str(collection), "lanes": 4, "window": 2},
+        batch={"size": BATCH, "micro": BATCH},
+        method={"max_query_tokens": 32, "max_document_tokens": 32, **method},
+        optimizer={"lr": 1e-3, "warmup_steps": 4},
+    )
+
+
+def pairs_in_order(recipe: FinetuneRecipe) -> Iterator[list[tuple[str, str]]]:
+    """The texts of every step's queries and relevant documents."""
+    collection, order = Collection.open(recipe.data.collection), pair_data(recipe).order
+    for batch in islice(order.stream(order.start(), 0, 1), STEPS):
+        names = [name for origins in order.origins(batch) for name in origins]
+        ids = [name.removeprefix("query ").split(", document ") for name in names]
+        queries = collection.queries.ids.find([query for query, _ in ids]).tolist()
+        documents = collection.corpus.ids.find([document for _, document in ids]).tolist()
+        pairs = zip(queries, documents, strict=True)
+        yield [(collection.queries.text(query), collection.corpus.text(document)) for query, document in pairs]
+
+
+def adamw(model: torch.nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
+    """AdamW as the Trainer of Hugging Face makes it: no decay of biases and normalisation weights."""
+    keys = recipe.optimizer
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": keys.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, betas=keys.betas, eps=keys.eps)
+
+
+@pytest.mark.slow  # a real process
+def test_multiple_negatives_ranking_loss(toy_collection: Path, folder: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+    path = recipe_of(folder, toy_collection, name="siamese")
+    train(1, [[path]], folder.parent)
+    ours = toy.scalars(folder.parent / "tuned", "loss/softmax")
+
+    recipe = take_over(load(FinetuneRecipe, path))
+    model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    loss_of, optimizer = MultipleNegativesRankingLoss(model), adamw(model, recipe)
+    theirs = {}
+    for step, pairs in enumerate(pairs_in_order(recipe), start=1):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.optimizer.rate(step - 1, STEPS)
+        loss = loss_of([model.tokenize(list(side)) for side in zip(*pairs, strict=True)], None)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.optimizer.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        theirs[step] = loss.item()
+    assert ours == pytest.approx(theirs, rel=2e-3)
+    assert theirs[STEPS] < 0.8 * theirs[1]

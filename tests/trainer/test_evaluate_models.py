@@ -1,0 +1,275 @@
+"""trainer.evaluate with every kind of model: of several vectors a text, of pairs; candidate lists and classes."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.collections.collection import Collection
+from models.registry import MATCHING
+from tests.trainer.retrieval.fakes import overlap_run, tokens_run
+from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
+from tests.trainer.runs import write_run
+from trainer import evaluate
+from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.retrieval.table import table
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+KEYS: dict[str, dict[str, Any]] = {  # that a model needs besides its name, or for texts of these lengths
+    "cross_encoder": {"negatives_per_query": 1},
+    "poly_encoder": {"m": 4},
+}
+METRICS = {"mrr@10", "ndcg@10", "recall@100"}
+
+
+@pytest.fixture(scope="module")
+def opened(toy_collection: Path) -> Collection:
+    return Collection.open(toy_collection)
+
+
+@pytest.fixture(scope="module")
+def lists(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lists") / "c"
+    return candidate_lists(folder, toy_collection / "tokenizer.json").directory
+
+
+@pytest.fixture(scope="module")
+def pairs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs") / "c"
+    return labelled_pairs(folder, toy_collection / "tokenizer.json").directory
+
+
+@pytest.fixture
+def models(opened: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, TrainedModel]:
+    """Models that `--model NAME=NAME` names."""
+    named = {"tokens": tokens_run(opened), "overlap": overlap_run(opened), "told": overlap_run(opened, classes=3)}
+    monkeypatch.setattr(evaluate, "load_trained", lambda run: named[str(run)])
+    return named
+
+
+def run(collection: Path, out: Path, *options: str) -> dict[str, Any]:
+    evaluate.main(["--collection", str(collection), "--split", "test", "--out", str(out), *options])
+    results: dict[str, Any] = json.loads(out.read_text())
+    return results
+
+
+def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *options: str) -> str:
+    with pytest.raises(SystemExit) as exit_:
+        run(collection, out, *options)
+    assert exit_.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert not printed.out
+    assert not out.exists()
+    return printed.err
+
+
+@pytest.mark.parametrize("name", MATCHING)
+def test_every_matching_model_ranks_the_pool_and_candidate_lists(
+    name: str, toy_collection: Path, lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
+    model = f"--model=m={write_run(tmp_path / 'run', toy_collection / 'tokenizer.json', **keys)}"
+    ranked = run(toy_collection, tmp_path / "ranked.json", "--bm25", model)
+    assert ranked["m"].keys() == METRICS
+    assert 0 < ranked["m"]["mrr@10"] < ranked["bm25"]["mrr@10"]  # random weights, whatever the model
+    assert ranked["m"]["recall@100"] > 0.5  # chance is 100 of 120
+    assert ranked["max_tokens"] == {"m": {"query": 8, "document": 16, **ranked["max_tokens"]["m"]}}
+    of_lists = run(lists, tmp_path / "lists.json", "--candidates", "--bm25", model)
+    assert 0 < of_lists["m"]["mrr"] < of_lists["bm25"]["mrr"]
+    assert "m " in capsys.readouterr().out
+
+
+def test_the_best_chunk_of_a_document_counts(
+    toy_collection: Path, opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_run(
+        tmp_path / "run",
+        toy_collection / "tokenizer.json",
+        name="siamese",
+        document_chunks=2,
+        pooling="mean",
+        **LENGTHS,
+    )
+    results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
+    trained = load_trained(path)
+    t, qrels = trained.tokenizer, opened.qrels("test")
+
+    def embed(tokens: np.ndarray) -> torch.Tensor:
+        ids = torch.tensor([[t.cls, *tokens.tolist(), t.sep]])
+        return trained.model.embed_queries(ids, torch.ones_like(ids, dtype=torch.bool)).vectors[0, 0]
+
+    with torch.no_grad():
+        chunks = [
+            [embed(text[at : at + 14]) for at in (0, 14) if at < len(text)]
+            for text in (opened.corpus.tokens(i) for i in range(len(opened.corpus)))
+        ]
+        queries = [embed(opened.queries.tokens(i)[:6]) for i in opened.queries.ids.find([*qrels])]
+        scores = torch.tensor([[max(float(q @ chunk) for chunk in own) for own in chunks] for q in queries])
+    assert {len(own) for own in chunks} == {1, 2}
+    order = scores.argsort(dim=1, descending=True)[:, :10].tolist()
+    ranks = [
+        next((1 / rank for rank, i in enumerate(row, 1) if opened.corpus.ids[i] in judged), 0.0)
+        for row, judged in zip(order, qrels.values(), strict=True)
+    ]
+    assert results["m"]["mrr@10"] == pytest.approx(np.mean(ranks))
+    assert 0 < np.mean(ranks) < 1
+    assert results["max_tokens"]["m"] == {"query": 8, "document": 32}  # in both chunks
+    assert "encoders read the first 8/32 tokens of queries/documents" in capsys.readouterr().out
+
+
+def test_a_model_of_several_vectors_is_fused(
+    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path
+) -> None:
+    results = run(toy_collection, tmp_path / "r.json", "--bm25", "--model=tokens=tokens", "--fuse=bm25+tokens")
+    assert results["fusion"]["rule"] == "reciprocal ranks"
+    assert results["fused"].keys() == METRICS
+
+
+def test_a_model_that_reads_pairs_ranks_bm25s_first_100_again(
+    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = run(toy_collection, tmp_path / "r.json", "--model=overlap=overlap")
+    assert "bm25" not in results
+    assert results["rerank"] == {"overlap": {"system": "bm25", "documents": 100}}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("overlap on the first 100 of BM25  ")
+    assert lines[-1].startswith("BM25: Lucene")
+    with_bm25 = run(toy_collection, tmp_path / "r.json", "--bm25", "--model=overlap=overlap", "--rerank=bm25:100")
+    assert with_bm25 == {"bm25": with_bm25["bm25"], **results}
+    assert with_bm25["bm25"]["recall@100"] == results["overlap"]["recall@100"]
+
+
+def test_another_model_is_ranked_again_wherever_it_is_named(
+    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["--model=overlap=overlap", "--model=tokens=tokens"]
+    results = run(toy_collection, tmp_path / "r.json", *both, "--rerank=tokens:120")
+    assert list(results)[:2] == ["overlap", "tokens"]
+    assert results["p_value"] is not None
+    assert capsys.readouterr().out.splitlines()[1].startswith("overlap on the first 120 of tokens  ")
+    one = run(toy_collection, tmp_path / "r.json", *both, "--rerank=tokens:1")
+    assert one["overlap"] == one["tokens"]  # the order of one document
+    assert one["tokens"] == results["tokens"]
+    assert results["overlap"] != one["overlap"]
+
+
+def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
+    models: dict[str, TrainedModel],
+    toy_collection: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("index_task", "embed_task"):
+        monkeypatch.setattr(f"trainer.retrieval.compare.{name}", Mock(side_effect=AssertionError(name)))
+    overlap, tokens = "--model=overlap=overlap", "--model=tokens=tokens"
+
+    def refused(*options: str) -> str:
+        return refusal(capsys, toy_collection, tmp_path / "r.json", *options)
+
+    assert "--rerank x:10: write NAME:K, with a system of this command: bm25, overlap" in refused(
+        overlap, "--rerank=x:10"
+    )
+    assert "--rerank bm25: write NAME:K" in refused(overlap, "--rerank=bm25")
+    for k in ("", "0", "-1", "1.5", "ten", "1" * 5000, "\u0663"):
+        assert "K in NAME:K is a number of documents, 1 or more" in refused(overlap, f"--rerank=bm25:{k}")
+    assert "overlap ranks again itself: name bm25, or a model that searches" in refused(overlap, "--rerank=overlap:10")
+    assert "--rerank bm25:10: no model of this command reads" in refused(tokens, "--rerank=bm25:10")
+    fused = refused("--bm25", overlap, "--fuse=bm25+overlap")
+    assert "--fuse bm25+overlap: overlap scores only the documents that it ranks again: fuse two systems" in fused
+    assert "tells classes and gives no score to rank by: evaluate with --classes" in refused("--model=told=told")
+    assert "the name 'rerank' is taken" in refused("--model=rerank=x")
+
+
+def test_a_table_of_candidate_lists(
+    models: dict[str, TrainedModel], lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["--model=tokens=tokens", "--model=overlap=overlap"]
+    results = run(lists, tmp_path / "r.json", "--candidates", "--bm25", *both)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["R@1/6", "R@2/6", "R@5/6", "MRR", "MAP"]
+    for line, name, title in zip(lines[1:4], results, ["BM25", *models], strict=False):
+        assert line.split() == [title, *(f"{value:.4f}" for value in results[name].values())]
+    assert lines[4].startswith(f"MRR: overlap {results['overlap']['mrr']:.4f} against tokens ")
+    assert f"p = {results['p_value']:.4f}" in lines[4]
+    assert lines[5] == (
+        "38 lists of 6 candidates, 228 different documents; equal scores rank in an order drawn once for all systems; "
+        "2 without a relevant candidate are left out, as by trec_eval"
+    )
+
+
+def test_a_table_of_classes(
+    models: dict[str, TrainedModel], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = run(pairs, tmp_path / "r.json", "--classes", "--model=told=told", "--model=again=told")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["accuracy"]
+    assert lines[1].split() == ["always", "neutral", f"{results['majority']['accuracy']:.4f}"]
+    assert lines[2].split() == ["told", f"{results['told']['accuracy']:.4f}"]
+    assert "p = 1.0000" in lines[4]
+    assert lines[5] == "60 labelled pairs, 3 classes"
+
+
+def test_options_that_do_not_go_together_are_refused(
+    models: dict[str, TrainedModel],
+    toy_collection: Path,
+    lists: Path,
+    pairs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(collection: Path, *options: str) -> str:
+        return refusal(capsys, collection, tmp_path / "r.json", *options)
+
+    told, tokens = "--model=told=told", "--model=tokens=tokens"
+    assert "leave out one" in refused(lists, "--candidates", "--classes", tokens)
+    assert "--rerank is for rankings of the whole pool: leave it out, or --candidates" in refused(
+        lists, "--candidates", tokens, "--rerank=bm25:3"
+    )
+    assert "--fuse is for rankings" in refused(lists, "--candidates", "--bm25", tokens, "--fuse=bm25+tokens")
+    assert "--fuse-split is for rankings" in refused(lists, "--candidates", tokens, "--fuse-split=dev")
+    assert "--bm25 tells no classes: leave it out, or --classes" in refused(pairs, "--classes", "--bm25", told)
+    assert "no candidate lists" in refused(toy_collection, "--candidates", tokens)
+    assert "its labels are classes" in refused(pairs, "--candidates", tokens)
+    assert "its labels are not classes" in refused(lists, "--classes", told)
+    assert "tells no classes" in refused(pairs, "--classes", tokens)
+    assert "another tokenizer" in refused_of_another_tokenizer(models, lists, tmp_path, capsys)
+
+
+def refused_of_another_tokenizer(
+    models: dict[str, TrainedModel], lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> str:
+    from dataclasses import replace
+
+    tokenizer = replace(models["overlap"].tokenizer, fingerprint="another")
+    models["overlap"] = replace(models["overlap"], tokenizer=tokenizer)
+    return refusal(capsys, lists, tmp_path / "r.json", "--candidates", "--model=overlap=overlap")
+
+
+def test_the_table_tells_the_end_of_a_text_from_its_start() -> None:
+    metrics = dict.fromkeys(METRICS, 0.5)
+    results = {"a": metrics, "p_value": None, "queries": 1, "corpus": 1}
+    end = {"query": 8, "document": 16, "kept_of_query": "end"}
+    assert list(table({**results, "max_tokens": {"a": end}}, ["a"]))[-1] == (
+        "encoders read the first tokens of queries/documents: last 8/16 (a)"
+    )
+
+
+def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
+    metrics = dict.fromkeys(("r@1", "r@2", "r@5", "mrr", "map"), 0.5)
+    results = {
+        "a": metrics,
+        "p_value": None,
+        "lists": 2000,
+        "lists_left_out": 0,
+        "candidates": [2, 9],
+        "max_tokens": {},
+    }
+    lines = list(table(results, ["a"]))
+    assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
+    assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")

@@ -1,0 +1,155 @@
+"""`method.negatives=step` with real ranks: the same training for any number of them, ZeRO stage and precision."""
+
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import toy
+from tests.trainer.many_runs import ds_config, train
+from trainer.checkpoints import checkpoint
+from trainer.data.open_data import pair_data
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load
+from trainer.trace import digest, trace
+
+STEPS = 4
+STAGES = (0, 1, 2, 3)
+HALF = ("bf16", "fp16")
+NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
+LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step
+
+
+def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
+    """Four micro-batches of two queries a step, each with a random negative; dropout is on."""
+    keys = {
+        "name": "siamese",
+        "negatives": "step",
+        "negatives_per_query": 1,
+        "similarity": "cosine",
+        "temperature": 0.1,
+        "learn_temperature": True,
+        "max_query_tokens": 16,
+        "max_document_tokens": 32,
+        **method,
+    }
+    return toy.write_recipe(
+        folder / "run.yaml",
+        run=str(folder / "run"),
+        steps=STEPS,
+        log_every=1,
+        deepspeed="cpu",
+        data={"collection": str(collection), "lanes": 4, "window": 2},
+        batch={"size": 8, "micro": 2},
+        trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
+        method=keys,
+        optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
+        checkpoint={"every": STEPS // 2},
+        validation={"split": "test", "every": STEPS},
+    )
+
+
+def stage_file(folder: Path, stage: int) -> Path:
+    """Write a configuration of a ZeRO stage in fp32."""
+    # small buckets and no parameter kept whole: all that partitioning does happens in a small model, too
+    zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
+    (folder / f"zero{stage}_fp32.json").write_text(json.dumps({"zero_optimization": zero}))
+    return folder / f"zero{stage}_fp32.json"
+
+
+@pytest.fixture(scope="module")
+def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs RANKS-CONFIG, 4-resumed, and without dropout those of one lane: whole, 2, 4 and 8."""
+    folder = tmp_path_factory.mktemp("step_negatives")
+    recipe = recipe_of(folder, toy_collection)
+    configs = {f"zero{stage}_fp32": stage_file(folder, stage) for stage in STAGES}
+    for precision in HALF:
+        names = [f"zero{stage}_{precision}" for stage in STAGES[1:]]
+        configs |= {name: ds_config(folder, name, LOSS_SCALE_POWER) for name in names}
+
+    def commands(ranks: int, *names: str) -> list[list[object]]:
+        return [[recipe, f"run={folder}/{ranks}-{name}", f"deepspeed={configs[name]}"] for name in names]
+
+    one_lane = [
+        [recipe, "data.lanes=1", f"run={folder}/{name}", f"batch.micro={micro}", f"method.negatives={kind}"]
+        for name, micro, kind in (("whole", 8, "micro_batch"), ("8", 8, "step"), ("4", 4, "step"), ("2", 2, "step"))
+    ]
+    train(1, [*commands(1, "zero1_fp32"), *([*command, *NO_DROPOUT] for command in one_lane)], folder)
+    train(2, commands(2, *configs), folder)
+    shutil.copytree(folder / "2-zero3_fp32", folder / "4-resumed", ignore=shutil.ignore_patterns("tensorboard"))
+    shutil.rmtree(checkpoint.folder(folder / "4-resumed", STEPS))
+    resumed = [recipe, f"run={folder}/4-resumed", f"deepspeed={configs['zero3_fp32']}"]
+    train(4, [*commands(4, "zero1_fp32", "zero3_fp32"), resumed], folder)
+    return folder
+
+
+def losses_of(run: Path) -> dict[int, float]:
+    return toy.scalars(run, "loss/softmax")
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint.folder(run, STEPS) / checkpoint.WEIGHTS)
+
+
+def compare(run: Path, expected: Path, tolerance: float) -> None:
+    """Check that two runs in fp32 have the same losses and end with the same weights."""
+    losses, weights = losses_of(expected), weights_of(run)
+    for step, loss in losses_of(run).items():
+        assert loss == pytest.approx(losses[step], rel=1e-5)
+    for name, weight in weights_of(expected).items():
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*(f"2-zero{stage}_fp32" for stage in STAGES), "4-zero1_fp32", "4-zero3_fp32"])
+def test_any_number_of_ranks_trains_the_same_model_at_every_stage(runs: Path, name: str) -> None:
+    assert len(losses_of(runs / name)) == STEPS
+    validation = [toy.scalars(runs / run, "validation/softmax") for run in (name, "1-zero1_fp32")]
+    assert validation[0] == pytest.approx(validation[1], rel=1e-5)
+    compare(runs / name, runs / "1-zero1_fp32", 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", HALF)
+@pytest.mark.parametrize("stage", STAGES[1:])
+def test_half_precision_agrees(runs: Path, precision: str, stage: int) -> None:
+    expected, seen = losses_of(runs / "1-zero1_fp32"), losses_of(runs / f"2-zero{stage}_{precision}")
+    assert len(seen) == STEPS
+    for step, loss in seen.items():
+        assert loss == pytest.approx(expected[step], rel=1e-2 if precision == "bf16" else 2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro", [8, 4, 2])
+def test_any_size_of_micro_batches_trains_as_the_whole_step_in_one(runs: Path, micro: int) -> None:
+    compare(runs / str(micro), runs / "whole", 1e-5)
+
+
+@pytest.mark.slow
+def test_the_temperature_is_learnt(runs: Path) -> None:
+    weights = [weights_of(runs / name)["log_temperature"] for name in ("1-zero1_fp32", "whole")]
+    assert all(abs(weight.exp().item() - 0.1) > 1e-5 for weight in weights)
+
+
+@pytest.mark.slow
+def test_it_resumes_with_another_number_of_ranks(runs: Path) -> None:
+    assert sorted(losses_of(runs / "4-resumed")) == list(range(STEPS // 2 + 1, STEPS + 1))
+    compare(runs / "4-resumed", runs / "1-zero1_fp32", 1e-6)
+
+
+def test_the_step_has_the_same_examples_for_any_number_of_ranks(toy_collection: Path, tmp_path: Path) -> None:
+    recipe = load(FinetuneRecipe, recipe_of(tmp_path, toy_collection))
+    digests, indices = [], []
+    for ranks in (1, 2, 4):
+        steps = [batches for _, batches in islice(trace(recipe, pair_data(recipe), 1, ranks, 0), 3 * STEPS)]
+        digests.append([digest([batch.micro_batch for batch in batches]) for batches in steps])
+        indices.append([sorted(batch.index for batch in batches) for batches in steps])
+        assert all("document_keys" in batch.micro_batch.arrays for batches in steps for batch in batches)
+    assert digests[0] == digests[1] == digests[2]
+    assert len(set(digests[0])) == 3 * STEPS
+    assert indices[0] == indices[1] == indices[2] == [list(range(4 * i, 4 * i + 4)) for i in range(3 * STEPS)]

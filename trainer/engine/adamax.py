@@ -1,0 +1,58 @@
+"""Adamax (Kingma & Ba, 2015, section 7.1), in a form whose states DeepSpeed can convert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
+from torch.optim.adamax import adamax
+
+
+class Adamax(torch.optim.Optimizer):
+    """torch.optim.Adamax, with AdamW's decoupled weight decay.
+
+    An L2 penalty in the gradient, as PyTorch has it, would move every weight that gets no other gradient, such as the
+    embedding of a rare token, towards zero by a whole `lr` at each step: Adamax divides it by its own size.
+
+    The infinity norm is kept as `exp_avg_sq`, AdamW's name for the second moment: DeepSpeed converts a checkpoint to
+    another number of ranks only where the states have AdamW's names.
+    """
+
+    def __init__(
+        self, groups: Iterable[Mapping[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        """Optimize parameter groups, each with its `weight_decay`."""
+        super().__init__(map(dict, groups), {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here uses a closure
+        """Take one step with the gradients that are there."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._state_of(parameter) for parameter in parameters]
+            for parameter in parameters:
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            adamax(
+                parameters,
+                [parameter.grad for parameter in parameters],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [state["step"] for state in states],
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                eps=group["eps"],
+                weight_decay=0.0,
+            )
+
+    def _state_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        state: dict[str, torch.Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return state
+
+
+ZERO_SUPPORTED_OPTIMIZERS.append(Adamax)  # it steps each element alone, so any partition will do

@@ -1,0 +1,121 @@
+"""GradCache (Gao et al., 2021): negatives from the whole optimizer step, in the memory of one micro-batch.
+
+A query's loss depends on the documents of every micro-batch of every rank, but on the weights only through the vectors
+of texts. So the texts are encoded without a graph, the documents' vectors are gathered from all ranks, and the loss is
+differentiated with respect to the vectors. Then every micro-batch is encoded again, with the same dropout and a graph:
+the sum of its vectors times these gradients has the gradient of the step's loss.
+
+The first micro-batch has its graph from the start and is encoded once: a rank with one micro-batch does no work twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from models.matching.dual_encoder import DualEncoder
+from models.vectors import Vectors
+
+Tensors = Mapping[str, Tensor]
+
+
+class Documents(NamedTuple):
+    """The documents of all micro-batches of all ranks, in the order of the global micro-batches."""
+
+    vectors: Tensor  # fp32 [D, m, H]
+    mask: Tensor  # bool [D, m]
+    keys: Tensor  # int64 [D], equal for equal texts
+    own: list[slice]  # which of them are those of each micro-batch of this rank
+
+
+def objectives(
+    model: DualEncoder,
+    batches: Sequence[Tensors],
+    encode: Sequence[Callable[[], Tensors]],
+    objective: Callable[[Tensors], Tensor],
+) -> Iterator[tuple[Tensors, Tensor]]:
+    """Yield for each of this rank's micro-batches its summed losses and a scalar to differentiate; all ranks call.
+
+    The gradients of the scalars of all ranks add up to that of the step's objective. Call backward on each before the
+    next, so that the graph of only one micro-batch exists at a time.
+
+    Args:
+        model: its `losses` are those of the step.
+        batches: the arrays of `DualEncoderBatcher` as tensors; every rank has the same number of micro-batches.
+        encode: encodes a micro-batch, as `DualEncoder.forward` with `represent`; each call gives the same vectors.
+        objective: summed losses -> scalar. The step's objective is the sum of its values for all micro-batches.
+    """
+    with torch.no_grad():
+        others = [encode_one() for encode_one in encode[1:]]
+    first = encode[0]()
+    losses, gradients = differentiate(model, batches, [first, *others], objective)
+    del others
+    for i, (of_queries, of_documents) in enumerate(gradients):
+        texts = encode[i]() if i else first
+        yield losses[i], (texts["query_vectors"] * of_queries).sum() + (texts["document_vectors"] * of_documents).sum()
+
+
+def differentiate(
+    model: DualEncoder, batches: Sequence[Tensors], encoded: Sequence[Tensors], objective: Callable[[Tensors], Tensor]
+) -> tuple[list[Tensors], list[tuple[Tensor, Tensor]]]:
+    """Return each micro-batch's summed losses, and the gradients of the step's objective for its vectors.
+
+    `encoded` has the vectors of each micro-batch. The gradients are those of the queries' and the documents' vectors.
+    Only the scores of one micro-batch's queries exist at a time.
+    """
+    documents = gather(encoded, [batch["document_keys"] for batch in batches])
+    vectors = documents.vectors.requires_grad_()
+    losses: list[Tensors] = []
+    of_queries, of_documents = [], torch.zeros_like(vectors)
+    for batch, texts, own in zip(batches, encoded, documents.own, strict=True):
+        queries = texts["query_vectors"].detach().requires_grad_()
+        candidates = batch["candidates"]
+        columns = torch.where(candidates >= 0, candidates + own.start, candidates)
+        arrays = {**batch, "candidates": columns, "document_keys": documents.keys}
+        sums = model.losses(Vectors(queries, texts["query_real"]), Vectors(vectors, documents.mask), arrays)
+        of_own_queries, of_all_documents = torch.autograd.grad(objective(sums), [queries, vectors])
+        of_queries.append(of_own_queries)
+        of_documents += of_all_documents
+        losses.append({term: loss.detach() for term, loss in sums.items()})
+    dist.all_reduce(of_documents)
+    widths = [texts["document_vectors"].shape[1] for texts in encoded]
+    # copies, so that the gradients of the other ranks' documents can be freed
+    of_own = [of_documents[own, :width].clone() for own, width in zip(documents.own, widths, strict=True)]
+    return losses, list(zip(of_queries, of_own, strict=True))
+
+
+def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
+    """Gather the documents of every micro-batch of every rank; all ranks call.
+
+    Micro-batch j of rank r is number j * ranks + r: the documents have the same order for any number of ranks.
+    Micro-batches may differ in the number of their documents, and in that of a document's vectors.
+    """
+    shapes = [texts["document_vectors"].shape[:2] for texts in encoded]
+    sizes = _all_gather(torch.tensor(shapes, device=keys[0].device))  # [micro-batches of all ranks, 2]
+    most, width = sizes.amax(dim=0).tolist()
+    real = torch.arange(most, device=sizes.device) < sizes[:, :1]  # [micro-batches of all ranks, most]
+
+    def gathered(rows: Sequence[Tensor]) -> Tensor:
+        """[D_j], [D_j, m_j] or [D_j, m_j, H] of each micro-batch -> [D, ...]."""
+        shape = (most, width, *rows[0].shape[2:])[: rows[0].ndim]
+        padded = rows[0].new_zeros(len(rows), *shape)
+        for place, row in zip(padded, rows, strict=True):
+            place[tuple(map(slice, row.shape))] = row
+        return _all_gather(padded)[real]
+
+    ends = sizes[:, 0].cumsum(dim=0).tolist()
+    starts = [0, *ends]
+    own = [slice(starts[i], ends[i]) for i in range(dist.get_rank(), len(ends), dist.get_world_size())]
+    vectors = gathered([texts["document_vectors"].detach() for texts in encoded])
+    return Documents(vectors, gathered([texts["document_real"] for texts in encoded]), gathered(keys), own)
+
+
+def _all_gather(rows: Tensor) -> Tensor:
+    """Gather every rank's [micro-batches, ...] in the order of the global micro-batches."""
+    parts = rows.new_empty(dist.get_world_size(), *rows.shape)
+    dist.all_gather(list(parts), rows)
+    return parts.transpose(0, 1).flatten(0, 1)

@@ -1,0 +1,27 @@
+"""Lower the learning rate when the loss on held-out data no longer falls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+THRESHOLD = 1e-4  # of the best loss: a loss must be lower by more to count as lower
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The validations of a run so far, as torch.optim.lr_scheduler.ReduceLROnPlateau sees them."""
+
+    best: float | None = None  # the lowest loss
+    bad: int = 0  # validations in a row that were not lower, since the last change of the rate
+    scale: float = 1.0  # what the learning rate is multiplied by
+
+    def after(self, loss: float, *, factor: float, patience: int) -> Plateau:
+        """Return the state after one more validation; more than `patience` bad ones multiply `scale` by `factor`.
+
+        A loss that is NaN is bad.
+        """
+        if loss < (float("inf") if self.best is None else self.best * (1 - THRESHOLD)):
+            return Plateau(loss, 0, self.scale)
+        if self.bad < patience:
+            return Plateau(self.best, self.bad + 1, self.scale)
+        return Plateau(self.best, 0, self.scale * factor)

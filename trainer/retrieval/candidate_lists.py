@@ -1,0 +1,115 @@
+"""Rank the candidates that a split gives for each query: replies, answers, the titles of an impression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_prep.collections.collection import SPLITS, Collection
+from data_prep.common.errors import InputError
+from data_prep.common.progress import track
+from models.interface import PairScorer
+from trainer.checkpoints.load import TrainedModel
+from trainer.retrieval.metrics import Metrics, measure_lists, p_value
+from trainer.retrieval.pairs import pair_scores
+from trainer.retrieval.search import order_of
+from trainer.retrieval.system import ListScorer
+from trainer.retrieval.task import (
+    Texts,
+    about_models,
+    embed_task,
+    in_pool_order,
+    index_task,
+    matching_of,
+    require_scores,
+)
+
+
+@dataclass(frozen=True)
+class CandidateTask(Texts):
+    """The lists of a split that have a relevant candidate; the pool is the candidates of all of them.
+
+    A query that has several lists is ranked for each of them.
+    """
+
+    lists: list[tuple[int, np.ndarray]]  # the number of a query among `queries`; positions in `pool`, int64 [n]
+    relevant: list[np.ndarray]  # bool [n], of each list
+    left_out: int  # lists without a relevant candidate: every ranking of them is as good, as in trec_eval
+
+    @classmethod
+    def of(cls, collection: Collection, split: str) -> CandidateTask:
+        """Read a split's lists.
+
+        Raises:
+            InputError: the collection has no such split, or its labels are not relevance, or no list has both a
+                relevant candidate and another one.
+        """
+        groups, where = collection.groups(split), collection.directory / SPLITS / split
+        if collection.manifest.get("classes"):
+            raise InputError(f"{where}: its labels are classes, not relevance: evaluate with --classes")
+        if not np.array_equal(groups.labels, np.round(groups.labels)):
+            raise InputError(f"{where}: its labels are not whole numbers, so not relevance: name another split")
+        every = [groups[i] for i in range(len(groups))]
+        kept = [group for group in every if (group.labels > 0).any()]
+        if not any((group.labels <= 0).any() for group in kept):
+            raise InputError(
+                f"{where}: has no candidate lists, with a relevant candidate and another one: leave out --candidates, "
+                "to rank the whole pool"
+            )
+        pool = in_pool_order(np.unique(np.concatenate([group.candidates for group in kept])))
+        queries = np.unique([group.query for group in kept])
+        position = np.empty(len(collection.corpus), np.int64)
+        position[pool] = np.arange(len(pool))
+        lists = [(int(queries.searchsorted(group.query)), position[group.candidates]) for group in kept]
+        relevant = [group.labels > 0 for group in kept]
+        return cls(collection, queries.tolist(), pool.tolist(), lists, relevant, len(every) - len(kept))
+
+    def measure(self, scores: Sequence[np.ndarray]) -> Metrics:
+        """Compute the metrics from the scores of each list's candidates, fp32 [n]; equal ones rank in pool order."""
+        orders = (order_of(of_list, positions) for of_list, (_, positions) in zip(scores, self.lists, strict=True))
+        return measure_lists([relevant[order] for relevant, order in zip(self.relevant, orders, strict=True)])
+
+    def bm25_scores(self) -> list[np.ndarray]:
+        """Score each list with BM25, whose statistics are those of the pool."""
+        return self._scores(index_task(self))
+
+    def model_scores(self, trained: TrainedModel) -> list[np.ndarray]:
+        """Score each list with a fine-tuned model."""
+        if isinstance(trained.model, PairScorer):
+            numbers = [
+                (self.queries[query], [self.pool[i] for i in positions.tolist()]) for query, positions in self.lists
+            ]
+            return pair_scores(trained, self.collection, numbers)
+        return self._scores(embed_task(trained, self))
+
+    def _scores(self, system: ListScorer) -> list[np.ndarray]:
+        return [system.of(query, positions) for query, positions in track(self.lists, "score", "lists")]
+
+
+def compare_lists(
+    collection: Collection, split: str, models: Mapping[str, TrainedModel], with_bm25: bool
+) -> dict[str, Any]:
+    """Evaluate every system on candidate lists: mean metrics, the p-value, what was ranked, as JSON values.
+
+    Raises:
+        InputError: as `CandidateTask.of`, or a model cannot score the collection; before the first is evaluated.
+    """
+    for trained in models.values():
+        require_scores(trained, matching_of(trained, collection)[1])
+    task = CandidateTask.of(collection, split)
+    metrics = {"bm25": task.measure(task.bm25_scores())} if with_bm25 else {}
+    metrics |= {name: task.measure(task.model_scores(trained)) for name, trained in models.items()}
+    sizes = [len(positions) for _, positions in task.lists]
+    return {
+        **{name: measured.means for name, measured in metrics.items()},
+        "p_value": p_value(metrics, list(models), "mrr"),
+        "lists": len(task.lists),
+        "lists_left_out": task.left_out,
+        "candidates": [min(sizes), max(sizes)],
+        "queries": len(task.queries),
+        "corpus": len(task.pool),
+        **about_models(collection, split, models),
+    }

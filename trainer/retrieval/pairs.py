@@ -1,0 +1,120 @@
+"""Scores of pairs by a model that reads a query and a document together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.progress import meter
+from models.batching.framing import PairFraming
+from models.interface import Corpus, PairScorer, Vocabulary
+from trainer.checkpoints.load import TrainedModel
+from trainer.retrieval.encode import BATCH_TOKENS, length_batches
+from trainer.retrieval.task import matching_of, on_device
+
+List = tuple[int, Sequence[int]]  # the number of a query, those of documents
+
+
+@runtime_checkable
+class PairConfig(Protocol):
+    """The keys of a `PairScorer`."""
+
+    def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
+        """How a query and a document become the arguments of `score_pairs`."""
+
+
+def pair_scores(
+    trained: TrainedModel, collection: Collection, lists: Sequence[List], what: str = "score"
+) -> list[np.ndarray]:
+    """Score each list's documents for its query, with a fine-tuned model that reads pairs; see `score_lists`.
+
+    Raises:
+        InputError: the model was not fine-tuned to read pairs, its tokenizer is not the collection's, or a score is not
+            finite.
+    """
+    model, method = matching_of(trained, collection)
+    if not (isinstance(model, PairScorer) and isinstance(method, PairConfig)):
+        raise InputError(f"{trained.checkpoint}: a {trained.kind} does not read a query and a document together")
+    return score_lists(
+        model.score_pairs,
+        method.pair_framing(trained.tokenizer),
+        collection.queries,
+        collection.corpus,
+        lists,
+        what=what,
+        device=on_device(trained.model),
+    )
+
+
+def score_lists(
+    score_pairs: Callable[..., Tensor],
+    framing: PairFraming,
+    queries: Corpus,
+    documents: Corpus,
+    lists: Sequence[List],
+    *,
+    what: str = "score",
+    batch_tokens: int | None = None,
+    device: torch.device | str = "cpu",
+) -> list[np.ndarray]:
+    """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given.
+
+    Pairs that are equal as the framing cuts them are scored once, so that they tie.
+
+    Args:
+        score_pairs: that of a model on `device`, in eval mode.
+        framing: makes its arguments.
+        queries: the texts of the queries.
+        documents: those of the documents.
+        lists: at least one, with at least one document each.
+        what: names the work in the progress line.
+        batch_tokens: the most tokens of a batch, padding included, unless one pair is longer; by default
+            BATCH_TOKENS of the device.
+        device: where the model is.
+
+    Raises:
+        InputError: a score is not finite.
+    """
+    pairs: list[tuple[int, int]] = []  # the different ones
+    lengths: list[int] = []
+    numbers: dict[bytes, int] = {}
+    number_of_pair = []
+    for query, candidates in lists:
+        of_query = queries.tokens(query)
+        for document in candidates:
+            cut = framing.cut(of_query, documents.tokens(document))
+            number = numbers.setdefault(_key(*cut), len(pairs))
+            if number == len(pairs):
+                pairs.append((query, document))
+                lengths.append(sum(map(len, cut)) + 3)
+            number_of_pair.append(number)
+    order: list[int] = []
+    parts = []
+    batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
+    with torch.inference_mode(), meter(what, "pairs", len(pairs)) as report:
+        for batch in length_batches(lengths, batch_tokens):
+            texts = [queries.tokens(pairs[i][0]) for i in batch], [documents.tokens(pairs[i][1]) for i in batch]
+            arrays = {name: torch.from_numpy(array).to(device) for name, array in framing.arrays(*texts).items()}
+            parts.append(score_pairs(**arrays).float().cpu().numpy())
+            order += batch
+            report(len(order), "")
+    scores = np.concatenate(parts)
+    if not np.isfinite(scores).all():
+        raise InputError(f"{what}: the model's scores are not finite: take an earlier checkpoint")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    ends = np.cumsum([len(candidates) for _, candidates in lists])
+    return np.split(scores[place[number_of_pair]], ends[:-1])
+
+
+def _key(query: np.ndarray, document: np.ndarray) -> bytes:
+    """16 bytes, equal for equal texts: the texts of all pairs would not fit into memory."""
+    ids = np.concatenate([[len(query)], query, document]).astype(np.uint32)
+    return hashlib.blake2b(ids.tobytes(), digest_size=16).digest()

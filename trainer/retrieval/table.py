@@ -1,0 +1,94 @@
+"""The results of trainer.evaluate as lines of text: a table, and the conditions that it was measured under."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainer.retrieval import bm25, fusion
+from trainer.retrieval.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, row_title
+from trainer.retrieval.task import TIE_RULE
+
+
+def table(results: Mapping[str, Any], models: Sequence[str]) -> Iterator[str]:
+    """The lines of the table, of the tests and of the conditions; `models` are the names of the rows' models."""
+    headings, tested = headings_of(results)
+    titles = {name: row_title(name, results) for name in ("bm25", "majority", *models, "fused") if name in results}
+    width = max(map(len, titles.values()))
+    yield " " * width + "".join(f"  {heading:>10}" for heading in headings.values())
+    for name, title in titles.items():
+        yield f"{title:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in headings)
+    if results["p_value"] is not None:
+        first, second = models[-2:]
+        yield _comparison(results, first, second, "p_value", tested)
+    if results.get("p_value_bm25") is not None:
+        yield _comparison(results, "bm25", "fused", "p_value_bm25", tested)
+    if "fusion" in results:
+        yield _fusion_rule(results)
+    yield _what_was_measured(results)
+    if results["max_tokens"]:
+        yield _truncation(results)
+    if "bm25" in results or any(how["system"] == "bm25" for how in results.get("rerank", {}).values()):
+        yield bm25.DESCRIPTION
+
+
+def headings_of(results: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """The titles of the columns by metric, and the metric that is tested."""
+    if "pairs" in results:
+        return CLASS_HEADINGS, "accuracy"
+    if "lists" in results:
+        fewest, most = results["candidates"]
+        among = f"/{most}" if fewest == most else ""
+        recalls = {name: title + among for name, title in LIST_HEADINGS.items() if name.startswith("r@")}
+        return {**LIST_HEADINGS, **recalls}, "mrr"
+    return HEADINGS, "mrr@10"
+
+
+def _what_was_measured(results: Mapping[str, Any]) -> str:
+    """What the means are over, in one line."""
+    if "pairs" in results:
+        return f"{results['pairs']:,} labelled pairs, {len(results['classes'])} classes"
+    if "lists" in results:
+        fewest, most = results["candidates"]
+        size = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        left_out = f"{results['lists_left_out']:,} without a relevant candidate are left out, as by trec_eval"
+        lists = f"{results['lists']:,} lists of {size} candidates, {results['corpus']:,} different documents"
+        return f"{lists}; {TIE_RULE}; {left_out}"
+    return f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
+
+
+def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: str, metric: str) -> str:
+    """Two systems' values of a metric and the p-value of their difference, which has the key `p_value`, in one line."""
+    ours, theirs = (f"{row_title(name, results)} {results[name][metric]:.4f}" for name in (second, first))
+    test = f"p = {results[p_value]:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
+    return f"{headings_of(results)[0][metric]}: {ours} against {theirs}, {test}"
+
+
+def _fusion_rule(results: Mapping[str, Any]) -> str:
+    """How the fused row was made, in one line."""
+    how = results["fusion"]
+    first, second = (row_title(name, results) for name in how["systems"])
+    if how["weight"] is None:
+        rule = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
+        why = f"no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
+        return f"{row_title('fused', results)}: {rule}; {why}"
+    weights = f"{1 - how['weight']:.1f} {first} + {how['weight']:.1f} {second}"
+    return (
+        f"{row_title('fused', results)}: {weights}, scores standardised per query; "
+        f"weight chosen by nDCG@10 on split {how['split']}"
+    )
+
+
+def _truncation(results: Mapping[str, Any]) -> str:
+    """How much of a text each system reads, in one line."""
+    names: dict[str, list[str]] = {}
+    for name, most in results["max_tokens"].items():
+        end = "last " if most.get("kept_of_query") == "end" else ""
+        names.setdefault(f"{end}{most['query']}/{most['document']}", []).append(name)
+    if len(names) == 1 and not next(iter(names)).startswith("last"):
+        (limits,) = names
+        encoders = f"encoders read the first {limits} tokens of queries/documents"
+    else:
+        each = ", ".join(f"{limits} ({' and '.join(same)})" for limits, same in names.items())
+        encoders = f"encoders read the first tokens of queries/documents: {each}"
+    return encoders + (", BM25 reads all of them" if "bm25" in results else "")
