@@ -106,7 +106,7 @@ class CrossThoughtAnswers(DualEncoder):
     """
 
     keys: CrossThoughtAnswersConfig
-    index = "none"
+    index = "list"
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtAnswersConfig) -> None:
         """Draw the attention as BERT's layers are."""

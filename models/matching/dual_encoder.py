@@ -24,7 +24,7 @@ from models.vectors import Vectors
 
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
-Index = Literal["dense", "multi_vector", "none"]
+Index = Literal["dense", "multi_vector", "none", "list"]
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
@@ -124,7 +124,9 @@ class DualEncoder(Encoder):
     parameters: what is learnt is in the vectors, so that negatives can come from other micro-batches and ranks.
     """
 
-    index: Index  # what finds the documents with the largest scores; "none": every document must be scored
+    # what finds the documents with the largest scores; "none": every document must be scored; "list": so, and all of a
+    # query's together, because a score depends on the other documents
+    index: Index
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
         """Build the towers."""

@@ -16,7 +16,11 @@ pytestmark = pytest.mark.slow  # every launch is real processes, about ten secon
 
 # of every model, also of one that is added to the registry: short texts, and a negative for those that have no others
 KEYS: dict[str, Any] = {"max_query_tokens": 16, "max_document_tokens": 32, "negatives_per_query": 1}
-OWN: dict[str, dict[str, Any]] = {"poly_encoder": {"m": 8}, "colbert": {"dimension": 16}}
+OWN: dict[str, dict[str, Any]] = {
+    "poly_encoder": {"m": 8},
+    "colbert": {"dimension": 16},
+    "cross_thought_pairs": {"classes": 2, "negatives_per_query": 0},  # all pairs of the collection are of class 1
+}
 TRUNK = {  # different texts get different vectors
     **toy.TRUNK,
     "initializer_range": 0.2,

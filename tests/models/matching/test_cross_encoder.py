@@ -12,7 +12,7 @@ from torch import Tensor
 from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch, PairScorer
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
-from tests.models.checks import HALF_PRECISIONS, losses_add_up
+from tests.models.checks import HALF_PRECISIONS, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 
@@ -56,10 +56,13 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
     return torch.stack(scores)  # [P, 1 or C]
 
 
-def test_a_bigger_batch_adds_up() -> None:
-    for keys, examples in ({"loss": "kl"}, GROUPS), ({"loss": "classes", "classes": 3}, CLASSES):
-        model = perturbed(config(**keys).model(trunk()))
-        losses_add_up(model, partial(micro_batch, model.keys), examples)
+@pytest.mark.parametrize(
+    ("keys", "examples"), [({"loss": "margin_mse"}, GROUPS), ({"loss": "classes", "classes": 3}, CLASSES)]
+)
+def test_losses_are_sums_and_can_be_learnt(keys: Any, examples: Any) -> None:
+    model = perturbed(config(**keys).model(trunk()))
+    losses_add_up(model, partial(micro_batch, model.keys), examples)
+    training_lowers_every_loss(model, tensors(micro_batch(model.keys, examples)))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])

@@ -120,6 +120,7 @@ def test_the_attention_to_passages_and_to_the_question_itself_sums_to_1() -> Non
             alpha = start.attention(*sequences(start, question, *arrays["document_ids"][:6]))
             torch.testing.assert_close(to_passages[i], 1 - alpha[0, :, :, 0, 0].mean(), rtol=0, atol=1e-12)
     assert (to_passages < 1 - 1e-6).all()
+    assert model.index == "list"
 
 
 def test_a_passage_that_is_not_there_gets_no_attention() -> None:

@@ -1,0 +1,118 @@
+"""The models that compare a query with its own candidates, in trainer.finetune: what they start from and refuse."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from data_prep.collections.build import build as build_collection
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer import finetune
+from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load
+
+CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
+LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
+ANSWERS = {"name": "cross_thought_answers", "special_tokens": 3, "negatives_per_query": 3, **LENGTHS}
+PAIRS = {"name": "cross_thought_pairs", "special_tokens": 3, "classes": 3, **LENGTHS}
+
+
+@pytest.fixture(scope="module")
+def classes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection of 120 pairs whose class the second text begins with."""
+    folder = tmp_path_factory.mktemp("classes")
+    texts = [sentences[0] for sentences in toy.documents(240, seed=5)]
+    names = ("entailment", "neutral", "contradiction")
+    rows = [
+        {"premise": texts[i], "hypothesis": f"{'abc'[i % 3]} {texts[i + 120]}", "label": names[i % 3]}
+        for i in range(120)
+    ]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
+    build_collection("nli", [folder / "train.jsonl"], folder / "collection", tokenizer)
+    return folder / "collection"
+
+
+@pytest.fixture(scope="module")
+def pretrained(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of Cross-Thought."""
+    return write_run(
+        tmp_path_factory.mktemp("start") / "cross_thought", toy_collection / "tokenizer.json", **CROSS_THOUGHT
+    )
+
+
+def recipe_of(path: Path, collection: Path, method: dict[str, Any], **changes: Any) -> Path:
+    """A run from random weights."""
+    values = {
+        "run": str(path.with_suffix("")),
+        "steps": 2,
+        "log_every": 1,
+        "deepspeed": "cpu",
+        "data": {"collection": str(collection), "lanes": 4, "window": 2},
+        "batch": {"size": 8, "micro": 4},
+        "trunk": toy.TRUNK,
+        "method": method,
+        "optimizer": {"lr": 1e-3},
+    }
+    return toy.write_recipe(path, **{**values, **changes})
+
+
+def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:
+    return finetune.build(load(FinetuneRecipe, recipe, overrides)).model
+
+
+def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
+    toy_collection: Path, classes: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = load_trained(pretrained)
+    weights = dict(trained.model.named_parameters())
+    export_encoder(trained, tmp_path / "export", with_decoder=True)
+    for name, collection, method in ("answers", toy_collection, ANSWERS), ("pairs", classes, PAIRS):
+        for start in (pretrained, tmp_path / "export"):
+            model = model_of(recipe_of(tmp_path / f"{name}.yaml", collection, method, trunk=None, init_from=str(start)))
+            own = {key: weight for key, weight in model.named_parameters() if not key.startswith("head.")}
+            assert any(key.startswith("cross.") for key in own)
+            for key, weight in own.items():
+                torch.testing.assert_close(weight, weights[key], rtol=0, atol=0)
+            words = "4 of the 4" if name == "answers" else "14 of the 16"
+            assert f"the encoder, and {words} head weights" in capsys.readouterr().out
+        model = model_of(tmp_path / f"{name}.yaml", "random_weights=true")
+        key = "cross.attention.query.weight"
+        assert not torch.equal(model.get_parameter(key), weights[key])
+
+
+def test_a_run_continues_from_the_heads_of_another(toy_collection: Path, tmp_path: Path) -> None:
+    method = {"name": "siamese", "projection": 8, "towers": 2, "learn_temperature": True, **LENGTHS}
+    first = write_run(tmp_path / "first", toy_collection / "tokenizer.json", **method)
+    weights = dict(load_trained(first).model.named_parameters())
+    changed = {**method, "temperature": 0.5}
+    model = model_of(recipe_of(tmp_path / "second.yaml", toy_collection, changed, trunk=None, init_from=str(first)))
+    for name, weight in model.named_parameters():
+        expected = torch.full_like(weight, math.log(0.5)) if name == "log_temperature" else weights[name]
+        torch.testing.assert_close(weight, expected, rtol=0, atol=0)
+
+
+def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, tmp_path: Path) -> None:
+    method = {"name": "cross_encoder", "loss": "binary", "max_query_tokens": 25, "max_document_tokens": 41}
+    recipe = recipe_of(tmp_path / "run.yaml", toy_collection, method)
+    words = r"method.max_query_tokens \+ method.max_document_tokens - 1: 65 tokens are more than the trunk's 64"
+    with pytest.raises(InputError, match=words):
+        model_of(recipe)
+    model_of(recipe, "method.max_document_tokens=40")
+
+
+@pytest.mark.parametrize("method", [PAIRS, {"name": "cross_encoder", "loss": "classes", "classes": 3, **LENGTHS}])
+def test_labels_beyond_the_classes_are_refused(classes: Path, tmp_path: Path, method: dict[str, Any]) -> None:
+    recipe = recipe_of(tmp_path / "run.yaml", classes, method)
+    model_of(recipe)
+    words = r"method.classes: 2, but split train has the label 2 \(query .*\): labels must be whole numbers from 0 to 1"
+    with pytest.raises(InputError, match=words):
+        model_of(recipe, "method.classes=2")
