@@ -16,9 +16,11 @@ pytestmark = pytest.mark.slow  # every launch is real processes, about ten secon
 
 # of every model, also of one that is added to the registry: short texts, and a negative for those that have no others
 KEYS: dict[str, Any] = {"max_query_tokens": 16, "max_document_tokens": 32, "negatives_per_query": 1}
+# scores near 1, so that the roundings of half precision do not grow from step to step
 OWN: dict[str, dict[str, Any]] = {
+    "siamese": {"similarity": "cosine", "temperature": 0.1},
     "poly_encoder": {"m": 8},
-    "colbert": {"dimension": 16},
+    "colbert": {"dimension": 16, "temperature": 4.0},
     "cross_thought_pairs": {"classes": 2, "negatives_per_query": 0},  # all pairs of the collection are of class 1
 }
 TRUNK = {  # different texts get different vectors
@@ -33,8 +35,8 @@ STEPS = 8
 # difference of a loss as a share of the run's largest, for another number of ranks, ZeRO stage or precision
 TOLERANCE = {
     "cpu": 1e-4,
-    **{f"zero{stage}_bf16": 2e-2 for stage in (1, 2, 3)},
-    **{f"zero{stage}_fp16": 4e-3 for stage in (1, 2, 3)},
+    **{f"zero{stage}_bf16": 3e-2 for stage in (1, 2, 3)},
+    **{f"zero{stage}_fp16": 6e-3 for stage in (1, 2, 3)},
 }
 LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
 
@@ -54,7 +56,7 @@ def recipes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> d
             batch={"size": 8, "micro": 4},
             trunk=TRUNK,
             method={"name": name, **KEYS, **OWN.get(name, {})},
-            optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
+            optimizer={"lr": 1e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
             checkpoint={"every": STEPS},
         )
         for name in MATCHING
