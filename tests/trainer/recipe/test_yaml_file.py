@@ -37,6 +37,13 @@ def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tm
     assert load(PretrainRecipe, top).method.model_dump() == defaults
 
 
+def test_another_optimizer_inherits_the_keys(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "optimizer": {"name": "adamw", "lr": 0.5, "clip": 2.0}})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", optimizer={"name": "adamax"})
+    optimizer = load(PretrainRecipe, top).optimizer
+    assert (optimizer.name, optimizer.lr, optimizer.clip) == ("adamax", 0.5, 2.0)
+
+
 def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:
     path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
     assert load(PretrainRecipe, path, ["trunk.layer_norm_eps=1e-5"]).trunk["layer_norm_eps"] == 1e-5

@@ -1,0 +1,166 @@
+"""Adamax, frozen parts of the encoder and plateaus with real ranks: ZeRO stages, precisions, stopped and resumed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from tests import toy
+from tests.trainer.many_runs import ds_config, train
+from trainer import finetune
+from trainer.checkpoints import checkpoint
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load
+
+pytestmark = pytest.mark.slow  # real processes
+
+STEPS = 6
+LR = 3e-3
+KINDS = {
+    "adamax": ["optimizer.name=adamax"],
+    "heads": ["optimizer.train=0"],
+    "top": ["optimizer.train=1", "optimizer.name=adamax"],
+    "plateau": ["optimizer.train=all_but_embeddings", "optimizer.plateau={factor: 0.4}", "validation.every=1"],
+}
+FROZEN = {
+    "heads": ("trunk.",),
+    "top": ("trunk.embeddings.", "trunk.encoder.layer.0."),
+    "plateau": ("trunk.embeddings.",),
+}
+CONFIGS = ("zero1", "zero2", "zero3")
+HALF = (("adamax", "zero1_bf16"), ("adamax", "zero3_fp16"), ("top", "zero1_fp16"), ("top", "zero3_bf16"))
+RESUMED = (("adamax", "zero1"), ("adamax", "zero3"), ("top", "zero2"), ("top", "zero3"), ("plateau", "zero1"))
+LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step
+
+
+@pytest.fixture(scope="module")
+def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fine-tuning with head and dropout at a constant rate, with so much decay that a frozen weight would show it."""
+    folder = tmp_path_factory.mktemp("optimizers")
+    return toy.write_recipe(
+        folder / "run.yaml",
+        run=str(folder / "run"),
+        steps=STEPS,
+        log_every=1,
+        deepspeed="cpu",
+        data={"collection": str(toy_collection), "lanes": 4, "window": 2},
+        validation={"split": "test", "every": 3},
+        batch={"size": 8, "micro": 4},
+        trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
+        method={
+            "name": "siamese",
+            "loss": "softmax",
+            "projection": 16,
+            "temperature": 4.0,
+            "max_query_tokens": 16,
+            "max_document_tokens": 32,
+        },
+        # with a small eps, rounding alone could move a weight by a whole lr
+        optimizer={"lr": LR, "eps": 1e-3, "weight_decay": 0.1, "schedule": "constant"},
+        checkpoint={"every": STEPS // 2},
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(recipe: Path) -> Path:
+    """A folder with the runs KIND-RANKS-CONFIG.
+
+    Those that end in -same and -other are runs on 2 ranks that ended half-way and were resumed, on 2 ranks and on one.
+    """
+    folder = recipe.parent
+    for stage in (1, 2, 3):
+        # no parameter kept whole: all that partitioning does happens in a small model, too
+        zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
+        (folder / f"zero{stage}.json").write_text(json.dumps({"zero_optimization": zero}))
+    for _, config in HALF:
+        ds_config(folder, config, LOSS_SCALE_POWER)
+
+    def run(kind: str, config: str, name: str, *changes: str) -> list[object]:
+        folders = [f"run={folder}/{kind}-{name}", f"deepspeed={folder}/{config}.json"]
+        return [recipe, *folders, f"optimizer.lr={LR}", *KINDS[kind], *changes]
+
+    whole = [run(kind, config, f"2-{config}") for kind in KINDS for config in CONFIGS]
+    whole += [run(kind, config, f"2-{config}") for kind, config in HALF]
+    same = [
+        run(kind, config, f"2-{config}-same", f"steps={steps}")
+        for kind, config in RESUMED
+        for steps in (STEPS // 2, STEPS)
+    ]
+    # stage 3 comes last: it leaves its own linear layer, which rounds otherwise, to the later runs of a process
+    train(2, sorted([*whole, *same], key=lambda run: "zero3" in str(run[2])), folder)
+    for kind, config in RESUMED:
+        name = f"{kind}-2-{config}"
+        shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
+        shutil.rmtree(checkpoint.folder(folder / f"{name}-other", STEPS))
+    other = [run(kind, config, f"2-{config}-other") for kind, config in RESUMED]
+    train(1, [*(run(kind, "zero1", "1-zero1") for kind in KINDS), *other], folder)
+    return folder
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint.folder(run, STEPS) / checkpoint.WEIGHTS)
+
+
+def compare(run: Path, expected: Path, first: int, *, exact: bool) -> None:
+    """Check that a run, from step `first`, has the losses, rates and norms of another one, and its weights."""
+    for tag in ("loss/softmax", "validation/softmax", "lr", "grad_norm"):
+        seen = {step: value for step, value in toy.scalars(run, tag).items() if step >= first}
+        others = {step: value for step, value in toy.scalars(expected, tag).items() if step >= first}
+        assert max(seen) == STEPS
+        assert seen == (others if exact else pytest.approx(others, rel=1e-4))
+    weights = weights_of(run)
+    for name, weight in weights_of(expected).items():
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_and_stages_change_nothing(runs: Path, kind: str, config: str) -> None:
+    compare(runs / f"{kind}-2-{config}", runs / f"{kind}-1-zero1", 1, exact=False)
+
+
+@pytest.mark.parametrize(("kind", "config"), HALF)
+def test_half_precision_agrees(runs: Path, kind: str, config: str) -> None:
+    seen, expected = (toy.scalars(runs / f"{kind}-{run}", "loss/softmax") for run in (f"2-{config}", "1-zero1"))
+    assert seen == pytest.approx(expected, rel=3e-2 if "bf16" in config else 3e-3)
+
+
+@pytest.mark.parametrize(("kind", "config"), RESUMED)
+def test_stopped_and_resumed_it_is_the_same_run_to_the_bit(runs: Path, kind: str, config: str) -> None:
+    compare(runs / f"{kind}-2-{config}-same", runs / f"{kind}-2-{config}", 1, exact=True)
+
+
+@pytest.mark.parametrize(("kind", "config"), RESUMED)
+def test_it_resumes_with_another_number_of_ranks(runs: Path, kind: str, config: str) -> None:
+    compare(runs / f"{kind}-2-{config}-other", runs / f"{kind}-2-{config}", STEPS // 2 + 1, exact=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "run"),
+    [
+        *((kind, f"2-{config}") for kind in FROZEN for config in CONFIGS),
+        *((kind, f"2-{config}") for kind, config in HALF if kind in FROZEN),
+        *((kind, f"2-{config}-{ranks}") for kind, config in RESUMED if kind in FROZEN for ranks in ("same", "other")),
+    ],
+)
+def test_frozen_weights_are_saved_and_do_not_change(recipe: Path, runs: Path, kind: str, run: str) -> None:
+    weights, model = weights_of(runs / f"{kind}-{run}"), finetune.build(load(FinetuneRecipe, recipe)).model
+    assert weights.keys() == dict(model.named_parameters()).keys()
+    precision = torch.bfloat16 if "bf16" in run else torch.float16 if "fp16" in run else torch.float32
+    for name, parameter in model.named_parameters():
+        as_it_ran = parameter.detach().to(precision).float()  # the file has fp32
+        assert torch.equal(weights[name], as_it_ran) == name.startswith(FROZEN[kind]), name
+
+
+def test_the_rate_falls_at_plateaus_as_pytorch_lowers_it(runs: Path) -> None:
+    losses, rates = (toy.scalars(runs / "plateau-2-zero1", tag) for tag in ("validation/softmax", "lr"))
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=LR)
+    scheduler = ReduceLROnPlateau(optimizer, factor=0.4, patience=0)
+    for step in range(1, STEPS + 1):
+        assert rates[step] == pytest.approx(optimizer.param_groups[0]["lr"])
+        scheduler.step(losses[step])
+    assert rates[1] > rates[STEPS // 2] > rates[STEPS]
