@@ -25,3 +25,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_collection(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenised collection of made-up text, with the shards' tokenizer; read only."""
     return toy.write_collection(tmp_path_factory.mktemp("collection") / "toy", shards / "tokenizer.json")
+
+
+@pytest.fixture(scope="session")
+def toy_classes(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenised collection of made-up pairs of three classes, with the shards' tokenizer; read only."""
+    return toy.write_classes(tmp_path_factory.mktemp("classes") / "toy", shards / "tokenizer.json")

@@ -85,6 +85,20 @@ def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed:
     return folder
 
 
+def write_classes(folder: Path, tokenizer_json: Path, count: int = 120, seed: int = 5) -> Path:
+    """A collection of pairs of sentences, of three classes, with a split `train`."""
+    import json
+
+    texts = [sentences[0] for sentences in documents(2 * count, seed)]
+    names = ("entailment", "neutral", "contradiction")
+    pairs = zip(texts[:count], texts[count:], strict=True)
+    rows = [{"premise": a, "hypothesis": b, "label": names[i % 3]} for i, (a, b) in enumerate(pairs)]
+    folder.mkdir(parents=True)
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build("nli", [folder / "train.jsonl"], folder / "collection", tokenizer.load(tokenizer_json))
+    return folder / "collection"
+
+
 def write_recipe(path: Path, **values: object) -> Path:
     """A recipe file of plain values."""
     path.write_text(yaml.safe_dump(values, sort_keys=False))

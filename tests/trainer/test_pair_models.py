@@ -1,6 +1,5 @@
 """The models that compare a query with its own candidates, in trainer.finetune: what they start from and refuse."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.collections.build import build as build_collection
 from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
@@ -23,22 +20,6 @@ CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, 
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
 ANSWERS = {"name": "cross_thought_answers", "special_tokens": 3, "negatives_per_query": 3, **LENGTHS}
 PAIRS = {"name": "cross_thought_pairs", "special_tokens": 3, "classes": 3, **LENGTHS}
-
-
-@pytest.fixture(scope="module")
-def classes(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection of 120 pairs whose class the second text begins with."""
-    folder = tmp_path_factory.mktemp("classes")
-    texts = [sentences[0] for sentences in toy.documents(240, seed=5)]
-    names = ("entailment", "neutral", "contradiction")
-    rows = [
-        {"premise": texts[i], "hypothesis": f"{'abc'[i % 3]} {texts[i + 120]}", "label": names[i % 3]}
-        for i in range(120)
-    ]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    build_collection("nli", [folder / "train.jsonl"], folder / "collection", tokenizer)
-    return folder / "collection"
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +51,12 @@ def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:
 
 
 def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
-    toy_collection: Path, classes: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_collection: Path, toy_classes: Path, pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained = load_trained(pretrained)
     weights = dict(trained.model.named_parameters())
     export_encoder(trained, tmp_path / "export", with_decoder=True)
-    for name, collection, method in ("answers", toy_collection, ANSWERS), ("pairs", classes, PAIRS):
+    for name, collection, method in ("answers", toy_collection, ANSWERS), ("pairs", toy_classes, PAIRS):
         for start in (pretrained, tmp_path / "export"):
             model = model_of(recipe_of(tmp_path / f"{name}.yaml", collection, method, trunk=None, init_from=str(start)))
             own = {key: weight for key, weight in model.named_parameters() if not key.startswith("head.")}
@@ -110,8 +91,8 @@ def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, t
 
 
 @pytest.mark.parametrize("method", [PAIRS, {"name": "cross_encoder", "loss": "classes", "classes": 3, **LENGTHS}])
-def test_labels_beyond_the_classes_are_refused(classes: Path, tmp_path: Path, method: dict[str, Any]) -> None:
-    recipe = recipe_of(tmp_path / "run.yaml", classes, method)
+def test_labels_beyond_the_classes_are_refused(toy_classes: Path, tmp_path: Path, method: dict[str, Any]) -> None:
+    recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method)
     model_of(recipe)
     words = r"method.classes: 2, but split train has the label 2 \(query .*\): labels must be whole numbers from 0 to 1"
     with pytest.raises(InputError, match=words):
