@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,11 +14,11 @@ from pydantic import PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example, columns, labels_of
-from models.batching.framing import count_text
+from models.batching.candidates import Candidates, Example
 from models.config import MatchingConfig
-from models.interface import MicroBatch, Vocabulary
+from models.interface import Vocabulary
 from models.layers import ranking_losses
+from models.matching.batcher import CandidateBatcher
 from models.trunk import Encoder
 from models.vectors import Vectors
 
@@ -53,15 +53,11 @@ class DualEncoderConfig(MatchingConfig):
         return DualEncoderBatcher(self, vocabulary, candidates)
 
 
-class DualEncoderBatcher:
+class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
     """Examples -> queries [Q, ...] and documents [D, ...], as their framings make them.
 
-    The arrays of the framings have the prefixes `query_` and `document_`. The documents are the first candidate of each
-    query, then the other candidates of query 0, of query 1, ... Further arrays, with n candidates of a query at most:
+    The arrays of the framings have the prefixes `query_` and `document_`. Besides those of `CandidateBatcher`:
 
-    candidates      int64 [Q, n], each query's own documents, -1 where it has fewer; of `positive` examples the relevant
-                    one first
-    labels          fp32 [Q, n]
     allowed         bool [Q, D], false where the document's text is that of one relevant to the query, except in the
                     column of its own positive
     document_keys   int64 [D], and `relevant_keys`, int64 [Q, r]: equal for equal texts; only for negatives of the step
@@ -69,28 +65,16 @@ class DualEncoderBatcher:
 
     def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
         """Draw negatives from `candidates`."""
-        self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
+        super().__init__(keys, vocabulary, candidates)
         self.framings = {
             "query": keys.query_framing(vocabulary),
             "document": keys.document_framing(vocabulary),
         }
 
-    def examples(self, documents: Sequence[Example]) -> list[Example]:
-        """Return the examples unchanged."""
-        return list(documents)
-
-    def origins(self, documents: Sequence[Example]) -> list[list[int]]:
-        """Return the number of each example."""
-        return [[i] for i in range(len(documents))]
-
-    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Draw each query's negatives with its own rng, frame and pad the texts, mark the allowed documents.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
-        chosen = [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
-        documents = [numbers[0] for numbers in chosen] + [i for numbers in chosen for i in numbers[1:]]  # D
+    def arrays(
+        self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Frame and pad queries and documents, and mark the allowed documents."""
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
         arrays = {
@@ -98,12 +82,7 @@ class DualEncoderBatcher:
             for side, framing in self.framings.items()
             for name, array in framing.arrays(texts[side]).items()
         }
-        arrays["candidates"], arrays["labels"] = columns(chosen), labels_of(examples, chosen)
-        if self.keys.loss == "softmax":
-            arrays |= self._relevance(examples, documents)
-        targets = len(documents) if self.keys.loss == "binary" else len(examples)
-        ids = [array for name, array in arrays.items() if name.endswith("_ids")]
-        return MicroBatch(arrays, {self.keys.loss: targets}, count_text(ids, self.vocabulary))
+        return arrays | (self._relevance(examples, documents) if self.keys.loss == "softmax" else {})
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
         """What tells which documents a query may be compared with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
-from models.batching.candidates import Candidates, Example, columns, labels_of
-from models.batching.framing import PairFraming, count_text
+from models.batching.candidates import Candidates, Example
+from models.batching.framing import PairFraming
 from models.config import MatchingConfig
-from models.interface import MicroBatch, Vocabulary
+from models.interface import Vocabulary
 from models.layers import ranking_losses
+from models.matching.batcher import CandidateBatcher
 from models.trunk import TrunkModel
 
 Loss = Literal["softmax", "binary", "classes", "kl", "margin_mse"]
@@ -47,42 +48,20 @@ class PairModelConfig(MatchingConfig):
         return PairBatcher(self, vocabulary, candidates)
 
 
-class PairBatcher:
+class PairBatcher(CandidateBatcher[PairModelConfig]):
     """Examples -> P pairs of a query and one of its candidates.
 
-    `pair_ids` int64, `pair_mask` bool and `pair_types` int64, as the framing makes them: the first candidate of each
-    query, then the other candidates of query 0, of query 1, ... `candidates` int64 [Q, n]: each query's pairs, -1 where
-    it has fewer; `labels` fp32 [Q, n].
+    `pair_ids` int64, `pair_mask` bool and `pair_types` int64, as the framing makes them, in the order of
+    `CandidateBatcher`.
     """
 
-    def __init__(self, keys: PairModelConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Draw negatives from `candidates`."""
-        self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
-        self.framing = keys.pair_framing(vocabulary)
-
-    def examples(self, documents: Sequence[Example]) -> list[Example]:
-        """Return the examples unchanged."""
-        return list(documents)
-
-    def origins(self, documents: Sequence[Example]) -> list[list[int]]:
-        """Return the number of each example."""
-        return [[i] for i in range(len(documents))]
-
-    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Draw each query's negatives with its own rng; frame and pad the pairs.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
-        chosen = [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
-        first = [(example.query, own[0]) for example, own in zip(examples, chosen, strict=True)]
-        others = [(example.query, i) for example, own in zip(examples, chosen, strict=True) for i in own[1:]]
-        pairs = first + others
-        texts = [self.candidates.corpus.tokens(i) for _, i in pairs]
-        arrays = {f"pair_{k}": v for k, v in self.framing.arrays([query for query, _ in pairs], texts).items()}
-        arrays["candidates"], arrays["labels"] = columns(chosen), labels_of(examples, chosen)
-        targets = len(pairs) if self.keys.loss == "binary" else len(examples)
-        return MicroBatch(arrays, {self.keys.loss: targets}, count_text([arrays["pair_ids"]], self.vocabulary))
+    def arrays(
+        self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Frame and pad the pairs."""
+        texts = [self.candidates.corpus.tokens(i) for i in documents]
+        framed = self.keys.pair_framing(self.vocabulary).arrays([examples[i].query for i in queries], texts)
+        return {f"pair_{name}": array for name, array in framed.items()}
 
 
 class PairModel(TrunkModel):

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,19 +10,26 @@ import pytest
 import torch
 
 from data_prep.collections.collection import Collection
+from models.interface import PairScorer
 from models.registry import MATCHING
 from tests.trainer.retrieval.fakes import overlap_run, tokens_run
 from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.retrieval.candidate_lists import CandidateTask
 from trainer.retrieval.table import table
+from trainer.retrieval.task import Task, Texts, index_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # that a model needs besides its name, or for texts of these lengths
     "cross_encoder": {"negatives_per_query": 1},
+    "cross_thought_answers": {"negatives_per_query": 1},
     "poly_encoder": {"m": 4},
 }
+LOSSES = {name: get_args(config.model_fields["loss"].annotation) for name, config in MATCHING.items()}
+RANK = [name for name, losses in LOSSES.items() if losses != ("classes",)]
+CLASSIFY = [name for name, losses in LOSSES.items() if "classes" in losses]
 METRICS = {"mrr@10", "ndcg@10", "recall@100"}
 
 
@@ -68,20 +75,72 @@ def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *op
     return printed.err
 
 
-@pytest.mark.parametrize("name", MATCHING)
-def test_every_matching_model_ranks_the_pool_and_candidate_lists(
-    name: str, toy_collection: Path, lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def plain_scores(trained: TrainedModel, task: Texts) -> np.ndarray:
+    """The scores of a task's pool, fp32 [Q, N], from all texts in one batch."""
+    model, method, texts = trained.model, trained.recipe.method, task.collection
+    queries = [texts.queries.tokens(i) for i in task.queries]
+    documents = [texts.corpus.tokens(i) for i in task.pool]
+
+    def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    with torch.no_grad():
+        if isinstance(model, PairScorer):
+            pairs = [(query, document) for query in queries for document in documents]
+            arrays = method.pair_framing(trained.tokenizer).arrays(*zip(*pairs, strict=True))
+            return model.score_pairs(**tensors(arrays)).view(len(queries), -1).numpy()
+        of_queries = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
+        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(documents)))
+        return model.score(of_queries, of_documents).numpy()
+
+
+@pytest.mark.parametrize("name", RANK)
+def test_every_matching_model_ranks_the_pool(
+    name: str, toy_collection: Path, opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
-    model = f"--model=m={write_run(tmp_path / 'run', toy_collection / 'tokenizer.json', **keys)}"
-    ranked = run(toy_collection, tmp_path / "ranked.json", "--bm25", model)
-    assert ranked["m"].keys() == METRICS
-    assert 0 < ranked["m"]["mrr@10"] < ranked["bm25"]["mrr@10"]  # random weights, whatever the model
-    assert ranked["m"]["recall@100"] > 0.5  # chance is 100 of 120
-    assert ranked["max_tokens"] == {"m": {"query": 8, "document": 16, **ranked["max_tokens"]["m"]}}
-    of_lists = run(lists, tmp_path / "lists.json", "--candidates", "--bm25", model)
-    assert 0 < of_lists["m"]["mrr"] < of_lists["bm25"]["mrr"]
-    assert "m " in capsys.readouterr().out
+    path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
+    results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
+    trained, task = load_trained(path), Task.of(opened, "test")
+    scores = plain_scores(trained, task)
+    found: list[Any] = [range(len(task.pool))] * len(scores)
+    if again := isinstance(trained.model, PairScorer):
+        found = index_task(task).rank(100)
+    ranked = [sorted(some, key=lambda i, row=row: (-row[i], i)) for some, row in zip(found, scores, strict=True)]
+    assert results["m"] == pytest.approx(task.measure([row[:100] for row in ranked]).means)
+    assert results["m"]["recall@100"] > 0.5  # chance is 100 of 120
+    assert ("rerank" in results) == again
+    assert results["max_tokens"]["m"].items() >= {"query": 8, "document": 16}.items()
+    assert capsys.readouterr().out.splitlines()[1].startswith("m on the first 100 of BM25  " if again else "m  ")
+
+
+@pytest.mark.parametrize("name", RANK)
+def test_every_matching_model_ranks_candidate_lists(name: str, lists: Path, tmp_path: Path) -> None:
+    keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
+    path = write_run(tmp_path / "run", lists / "tokenizer.json", **keys)
+    results = run(lists, tmp_path / "r.json", "--candidates", f"--model=m={path}")
+    task = CandidateTask.of(Collection.open(lists), "test")
+    scores = plain_scores(load_trained(path), task)
+    expected = task.measure([scores[query, positions] for query, positions in task.lists]).means
+    assert results["m"] == pytest.approx(expected)
+    assert 0 < expected["mrr"] < 1
+
+
+@pytest.mark.parametrize("name", CLASSIFY)
+def test_every_model_of_classes_tells_them(name: str, pairs: Path, tmp_path: Path) -> None:
+    keys = {"name": name, "loss": "classes", "classes": 3, **LENGTHS}
+    path = write_run(tmp_path / "run", pairs / "tokenizer.json", **keys)
+    results = run(pairs, tmp_path / "r.json", "--classes", f"--model=m={path}")
+    trained, opened = load_trained(path), Collection.open(pairs)
+    groups = [opened.groups("test")[i] for i in range(60)]
+    queries = [opened.queries.tokens(group.query) for group in groups]
+    documents = [opened.corpus.tokens(int(group.candidates[0])) for group in groups]
+    arrays = trained.recipe.method.pair_framing(trained.tokenizer).arrays(queries, documents)
+    with torch.no_grad():
+        logits = trained.model.score_pairs(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    right = logits.argmax(dim=1).numpy() == [int(group.labels[0]) for group in groups]
+    assert results["m"]["accuracy"] == pytest.approx(right.mean())
+    assert results["majority_class"] == "neutral"
 
 
 def test_the_best_chunk_of_a_document_counts(
@@ -268,6 +327,7 @@ def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
         "lists": 2000,
         "lists_left_out": 0,
         "candidates": [2, 9],
+        "corpus": 7,
         "max_tokens": {},
     }
     lines = list(table(results, ["a"]))

@@ -117,7 +117,7 @@ class Engine:
         for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
             full = safe_get_full_fp32_param(parameter)
             if full is None:  # no master copy, at stage 0 or of a frozen one, which stage 3 partitions nevertheless
-                with deepspeed.zero.GatheredParameters(parameter, enabled=hasattr(parameter, "ds_id")):
+                with deepspeed.zero.GatheredParameters(parameter):
                     full = parameter.detach().clone()
             yield full.detach()
 

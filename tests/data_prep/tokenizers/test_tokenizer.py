@@ -244,7 +244,7 @@ def test_an_incomplete_set_of_special_tokens_is_refused(
 def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
     texts = ["Hello, world! (It costs $5 -- or 50%.) \u201cNo\u201d; a#b \u00bfy t\u00fa? ... a_b \u2026"] * 9
     for kind in ("wordpiece", "bpe"):
-        tok = tokenizer.train(texts, 400, tmp_path / kind / "tokenizer.json", kind=kind)
+        tok = tokenizer.train(texts, 400, tmp_path / f"{kind}.json", kind=kind)
         spelled = {tok.decode([i]).strip() for i in tok.punctuation}
         assert spelled >= {",", "!", "(", "$", "%", "#", ";", "?", "_", "-", "."}
         assert not any(character.isalnum() or character.isspace() for text in spelled for character in text)

@@ -22,6 +22,7 @@ from trainer.data.cursor import Cursor
 from trainer.data.lanes import Position, Skip
 from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.world import World
+from trainer.recipe.plateau import Plateau
 from trainer.recipe.schema import CheckpointConfig
 
 
@@ -106,6 +107,27 @@ def test_a_run_resumes_only_with_the_same_order_of_data(run: Path) -> None:
     ]:
         with pytest.raises(InputError, match=words):
             checkpoint.check_continues(newest, {**fixed, **changed})
+
+
+def test_a_checkpoint_from_before_there_was_a_choice_was_trained_by_adamw_all_of_it(run: Path) -> None:
+    newest = checkpoint.newest(run)
+    assert newest is not None
+    checkpoint.check_continues(newest, {"optimizer.name": "adamw", "optimizer.train": "all"})
+    for changed, words in [
+        ({"optimizer.name": "adamax"}, "optimizer.name=adamw, the recipe now says adamax"),
+        ({"optimizer.train": 2}, "optimizer.train=all, the recipe now says 2"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            checkpoint.check_continues(newest, changed)
+
+
+def test_the_plateau_is_in_the_state(run: Path) -> None:
+    newest = checkpoint.newest(run)
+    assert newest is not None
+    assert checkpoint.read_state(newest).plateau == Plateau()  # an older checkpoint names none
+    state = State(3, Cursor([]), 2, {"seed": 1}, Plateau(1 / 3, 2, 0.4**3))
+    (newest / checkpoint.STATE).write_bytes(state.to_json())
+    assert checkpoint.read_state(newest) == state
 
 
 def test_the_next_save_removes_what_a_killed_one_left(run: Path) -> None:

@@ -51,6 +51,14 @@ def test_the_bound_is_less_than_what_autograd_keeps(shards: Path) -> None:
     assert 0.4 * 1.0e9 < tokens * bytes_per_token(checkpointed, model) < 1.0e9
 
 
+def test_frozen_layers_keep_nothing() -> None:
+    with torch.device("meta"):
+        model = build_model(recipe(name="mlm").method, build_trunk(BERT_BASE))
+    whole, top = recipe(name="mlm"), recipe(name="mlm")
+    top = top.model_copy(update={"optimizer": top.optimizer.model_copy(update={"train": 3})})
+    assert bytes_per_token(top, model) * 4 == bytes_per_token(whole, model)
+
+
 @pytest.mark.parametrize("name", [*PRETRAINING])
 def test_every_method_states_how_large_an_example_is(name: str) -> None:
     assert recipe(name=name).method.example_tokens >= recipe(name=name).method.positions >= 8

@@ -23,3 +23,8 @@ def test_linear_warm_up_and_inverse_square_root_decay(warmup_steps: int) -> None
     w = max(1, warmup_steps)
     assert rates == pytest.approx([3 * math.sqrt(w) * min(n**-0.5, n * w**-1.5) for n in range(1, 101)])
     assert max(rates) == rates[w - 1] == 3.0
+
+
+def test_linear_warm_up_and_no_decay() -> None:
+    rates = [learning_rate(step, peak=2.0, warmup_steps=4, steps=6, schedule="constant") for step in range(6)]
+    assert rates == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0, 2.0])

@@ -22,6 +22,33 @@ def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
         time.sleep(0.1)  # a longer timeout would end its thread at once
 
 
+@pytest.mark.parametrize("value", ["all", "all_but_embeddings", 0, 3])
+def test_what_is_trained_is_named_or_counted(tmp_path: Path, value: str | int) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    assert load(PretrainRecipe, path).optimizer.train == "all"
+    assert load(PretrainRecipe, path, [f"optimizer.train={value}"]).optimizer.train == value
+
+
+@pytest.mark.parametrize("value", ["some", "-1", "true", "1.0", "null"])
+def test_anything_else_is_refused(tmp_path: Path, value: str) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match=r"^\S+: optimizer.train: "):
+        load(PretrainRecipe, path, [f"optimizer.train={value}"])
+
+
+def test_a_plateau_is_that_of_a_validation(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match="optimizer.plateau: .* name them in validation"):
+        load(PretrainRecipe, path, ["optimizer.plateau={}"])
+    plateau = ["optimizer.plateau.patience=2", "validation={shards: x, every: 5}"]
+    keys = load(PretrainRecipe, path, plateau).optimizer.plateau
+    assert keys is not None
+    assert (keys.factor, keys.patience) == (0.4, 2)
+    for wrong in ("factor=0.0", "factor=1.0", "patience=-1"):
+        with pytest.raises(InputError, match=f"optimizer.plateau.{wrong.split('=')[0]}: "):
+            load(PretrainRecipe, path, [*plateau, f"optimizer.plateau.{wrong}"])
+
+
 def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) -> None:
     values = {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", "loss": "hinge"}}
     path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in {**SEED_RECIPE, **values}.items() if k != "trunk"})

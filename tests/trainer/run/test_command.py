@@ -150,6 +150,8 @@ def run(recipe: Path, shards: Path, tmp_path: Path) -> Path:
         ("trunk.intermediate_size=32", "saved with trunk.intermediate_size=64, the recipe now says 32"),
         ("trunk.hidden_act=relu", "saved with trunk.hidden_act=None, the recipe now says relu"),
         ("optimizer.weight_decay=0.1", "saved with optimizer.weight_decay=0.01, the recipe now says 0.1"),
+        ("optimizer.name=adamax", "saved with optimizer.name=adamw, the recipe now says adamax"),
+        ("optimizer.train=1", "saved with optimizer.train=all, the recipe now says 1"),
         ("deepspeed=zero1_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-1 or 2"),
         ("deepspeed=zero3_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-3"),
     ],

@@ -1,0 +1,59 @@
+"""What the batchers of all matching models do: choose each query's candidates, and say where they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from models.batching.candidates import Candidates, Example, columns, labels_of
+from models.batching.framing import count_text
+from models.config import MatchingConfig
+from models.interface import MicroBatch, Vocabulary
+
+Keys = TypeVar("Keys", bound=MatchingConfig)
+
+
+class CandidateBatcher(ABC, Generic[Keys]):
+    """Examples -> the arrays of their texts, and of where each query's candidates are, n at most:
+
+    candidates      int64 [Q, n], -1 where a query has fewer; of `positive` examples the relevant one first
+    labels          fp32 [Q, n]
+
+    The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...
+    """
+
+    def __init__(self, keys: Keys, vocabulary: Vocabulary, candidates: Candidates) -> None:
+        """Draw negatives from `candidates`."""
+        self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
+
+    def examples(self, documents: Sequence[Example]) -> list[Example]:
+        """Return the examples unchanged."""
+        return list(documents)
+
+    def origins(self, documents: Sequence[Example]) -> list[list[int]]:
+        """Return the number of each example."""
+        return [[i] for i in range(len(documents))]
+
+    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Draw each query's negatives with its own rng; frame and pad the texts.
+
+        Raises:
+            ValueError: a query has fewer documents to draw from than the recipe asks for.
+        """
+        chosen = [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
+        documents = [own[0] for own in chosen] + [i for own in chosen for i in own[1:]]
+        queries = [*range(len(chosen)), *(query for query, own in enumerate(chosen) for _ in own[1:])]
+        arrays = self.arrays(examples, documents, queries)
+        ids = [array for name, array in arrays.items() if name.endswith("_ids")]
+        arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
+        targets = len(documents) if self.keys.loss == "binary" else len(examples)
+        return MicroBatch(arrays, {self.keys.loss: targets}, count_text(ids, self.vocabulary))
+
+    @abstractmethod
+    def arrays(
+        self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Make the arrays of the texts: those of `examples`, and `documents`, each a candidate of one of `queries`."""
