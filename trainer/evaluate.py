@@ -164,7 +164,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rerank",
         metavar="NAME:K",
-        help="models that read a query and a document together rank again the first K of what this system found; "
+        help="models that cannot search rank again the first K documents that this system found for each query; "
         f"by default {Rerank()}",
     )
     parser.add_argument(

@@ -1,6 +1,7 @@
 """trainer.evaluate with every kind of model: of several vectors a text, of pairs; candidate lists and classes."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import Mock
@@ -19,7 +20,7 @@ from trainer import evaluate
 from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.retrieval.candidate_lists import CandidateTask
 from trainer.retrieval.table import table
-from trainer.retrieval.task import Task, Texts, index_task
+from trainer.retrieval.task import Task, index_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # that a model needs besides its name, or for texts of these lengths
@@ -75,23 +76,21 @@ def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *op
     return printed.err
 
 
-def plain_scores(trained: TrainedModel, task: Texts) -> np.ndarray:
-    """The scores of a task's pool, fp32 [Q, N], from all texts in one batch."""
-    model, method, texts = trained.model, trained.recipe.method, task.collection
-    queries = [texts.queries.tokens(i) for i in task.queries]
-    documents = [texts.corpus.tokens(i) for i in task.pool]
+def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
+    """The scores of a query's documents, fp32 [n], all in one batch."""
+    model, method = trained.model, trained.recipe.method
+    queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
 
     def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     with torch.no_grad():
         if isinstance(model, PairScorer):
-            pairs = [(query, document) for query in queries for document in documents]
-            arrays = method.pair_framing(trained.tokenizer).arrays(*zip(*pairs, strict=True))
-            return model.score_pairs(**tensors(arrays)).view(len(queries), -1).numpy()
-        of_queries = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
-        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(documents)))
-        return model.score(of_queries, of_documents).numpy()
+            arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
+            return model.score_pairs(**tensors(arrays)).numpy()
+        of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
+        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
+        return model.score(of_query, of_documents).numpy()[0]
 
 
 @pytest.mark.parametrize("name", RANK)
@@ -102,12 +101,14 @@ def test_every_matching_model_ranks_the_pool(
     path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
     trained, task = load_trained(path), Task.of(opened, "test")
-    scores = plain_scores(trained, task)
-    found: list[Any] = [range(len(task.pool))] * len(scores)
-    if again := isinstance(trained.model, PairScorer):
-        found = index_task(task).rank(100)
-    ranked = [sorted(some, key=lambda i, row=row: (-row[i], i)) for some, row in zip(found, scores, strict=True)]
-    assert results["m"] == pytest.approx(task.measure([row[:100] for row in ranked]).means)
+    again = isinstance(trained.model, PairScorer) or trained.model.index == "list"
+    found = index_task(task).rank(100) if again else [list(range(len(task.pool)))] * len(task.queries)
+    ranked = []
+    for query, positions in zip(task.queries, found, strict=True):
+        scores = plain_scores(trained, opened, query, [task.pool[i] for i in positions])
+        of_position = dict(zip(positions, scores.tolist(), strict=True))
+        ranked.append(sorted(positions, key=lambda i, of=of_position: (-of[i], i))[:100])
+    assert results["m"] == pytest.approx(task.measure(ranked).means)
     assert results["m"]["recall@100"] > 0.5  # chance is 100 of 120
     assert ("rerank" in results) == again
     assert results["max_tokens"]["m"].items() >= {"query": 8, "document": 16}.items()
@@ -119,9 +120,12 @@ def test_every_matching_model_ranks_candidate_lists(name: str, lists: Path, tmp_
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
     path = write_run(tmp_path / "run", lists / "tokenizer.json", **keys)
     results = run(lists, tmp_path / "r.json", "--candidates", f"--model=m={path}")
-    task = CandidateTask.of(Collection.open(lists), "test")
-    scores = plain_scores(load_trained(path), task)
-    expected = task.measure([scores[query, positions] for query, positions in task.lists]).means
+    task, trained = CandidateTask.of(Collection.open(lists), "test"), load_trained(path)
+    scores = [
+        plain_scores(trained, task.collection, task.queries[query], [task.pool[i] for i in positions])
+        for query, positions in task.lists
+    ]
+    expected = task.measure(scores).means
     assert results["m"] == pytest.approx(expected)
     assert 0 < expected["mrr"] < 1
 
@@ -238,7 +242,7 @@ def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
     for k in ("", "0", "-1", "1.5", "ten", "1" * 5000, "\u0663"):
         assert "K in NAME:K is a number of documents, 1 or more" in refused(overlap, f"--rerank=bm25:{k}")
     assert "overlap ranks again itself: name bm25, or a model that searches" in refused(overlap, "--rerank=overlap:10")
-    assert "--rerank bm25:10: no model of this command reads" in refused(tokens, "--rerank=bm25:10")
+    assert "--rerank bm25:10: every model of this command can search" in refused(tokens, "--rerank=bm25:10")
     fused = refused("--bm25", overlap, "--fuse=bm25+overlap")
     assert "--fuse bm25+overlap: overlap scores only the documents that it ranks again: fuse two systems" in fused
     assert "tells classes and gives no score to rank by: evaluate with --classes" in refused("--model=told=told")

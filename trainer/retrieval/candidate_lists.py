@@ -11,16 +11,13 @@ import numpy as np
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
-from models.interface import PairScorer
 from trainer.checkpoints.load import TrainedModel
+from trainer.retrieval.lists import list_scores
 from trainer.retrieval.metrics import Metrics, measure_lists, p_value
-from trainer.retrieval.pairs import pair_scores
 from trainer.retrieval.search import order_of
-from trainer.retrieval.system import ListScorer
 from trainer.retrieval.task import (
     Texts,
     about_models,
-    embed_task,
     in_pool_order,
     index_task,
     matching_of,
@@ -74,19 +71,13 @@ class CandidateTask(Texts):
 
     def bm25_scores(self) -> list[np.ndarray]:
         """Score each list with BM25, whose statistics are those of the pool."""
-        return self._scores(index_task(self))
+        bm25 = index_task(self)
+        return [bm25.of(query, positions) for query, positions in track(self.lists, "BM25", "lists")]
 
     def model_scores(self, trained: TrainedModel) -> list[np.ndarray]:
         """Score each list with a fine-tuned model."""
-        if isinstance(trained.model, PairScorer):
-            numbers = [
-                (self.queries[query], [self.pool[i] for i in positions.tolist()]) for query, positions in self.lists
-            ]
-            return pair_scores(trained, self.collection, numbers)
-        return self._scores(embed_task(trained, self))
-
-    def _scores(self, system: ListScorer) -> list[np.ndarray]:
-        return [system.of(query, positions) for query, positions in track(self.lists, "score", "lists")]
+        lists = [(self.queries[query], [self.pool[i] for i in positions]) for query, positions in self.lists]
+        return list_scores(trained, self.collection, lists)
 
 
 def compare_lists(

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from models.config import MatchingConfig
-from models.interface import PairScorer
 from trainer.checkpoints.load import TrainedModel
 from trainer.retrieval import fusion
 from trainer.retrieval.metrics import DEPTH, Metrics, p_value
 from trainer.retrieval.rerank import Rerank, rerank_task
 from trainer.retrieval.system import System
-from trainer.retrieval.task import Task, about_models, embed_task, index_task, matching_of, require_scores
+from trainer.retrieval.task import Task, about_models, embed_task, index_task, matching_of, require_scores, searches
 
 Builders = Mapping[str, Callable[[Task], System]]  # how each system encodes or indexes the texts of a task
 
@@ -37,23 +36,23 @@ def compare(
 ) -> dict[str, Any]:
     """Evaluate every system: its mean metrics, the last two models' p-value, and what was ranked, as JSON values.
 
-    Models that read pairs rank again what `rerank` names, by default BM25's first 100.
+    Models that cannot search rank again what `rerank` names, by default BM25's first 100.
 
     Raises:
         InputError: a model cannot rank the collection, or not in the way that is asked for; before the first is
             evaluated.
     """
     methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
-    readers = {name: trained for name, trained in models.items() if isinstance(trained.model, PairScorer)}
-    _check(readers, methods, fuse, rerank)
+    rerankers = {name: trained for name, trained in models.items() if not searches(trained, collection)}
+    _check(rerankers, methods, fuse, rerank)
     rerank = rerank or Rerank()
     builders: Builders = {
-        **({"bm25": index_task} if with_bm25 or (readers and rerank.system == "bm25") else {}),
-        **{name: partial(embed_task, trained) for name, trained in models.items() if name not in readers},
+        **({"bm25": index_task} if with_bm25 or (rerankers and rerank.system == "bm25") else {}),
+        **{name: partial(embed_task, trained) for name, trained in models.items() if name not in rerankers},
     }
     task = Task.of(collection, split)
     weight = _weight(collection, fuse, builders) if fuse else None
-    metrics = _measure(task, builders, fuse, weight, readers, rerank)
+    metrics = _measure(task, builders, fuse, weight, rerankers, rerank)
     rows = [*(["bm25"] if with_bm25 else []), *models, *(["fused"] if fuse else [])]
     return {
         **{name: metrics[name].means for name in rows},
@@ -61,31 +60,29 @@ def compare(
         "queries": len(task.queries),
         "corpus": len(task.pool),
         **about_models(collection, split, models),
-        **({"rerank": {name: rerank._asdict() for name in readers}} if readers else {}),
+        **({"rerank": {name: rerank._asdict() for name in rerankers}} if rerankers else {}),
         **(_about_fusion(fuse, weight, metrics) if fuse else {}),
     }
 
 
 def _check(
-    readers: Mapping[str, TrainedModel],
+    rerankers: Mapping[str, TrainedModel],
     methods: Mapping[str, MatchingConfig],
     fuse: Fusion | None,
     rerank: Rerank | None,
 ) -> None:
-    """Raise InputError for models that read pairs where these cannot do what is asked for."""
-    for name, trained in readers.items():
+    """Raise InputError for models that cannot search where they cannot do what is asked for either."""
+    for name, trained in rerankers.items():
         require_scores(trained, methods[name])
         if fuse and name in fuse.systems:
             raise InputError(
                 f"--fuse {'+'.join(fuse.systems)}: {name} scores only the documents that it ranks again: "
                 "fuse two systems that score all of them"
             )
-    if rerank and rerank.system in readers:
+    if rerank and rerank.system in rerankers:
         raise InputError(f"--rerank {rerank}: {rerank.system} ranks again itself: name bm25, or a model that searches")
-    if rerank and not readers:
-        raise InputError(
-            f"--rerank {rerank}: no model of this command reads queries and documents together: leave it out"
-        )
+    if rerank and not rerankers:
+        raise InputError(f"--rerank {rerank}: every model of this command can search: leave it out")
 
 
 def _weight(collection: Collection, fuse: Fusion, builders: Builders) -> float | None:
@@ -102,7 +99,7 @@ def _measure(
     builders: Builders,
     fuse: Fusion | None,
     weight: float | None,
-    readers: Mapping[str, TrainedModel],
+    rerankers: Mapping[str, TrainedModel],
     rerank: Rerank,
 ) -> dict[str, Metrics]:
     """The metrics of what searches, of what ranks again, and last of `fused`; every text is encoded once."""
@@ -118,7 +115,7 @@ def _measure(
         if fuse and name in fuse.systems:
             to_fuse[name] = system
         del system  # the embeddings of one encoder are freed before those of the next are made
-    for name, trained in readers.items():
+    for name, trained in rerankers.items():
         metrics[name] = task.measure(rerank_task(trained, task, found, rerank.documents))
     if fuse:
         first, second = (to_fuse[name] for name in fuse.systems)

@@ -47,14 +47,14 @@ class TextVectors(NamedTuple):
         """How many vectors each of some different texts has, int64 [n], from their numbers int64 [n]."""
         return self.ends[numbers] - self._starts(numbers)
 
-    def padded(self, numbers: np.ndarray) -> Vectors:
+    def padded(self, numbers: np.ndarray, device: torch.device | str = "cpu") -> Vectors:
         """The vectors of some different texts, from their numbers int64 [n]: [n, m, H], zeros where there is none."""
         counts = self.counts(numbers)
         slots = np.arange(max(1, counts.max()))
         mask = slots < counts[:, None]
         vectors = self.flat[np.where(mask, self._starts(numbers)[:, None] + slots, 0)]
         vectors[~mask] = 0
-        return Vectors(torch.from_numpy(vectors), torch.from_numpy(mask))
+        return Vectors(torch.from_numpy(vectors).to(device), torch.from_numpy(mask).to(device))
 
     def _starts(self, numbers: np.ndarray) -> np.ndarray:
         return np.where(numbers > 0, self.ends[numbers - 1], 0)

@@ -1,4 +1,4 @@
-"""Rank again what another system found, by a model that reads a query and a document together."""
+"""Rank again what another system found, by a model that cannot search: it reads pairs, or scores a list as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainer.checkpoints.load import TrainedModel
-from trainer.retrieval.pairs import pair_scores
+from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import order_of
 from trainer.retrieval.task import Task
 
@@ -28,13 +28,13 @@ def rerank_task(trained: TrainedModel, task: Task, found: Sequence[Sequence[int]
     """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
 
     Args:
-        trained: a model that reads pairs.
+        trained: any matching model.
         task: the queries and the pool.
         found: for each query positions in the pool, best first; may be empty.
         documents: how many of them are ranked again.
 
     Raises:
-        InputError: as `pair_scores`.
+        InputError: as `list_scores`.
     """
     first = [np.asarray(ranking[:documents], np.int64) for ranking in found]
     lists = [
@@ -42,6 +42,6 @@ def rerank_task(trained: TrainedModel, task: Task, found: Sequence[Sequence[int]
         for query, positions in zip(task.queries, first, strict=True)
         if len(positions)
     ]
-    scores = iter(pair_scores(trained, task.collection, lists, "re-rank") if lists else [])
+    scores = iter(list_scores(trained, task.collection, lists, "re-rank") if lists else [])
     reranked = [top[order_of(next(scores), top)] if len(top) else top for top in first]
     return [[*top.tolist(), *ranking[documents:]] for top, ranking in zip(reranked, found, strict=True)]

@@ -33,13 +33,6 @@ class System(Protocol):
         """At most k documents for each query: their positions, best first, equal scores in the pool's order."""
 
 
-class ListScorer(Protocol):
-    """A system that can score a few documents alone."""
-
-    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores fp32 [n] of documents, given by their positions in the pool int64 [n], for a query's number."""
-
-
 @dataclass(frozen=True)
 class Embedded:
     """A system whose scores are the inner products of embeddings, those that `search` ranks by."""
@@ -124,19 +117,35 @@ class Scored:
         """The scores fp32 [q, d] of different texts, by their numbers; `add` gets the number of those of each block."""
         table = np.empty((len(queries), len(documents)), np.float32)
         query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
-        of_queries = [(rows, self._padded(self.queries, queries[rows])) for rows in query_blocks]
+        of_queries = [(rows, self.queries.padded(queries[rows], self.device)) for rows in query_blocks]
         with torch.inference_mode():
             for columns in _blocks(self.documents.counts(documents), DOCUMENT_VECTORS):
-                of_documents = self._padded(self.documents, documents[columns])
+                of_documents = self.documents.padded(documents[columns], self.device)
                 for rows, of_rows in of_queries:
                     scores = self.score(of_rows, of_documents).float().cpu().numpy()
                     table[rows, columns] = scores
                     add(scores.size)
         return table
 
-    def _padded(self, texts: TextVectors, numbers: np.ndarray) -> Vectors:
-        vectors, mask = texts.padded(numbers)
-        return Vectors(vectors.to(self.device), mask.to(self.device))
+
+@dataclass(frozen=True)
+class ScoredTogether:
+    """Scores by a model for which they depend on the other documents of a list: it scores all of them at once."""
+
+    score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
+    queries: TextVectors
+    documents: TextVectors
+    device: torch.device | str = "cpu"
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of a list's documents, fp32 [n], for a query; equal texts tie, and each of them counts."""
+        rows = self.documents.rows[documents]
+        with torch.inference_mode():
+            of_query = self.queries.padded(self.queries.rows[query : query + 1], self.device)
+            scores = self.score(of_query, self.documents.padded(rows, self.device)).float().cpu().numpy()[0]
+        _, first, places = np.unique(rows, return_index=True, return_inverse=True)
+        tied: np.ndarray = scores[first][places]
+        return tied
 
 
 def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.encode import encode_texts, encode_vectors
 from trainer.retrieval.metrics import DEPTH, Metrics, measure
-from trainer.retrieval.system import Embedded, Scored
+from trainer.retrieval.system import Embedded, Scored, ScoredTogether
 
 CLASSES = "classes"  # the loss of models that classify pairs
 LONG = 1 << 16  # tokens, more than any model reads
@@ -71,20 +71,32 @@ def in_pool_order(documents: np.ndarray) -> np.ndarray:
     return np.sort(documents)[keyed_rng("pool order").permutation(len(documents))]
 
 
+def searches(trained: TrainedModel, collection: Collection) -> bool:
+    """Whether a model can score all documents of a pool, each by itself; the errors are `matching_of`'s."""
+    model, _ = matching_of(trained, collection)
+    return isinstance(model, DualEncoder) and model.index != "list"
+
+
 def embed_task(trained: TrainedModel, task: Texts) -> Embedded | Scored:
-    """Encode a task's queries and its pool with a fine-tuned model.
+    """Encode a task's queries and its pool with a fine-tuned model that searches.
 
     Raises:
-        InputError: the model was not fine-tuned, or reads queries and documents together, or its tokenizer is not the
-            collection's.
+        InputError: the model was not fine-tuned, or cannot search, or its tokenizer is not the collection's.
     """
+    if not searches(trained, task.collection):
+        raise InputError(
+            f"{trained.checkpoint}: a {trained.kind} cannot search: it ranks again what another system found"
+        )
+    system = encode_task(trained, task)
+    assert isinstance(system, Embedded | Scored)
+    return system
+
+
+def encode_task(trained: TrainedModel, task: Texts) -> Embedded | Scored | ScoredTogether:
+    """Encode a task's queries and its pool with a fine-tuned model that encodes them apart."""
     collection = task.collection
     model, method = matching_of(trained, collection)
-    if not isinstance(model, DualEncoder):
-        raise InputError(
-            f"{trained.checkpoint}: a {trained.kind} reads a query and a document together, so it cannot search: "
-            "it ranks again what another system found"
-        )
+    assert isinstance(model, DualEncoder)
     vocabulary, device = trained.tokenizer, on_device(model)
     queries, documents = map(collection.queries.tokens, task.queries), map(collection.corpus.tokens, task.pool)
     sides = {
@@ -94,7 +106,7 @@ def embed_task(trained: TrainedModel, task: Texts) -> Embedded | Scored:
     if model.index == "dense":
         return Embedded(*(encode_texts(*side, what=f"encode {name}", device=device) for name, side in sides.items()))
     encoded = [encode_vectors(*side, what=f"encode {name}", device=device) for name, side in sides.items()]
-    return Scored(model.score, encoded[0], encoded[1], device)
+    return (ScoredTogether if model.index == "list" else Scored)(model.score, encoded[0], encoded[1], device)
 
 
 def index_task(task: Texts) -> Bm25:
