@@ -104,7 +104,9 @@ def test_every_different_document_is_padded_once_for_a_block_of_queries(monkeypa
     padded: list[int] = []
     original = TextVectors.padded
     monkeypatch.setattr(
-        TextVectors, "padded", lambda self, numbers: padded.extend(numbers.tolist()) or original(self, numbers)
+        TextVectors,
+        "padded",
+        lambda self, numbers, device: padded.extend(numbers.tolist()) or original(self, numbers, device),
     )
     Scored(MaxSim(), QUERIES, DOCUMENTS).scores(slice(0, 5))
     assert sorted(padded) == sorted([*QUERIES.rows.tolist(), *range(6)])
