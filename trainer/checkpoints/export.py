@@ -43,7 +43,7 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
     Raises:
         InputError: `out` has other contents or cannot be written, or the run has no decoder.
     """
-    method = trained.recipe.method
+    method = trained.method
     if with_decoder and isinstance(method, MatchingConfig):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
     if isinstance(method, MatchingConfig):
@@ -68,7 +68,7 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
 
 def _check_is_sentence_transformer(trained: TrainedModel) -> None:
     """Raise InputError where a SentenceTransformer would not compute the embeddings of a fine-tuned model."""
-    method = trained.recipe.method
+    method = trained.method
     if not isinstance(method, SiameseConfig):
         raise InputError(f"{trained.checkpoint}: a {method.name} is no SentenceTransformer; use the run")
     beyond = {
@@ -145,7 +145,7 @@ def _write_sentence_transformer(method: SiameseConfig, hidden_size: int, folder:
 def _write_decoder(trained: TrainedModel, folder: Path) -> None:
     """Write all parameters but the encoder's, and how to rebuild the model from both."""
     _save_tensors({name: head.detach() for name, head in trained.model.heads.items()}, folder / DECODER)
-    config = type(trained.recipe.method)
+    config = type(trained.method)
     rebuild = [
         f"from {config.__module__} import {config.__name__}",
         "trunk = transformers.AutoModel.from_pretrained(FOLDER)",
@@ -154,7 +154,7 @@ def _write_decoder(trained: TrainedModel, folder: Path) -> None:
     ]
     instructions = {
         "class": f"{config.__module__}.{config.__name__}",
-        "method": trained.recipe.method.model_dump(mode="json"),
+        "method": trained.method.model_dump(mode="json"),
         "rebuild": rebuild,
     }
     _write_json(folder / "decoder.json", instructions)

@@ -64,7 +64,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         trained = load_trained(path)
         _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
         heads = {name: head.detach() for name, head in trained.model.heads.items()}
-        return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.recipe.method.added_tokens)
+        return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
     _check_ids(path, _recorded_fingerprint(folder), folder / "tokenizer.json", tokenizer)
     heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
     trunk = _load_hugging_face(folder)

@@ -14,7 +14,7 @@ from torch import nn
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
-from models.config import MatchingConfig
+from models.config import MatchingConfig, MethodConfig
 from models.trunk import TrunkModel, max_positions
 from trainer.checkpoints import checkpoint
 from trainer.recipe.build import build_model, trunk_of
@@ -23,14 +23,25 @@ from trainer.recipe.yaml_file import build as build_recipe
 
 
 @dataclass(frozen=True)
-class TrainedModel:
-    """A model in fp32 on the CPU, in eval mode, with the recipe and tokenizer of its training."""
+class LoadedModel:
+    """A model in fp32 on the CPU, in eval mode, with its method's keys and its tokenizer."""
 
     model: TrunkModel
-    kind: str  # the recipe's method.name: siamese, seed, mlm
-    recipe: PretrainRecipe | FinetuneRecipe
+    method: MethodConfig
     tokenizer: Tokenizer
-    checkpoint: Path
+    checkpoint: Path  # or the folder of a published model
+
+    @property
+    def kind(self) -> str:
+        """The method's name: siamese, seed, mlm."""
+        return self.method.name
+
+
+@dataclass(frozen=True)
+class TrainedModel(LoadedModel):
+    """A model of a run."""
+
+    recipe: PretrainRecipe | FinetuneRecipe
     step: int
 
     @property
@@ -51,7 +62,6 @@ def load_trained(path: Path) -> TrainedModel:
     """
     folder = _find(path)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text(encoding="utf-8"))
-    kind = values["method"]["name"]
     recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
     settings = json.loads((folder / checkpoint.TRUNK).read_text(encoding="utf-8"))
     trunk = trunk_of(settings, str(folder / checkpoint.TRUNK))
@@ -59,10 +69,10 @@ def load_trained(path: Path) -> TrainedModel:
     _copy_weights(folder, model)
     return TrainedModel(
         model=model.eval(),
-        kind=kind,
-        recipe=recipe,
+        method=recipe.method,
         tokenizer=tokenizers.load(folder / checkpoint.TOKENIZER),
         checkpoint=folder,
+        recipe=recipe,
         step=checkpoint.read_state(folder).step,
     )
 

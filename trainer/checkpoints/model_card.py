@@ -69,7 +69,7 @@ DECODER = """
 
 def text(trained: TrainedModel, out: Path, with_decoder: bool) -> str:
     """The card: what the model is, how to load it, and which run and step it is from."""
-    method = trained.recipe.method
+    method = trained.method
     width = trained.model.trunk.config.hidden_size
     facts = {
         "name": out.resolve().name,

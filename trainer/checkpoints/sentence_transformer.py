@@ -11,7 +11,9 @@ from data_prep.common.files import LARGEST_JSON, read_bytes
 from trainer.recipe.schema import FinetuneRecipe
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+TRANSFORMER = "sentence_bert_config.json"  # of the encoder's own module
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # its name: ours
+SHORTEST = 3  # tokens of a text that has one word
 TEMPERATURE = 0.05  # 1 / its losses' scale of 20, for cosine similarities
 
 
@@ -44,6 +46,15 @@ def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
     return modules["Transformer"], keys
 
 
+def longest_text(encoder: Path) -> int | None:
+    """The tokens that an encoder's folder says are read of a text, [CLS] and [SEP] included; None where it does not."""
+    path = encoder / TRANSFORMER
+    tokens = _read_keys(path).get("max_seq_length") if path.is_file() else None
+    if tokens is not None and (not isinstance(tokens, int) or tokens < SHORTEST):
+        raise InputError(f"{path}: max_seq_length is {tokens!r}, not a number of tokens from {SHORTEST}")
+    return tokens
+
+
 def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
     """Compare as the sentence-transformers folder that a recipe starts from does, where the recipe does not say how."""
     if recipe.init_from is None or not is_sentence_transformer(recipe.init_from):
@@ -58,7 +69,7 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
 
 def _pooling(path: Path) -> str:
     """Our name of a pooling; its configuration names it, or in older releases has a switch for each."""
-    config = _read(path)
+    config = _read_keys(path)
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else list(named or [])
     switches = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
@@ -72,10 +83,17 @@ def _similarity(folder: Path) -> str:
     """What the folder says of its similarity: dot, or cosine, which the library takes where nothing is said."""
     if not (folder / SETTINGS).is_file():
         return "cosine"
-    name = _read(folder / SETTINGS).get("similarity_fn_name") or "cosine"
+    name = _read_keys(folder / SETTINGS).get("similarity_fn_name") or "cosine"
     if name not in ("cosine", "dot"):
         raise InputError(f"{folder / SETTINGS}: its similarity is {name}, not cosine or dot")
     return str(name)
+
+
+def _read_keys(path: Path) -> dict[str, Any]:
+    keys = _read(path)
+    if not isinstance(keys, dict):
+        raise InputError(f"{path}: not a JSON object; copy the folder again")
+    return keys
 
 
 def _read(path: Path) -> Any:

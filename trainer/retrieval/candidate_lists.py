@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.metrics import Metrics, measure_lists, p_value
 from trainer.retrieval.search import order_of
@@ -74,14 +74,14 @@ class CandidateTask(Texts):
         bm25 = index_task(self)
         return [bm25.of(query, positions) for query, positions in track(self.lists, "BM25", "lists")]
 
-    def model_scores(self, trained: TrainedModel) -> list[np.ndarray]:
+    def model_scores(self, trained: LoadedModel) -> list[np.ndarray]:
         """Score each list with a fine-tuned model."""
         lists = [(self.queries[query], [self.pool[i] for i in positions]) for query, positions in self.lists]
         return list_scores(trained, self.collection, lists)
 
 
 def compare_lists(
-    collection: Collection, split: str, models: Mapping[str, TrainedModel], with_bm25: bool
+    collection: Collection, split: str, models: Mapping[str, LoadedModel], with_bm25: bool
 ) -> dict[str, Any]:
     """Evaluate every system on candidate lists: mean metrics, the p-value, what was ranked, as JSON values.
 

@@ -10,13 +10,13 @@ import numpy as np
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
 from models.interface import PairScorer
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.metrics import Metrics, p_value
 from trainer.retrieval.pairs import List, pair_scores
 from trainer.retrieval.task import CLASSES, about_models, matching_of
 
 
-def compare_classes(collection: Collection, split: str, models: Mapping[str, TrainedModel]) -> dict[str, Any]:
+def compare_classes(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
     """Evaluate every model on labelled pairs: its accuracy, the p-value, what was told, as JSON values.
 
     The row `majority` is that of the split's most frequent class, the first one of equals.
@@ -63,7 +63,7 @@ def read_classes(collection: Collection, split: str) -> tuple[list[str], list[Li
     return list(classes), [(group.query, group.candidates.tolist()) for group in every], labels
 
 
-def predict(trained: TrainedModel, collection: Collection, pairs: list[List], classes: list[str]) -> np.ndarray:
+def predict(trained: LoadedModel, collection: Collection, pairs: list[List], classes: list[str]) -> np.ndarray:
     """The class of each pair that has the largest logit, int64 [pairs].
 
     Raises:

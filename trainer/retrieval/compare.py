@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from models.config import MatchingConfig
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval import fusion
 from trainer.retrieval.metrics import DEPTH, Metrics, p_value
 from trainer.retrieval.rerank import Rerank, rerank_task
@@ -29,7 +29,7 @@ class Fusion(NamedTuple):
 def compare(
     collection: Collection,
     split: str,
-    models: Mapping[str, TrainedModel],
+    models: Mapping[str, LoadedModel],
     with_bm25: bool,
     fuse: Fusion | None = None,
     rerank: Rerank | None = None,
@@ -66,7 +66,7 @@ def compare(
 
 
 def _check(
-    rerankers: Mapping[str, TrainedModel],
+    rerankers: Mapping[str, LoadedModel],
     methods: Mapping[str, MatchingConfig],
     fuse: Fusion | None,
     rerank: Rerank | None,
@@ -99,7 +99,7 @@ def _measure(
     builders: Builders,
     fuse: Fusion | None,
     weight: float | None,
-    rerankers: Mapping[str, TrainedModel],
+    rerankers: Mapping[str, LoadedModel],
     rerank: Rerank,
 ) -> dict[str, Metrics]:
     """The metrics of what searches, of what ranks again, and last of `fused`; every text is encoded once."""

@@ -9,13 +9,13 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.common.progress import track
 from models.interface import PairScorer
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.pairs import List, pair_scores
 from trainer.retrieval.task import Texts, encode_task
 
 
 def list_scores(
-    trained: TrainedModel, collection: Collection, lists: Sequence[List], what: str = "score"
+    trained: LoadedModel, collection: Collection, lists: Sequence[List], what: str = "score"
 ) -> list[np.ndarray]:
     """Score each list's documents for its query, fp32 [n]; every text is encoded once.
 

@@ -15,7 +15,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 from models.batching.framing import PairFraming
 from models.interface import Corpus, PairScorer, Vocabulary
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.encode import BATCH_TOKENS, length_batches
 from trainer.retrieval.task import matching_of, on_device
 
@@ -31,7 +31,7 @@ class PairConfig(Protocol):
 
 
 def pair_scores(
-    trained: TrainedModel, collection: Collection, lists: Sequence[List], what: str = "score"
+    trained: LoadedModel, collection: Collection, lists: Sequence[List], what: str = "score"
 ) -> list[np.ndarray]:
     """Score each list's documents for its query, with a fine-tuned model that reads pairs; see `score_lists`.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import order_of
 from trainer.retrieval.task import Task
@@ -24,7 +24,7 @@ class Rerank(NamedTuple):
         return f"{self.system}:{self.documents}"
 
 
-def rerank_task(trained: TrainedModel, task: Task, found: Sequence[Sequence[int]], documents: int) -> list[list[int]]:
+def rerank_task(trained: LoadedModel, task: Task, found: Sequence[Sequence[int]], documents: int) -> list[list[int]]:
     """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
 
     Args:

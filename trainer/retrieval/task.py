@@ -16,7 +16,7 @@ from models.batching.framing import Framing
 from models.config import MatchingConfig
 from models.interface import PairScorer
 from models.matching.dual_encoder import DualEncoder
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.encode import encode_texts, encode_vectors
@@ -71,13 +71,13 @@ def in_pool_order(documents: np.ndarray) -> np.ndarray:
     return np.sort(documents)[keyed_rng("pool order").permutation(len(documents))]
 
 
-def searches(trained: TrainedModel, collection: Collection) -> bool:
+def searches(trained: LoadedModel, collection: Collection) -> bool:
     """Whether a model can score all documents of a pool, each by itself; the errors are `matching_of`'s."""
     model, _ = matching_of(trained, collection)
     return isinstance(model, DualEncoder) and model.index != "list"
 
 
-def embed_task(trained: TrainedModel, task: Texts) -> Embedded | Scored:
+def embed_task(trained: LoadedModel, task: Texts) -> Embedded | Scored:
     """Encode a task's queries and its pool with a fine-tuned model that searches.
 
     Raises:
@@ -92,7 +92,7 @@ def embed_task(trained: TrainedModel, task: Texts) -> Embedded | Scored:
     return system
 
 
-def encode_task(trained: TrainedModel, task: Texts) -> Embedded | Scored | ScoredTogether:
+def encode_task(trained: LoadedModel, task: Texts) -> Embedded | Scored | ScoredTogether:
     """Encode a task's queries and its pool with a fine-tuned model that encodes them apart."""
     collection = task.collection
     model, method = matching_of(trained, collection)
@@ -122,7 +122,7 @@ def on_device(model: torch.nn.Module) -> torch.device:
     return device
 
 
-def evaluate_run(trained: TrainedModel, collection: Collection, split: str) -> Metrics:
+def evaluate_run(trained: LoadedModel, collection: Collection, split: str) -> Metrics:
     """Rank a split with a fine-tuned model over the split's pool, and measure it; the errors are `embed_task`'s."""
     task = Task.of(collection, split)
     return task.measure(embed_task(trained, task).rank(DEPTH))
@@ -134,13 +134,13 @@ def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     return task.measure(index_task(task).rank(DEPTH))
 
 
-def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEncoder | PairScorer, MatchingConfig]:
+def matching_of(trained: LoadedModel, collection: Collection) -> tuple[DualEncoder | PairScorer, MatchingConfig]:
     """The model and its method's keys; raise InputError where it cannot rank this collection."""
-    model, method = trained.model, trained.recipe.method
+    model, method = trained.model, trained.method
     if not isinstance(model, DualEncoder | PairScorer) or not isinstance(method, MatchingConfig):
         raise InputError(
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
-            f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.recipe.run})"
+            f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.checkpoint})"
         )
     require_same_tokenizer(
         trained.tokenizer,
@@ -152,13 +152,13 @@ def matching_of(trained: TrainedModel, collection: Collection) -> tuple[DualEnco
     return model, method
 
 
-def require_scores(trained: TrainedModel, method: MatchingConfig) -> None:
+def require_scores(trained: LoadedModel, method: MatchingConfig) -> None:
     """Raise InputError for a model that tells classes, by which nothing can be ranked."""
     if method.loss == CLASSES:
         raise InputError(f"{trained.checkpoint}: tells classes and gives no score to rank by: evaluate with --classes")
 
 
-def about_models(collection: Collection, split: str, models: Mapping[str, TrainedModel]) -> dict[str, Any]:
+def about_models(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
     """What is evaluated, as JSON values: the split, and each model's checkpoint and how much of a text it reads."""
     methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -18,7 +17,7 @@ from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
 from models.vectors import Vectors
 from tests import toy
-from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.load import LoadedModel
 from trainer.recipe.build import new_trunk
 
 
@@ -96,18 +95,17 @@ def plain_overlap(query: list[int], document: list[int], special: int = 1) -> in
     return sum(token in query for token in document[:14]) + special
 
 
-def tokens_run(collection: Collection, seed: int = 0) -> TrainedModel:
+def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
     """A `Tokens` model, as `load_trained` would return it."""
     torch.manual_seed(seed)
     config = TokensConfig()
     return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
 
 
-def overlap_run(collection: Collection, classes: int = 0) -> TrainedModel:
+def overlap_run(collection: Collection, classes: int = 0) -> LoadedModel:
     """An `Overlap` model, likewise."""
     return _run(collection, Overlap(classes).eval(), OverlapConfig(loss="classes" if classes else "binary"))
 
 
-def _run(collection: Collection, model: Any, method: MatchingConfig) -> TrainedModel:
-    recipe: Any = SimpleNamespace(method=method, run="run")
-    return TrainedModel(model, method.name, recipe, collection.tokenizer, Path("run/step"), 1)
+def _run(collection: Collection, model: Any, method: MatchingConfig) -> LoadedModel:
+    return LoadedModel(model, method, collection.tokenizer, Path("run/step"))

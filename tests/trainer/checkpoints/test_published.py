@@ -1,0 +1,101 @@
+"""A published model ranks as it is: an export like its run, with the lengths that the folder names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.runs import write_run
+from trainer import evaluate
+from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.published import load_published
+from trainer.retrieval.system import Embedded
+from trainer.retrieval.task import Task, embed_task
+
+METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
+
+
+@pytest.fixture
+def run(toy_collection: Path, tmp_path: Path) -> Path:
+    return write_run(
+        tmp_path / "run",
+        toy_collection / "tokenizer.json",
+        similarity="cosine",
+        pooling="mean",
+        temperature=0.1,
+        **METHOD,
+    )
+
+
+@pytest.fixture
+def published(run: Path, tmp_path: Path) -> Path:
+    export_encoder(load_trained(run), tmp_path / "published")
+    return tmp_path / "published"
+
+
+def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
+    task = Task.of(Collection.open(toy_collection), "test")
+    own, loaded = (embed_task(model, task) for model in (load_trained(run), load_published(published)))
+    assert isinstance(own, Embedded)
+    assert isinstance(loaded, Embedded)
+    np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
+    np.testing.assert_allclose(loaded.documents, own.documents, atol=1e-6)
+
+
+def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:
+    models = [f"--model=run={run}", f"--model=folder={published}"]
+    out = tmp_path / "results.json"
+    evaluate.main(["--collection", str(toy_collection), "--split", "test", "--out", str(out), *models])
+    results = json.loads(out.read_text())
+    assert results["folder"] == results["run"]
+    assert results["checkpoints"]["folder"] == str(published)
+    assert results["max_tokens"]["folder"] == {"query": 16, "document": 16}
+
+
+def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
+    (published / "sentence_bert_config.json").unlink()
+    method: Any = load_published(published).method
+    assert (
+        method.max_query_tokens
+        == method.max_document_tokens
+        == load_published(published).model.trunk.config.max_position_embeddings
+    )
+
+
+@pytest.mark.parametrize("tokens", ["many", 2, [1]])
+def test_a_length_that_is_none_is_refused(published: Path, tokens: Any) -> None:
+    (published / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens}))
+    with pytest.raises(InputError, match="max_seq_length is .* not a number of tokens"):
+        load_published(published)
+
+
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
+def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
+    (published / name).write_text("[]")
+    with pytest.raises(InputError, match="not a JSON object"):
+        load_published(published)
+
+
+def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
+    published: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (published / "modules.json").unlink()
+    with pytest.raises(SystemExit) as exit:
+        evaluate.main(
+            [
+                "--collection",
+                str(toy_collection),
+                "--split",
+                "test",
+                "--out",
+                str(tmp_path / "r.json"),
+                f"--model=a={published}",
+            ]
+        )
+    assert exit.value.code == 2
+    assert "an encoder without a pooling" in capsys.readouterr().err

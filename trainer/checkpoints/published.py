@@ -1,0 +1,27 @@
+"""Load a sentence-transformers folder, an export of ours among them, as a model that ranks without fine-tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.matching.siamese import SiameseConfig
+from models.trunk import max_positions
+from trainer.checkpoints.init_from import load_encoder
+from trainer.checkpoints.load import LoadedModel
+from trainer.checkpoints.sentence_transformer import longest_text, read_modules
+from trainer.recipe.build import build_model
+
+
+def load_published(path: Path) -> LoadedModel:
+    """Load a folder's encoder, in a Siamese network with its own pooling, similarity and length of texts.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise.
+    """
+    folder, keys = read_modules(path)
+    tokenizer = tokenizers.load(folder / "tokenizer.json")
+    trunk = load_encoder(path, tokenizer).trunk
+    tokens = min(longest_text(folder) or max_positions(trunk), max_positions(trunk))
+    method = SiameseConfig(name="siamese", max_query_tokens=tokens, max_document_tokens=tokens, **keys)
+    return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)
