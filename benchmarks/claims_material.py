@@ -64,7 +64,7 @@ def make(data: Path, out: Path) -> Material:
     vocabulary = out / "tokenizer.json"
     if not vocabulary.is_file():
         tokenizer.train(mixed(texts(data)), VOCABULARY, vocabulary)
-    _data_prep("docstrings", "--out", str(out / "docstrings"), "--tokenizer", str(vocabulary))
+    data_prep("docstrings", "--out", str(out / "docstrings"), "--tokenizer", str(vocabulary))
     shards = {"docstrings": out / "docstrings" / "shards"}
     for source in INPUTS:
         prepare(source, data, out / source, vocabulary)
@@ -100,11 +100,11 @@ def mixed(sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def prepare(source: str, data: Path, out: Path, vocabulary: Path, *options: str) -> None:
     """Prepare shards of one of INPUTS in `out`, where that is not done yet."""
     inputs = [str(data / name) for name in INPUTS[source]]
-    _data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(vocabulary), "--shards", str(SHARDS), *options)
+    data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(vocabulary), "--shards", str(SHARDS), *options)
 
 
-def classic(data: Path, out: Path, vocabulary: Path) -> Path:
-    """Join the collections of CLASSIC into one, each with its own pool of documents; return its folder.
+def classic(data: Path, out: Path, vocabulary: Path, names: Sequence[str] = CLASSIC) -> Path:
+    """Join collections in BEIR's layout into one, each with its own pool of documents; return its folder.
 
     Of a fold's labelled queries, the split FOLD has those of both to train on, NAME-FOLD-dev other ones of one
     collection to choose settings on, and NAME-FOLD all of one collection, to rank after training on the other fold.
@@ -113,9 +113,9 @@ def classic(data: Path, out: Path, vocabulary: Path) -> Path:
     lines: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
     qrels: dict[str, list[str]] = {fold: [] for fold in FOLDS}
     pools: dict[str, list[str]] = {}
-    for name in CLASSIC:
+    for name in names:
         for part, own in lines.items():
-            own += ({**line, "_id": f"{name}/{line['_id']}"} for line in _json_lines(data / name / f"{part}.jsonl"))
+            own += ({**line, "_id": f"{name}/{line['_id']}"} for line in json_lines(data / name / f"{part}.jsonl"))
         ids = [line["_id"] for line in lines["corpus"] if line["_id"].startswith(f"{name}/")]
         for (fold, dev), judged in _parts(data / name / "qrels" / "train.tsv").items():
             rows = [f"{name}/{query}\t{name}/{document}\t{score}" for query, document, score in judged]
@@ -128,12 +128,12 @@ def classic(data: Path, out: Path, vocabulary: Path) -> Path:
             else:
                 qrels[fold] += rows
     for part, own in lines.items():
-        _write(folder / f"{part}.jsonl", map(json.dumps, own))
+        write(folder / f"{part}.jsonl", map(json.dumps, own))
     for split, rows in qrels.items():
-        _write(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
+        write(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
     for split, pool in pools.items():
-        _write(folder / "pools" / f"{split}.txt", pool)
-    _data_prep("collection", str(folder), "--tokenizer", str(vocabulary))
+        write(folder / "pools" / f"{split}.txt", pool)
+    data_prep("collection", str(folder), "--tokenizer", str(vocabulary))
     return folder
 
 
@@ -152,15 +152,18 @@ def _parts(path: Path) -> dict[tuple[str, bool], list[list[str]]]:
     return parts
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
     yield from (json.loads(line) for line in read_bytes(path).splitlines() if line.strip())
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file whole, in a folder that is made where it is missing."""
     make_directory(path.parent)
     with whole_file(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _data_prep(*arguments: str) -> None:
+def data_prep(*arguments: str) -> None:
+    """Run a command of data_prep to its end, or exit with its code."""
     run_or_exit([sys.executable, "-m", "data_prep", *arguments])

@@ -1,0 +1,170 @@
+"""What the matching models are compared on: collections of real text, what is trained on, and what is ranked or told.
+
+Cranfield, CACM and Vaswani are one collection in two folds of queries: each is ranked after training on the other. Of
+Reddit and IRC whole threads are held out, of RTE and SICK every fifth pair; TREC-QA has a development file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.claims_material import FOLDS, classic, data_prep, write
+from data_prep.collections.collection import Collection
+from data_prep.common.files import read_bytes
+from trainer.retrieval.metrics import Metrics
+
+CLASSIC = ("cranfield", "cacm", "vaswani")
+DIALOGUES = {"reddit": 0.3, "irc": 0.03}  # the share of threads held out: a thousand replies or so
+PAIRS = ("rte", "sick")
+TEST_EVERY = 5  # of RTE's and SICK's pairs one is held out
+
+Kind = Literal["pool", "lists", "classes"]  # what is ranked, or told
+Values = dict[str, list[float]]  # each metric of every query, list or pair
+
+
+def as_lists(metrics: Metrics) -> Values:
+    """Metrics as JSON keeps them."""
+    return {name: values.tolist() for name, values in metrics.values.items()}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some queries, lists or pairs of a split: from a share of them to another, in the split's order."""
+
+    split: str
+    start: float = 0.0
+    stop: float = 1.0
+
+    def of(self, values: Values) -> Values:
+        """The values of this part."""
+        return {name: of[round(self.start * len(of)) : round(self.stop * len(of))] for name, of in values.items()}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What is trained on, what chooses the learning rate, and what is reported, by the name of its row of results."""
+
+    train: str
+    dev: tuple[Part, ...]
+    test: Mapping[str, Part]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A matching model: its recipe, and the keys that the data ask for."""
+
+    recipe: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A collection, and the models that are compared on it, in the order of the claim."""
+
+    name: str
+    kind: Kind
+    collection: Path
+    folds: tuple[Fold, ...]
+    models: Mapping[str, Model]
+    metrics: tuple[str, ...]  # the first one chooses the rate and is tested
+
+    @property
+    def reported(self) -> list[tuple[Fold, str, Part]]:
+        """What is reported of every fold, and by which name."""
+        return [(fold, name, part) for fold in self.folds for name, part in fold.test.items()]
+
+
+def held_out(name: str) -> tuple[Fold, ...]:
+    """One fold: a third of what is held out chooses the rate, the rest is reported."""
+    return (Fold("train", (Part("test", 0, 1 / 3),), {name: Part("test", 1 / 3, 1)}),)
+
+
+SHORT = {"method.max_query_tokens": 32, "method.max_document_tokens": 64}
+RANKERS = {
+    "Siamese": Model("siamese_small", {"steps": 100}),
+    "ColBERT": Model("colbert_small", {"steps": 100, "batch.size": 32, "batch.micro": 32}),
+    "cross-encoder": Model("cross_encoder_small", {"steps": 100}),
+}
+# a context's end; as many replies for each context as the memory of a laptop likes
+CONTEXT = {"method.max_query_tokens": 128, "method.max_document_tokens": 64, "method.kept_of_query": "end"}
+REPLIES = {"steps": 300, "batch.size": 32, "batch.micro": 32, **CONTEXT}
+DIALOGUE_MODELS = {
+    "bi-encoder": Model("siamese_small", {**REPLIES, "method.negatives": "micro_batch", "method.towers": 2}),
+    "poly-encoder 16": Model("poly_encoder_small", {**REPLIES, "method.m": 16}),
+    "poly-encoder 64": Model("poly_encoder_small", {**REPLIES, "method.m": 64}),
+    "cross-encoder": Model(
+        "cross_encoder_small",
+        {**REPLIES, "batch.micro": 8, "method.negatives_per_query": 0, "method.hard_negatives": 3},
+    ),
+}
+ANSWERS = {"steps": 100, **SHORT}
+ANSWER_MODELS = {
+    "Siamese": Model("siamese_small", ANSWERS),
+    "cross-encoder": Model(
+        "cross_encoder_small", {**ANSWERS, "method.loss": "binary", "method.negatives_per_query": 0}
+    ),
+}
+
+
+def pair_models(classes: int) -> dict[str, Model]:
+    """The models that tell classes."""
+    both = {"steps": 300, "method.max_query_tokens": 96, "method.max_document_tokens": 96}
+    keys = {"method.loss": "classes", "method.classes": classes, "method.negatives_per_query": 0}
+    return {"cross-encoder": Model("cross_encoder_small", {**both, **keys})}
+
+
+def make(data: Path, out: Path, vocabulary: Path) -> list[Study]:
+    """Make every collection under `out`, where that is not done yet."""
+    return [_classic(data, out, vocabulary), *_dialogues(data, out, vocabulary), *_other(data, out, vocabulary)]
+
+
+def _classic(data: Path, out: Path, vocabulary: Path) -> Study:
+    folder = out / "classic"
+    if not (folder / "manifest.json").is_file():
+        classic(data, out, vocabulary, CLASSIC)
+    folds = tuple(
+        Fold(
+            other,
+            tuple(Part(f"{name}-{other}-dev") for name in CLASSIC),
+            {name: Part(f"{name}-{fold}") for name in CLASSIC},
+        )
+        for fold, other in zip(FOLDS, reversed(FOLDS), strict=True)
+    )
+    return Study("classic", "pool", folder, folds, RANKERS, ("mrr@10", "ndcg@10"))
+
+
+def _dialogues(data: Path, out: Path, vocabulary: Path) -> list[Study]:
+    studies = []
+    for name, share in DIALOGUES.items():
+        files = [data / "reddit" / f"{kind}_{'sample' if name == 'reddit' else name}.zst" for kind in ("RC", "RS")]
+        prepared, folder = out / f"{name}-prepared", out / name
+        options = ["--out", str(prepared), "--tokenizer", str(vocabulary), "--held-out", str(share)]
+        data_prep("reddit", *map(str, files), *options)
+        _collection("reddit_dialogues", folder, vocabulary, train=prepared / "shards", test=prepared / "held_out")
+        studies.append(Study(name, "lists", folder, held_out(name), DIALOGUE_MODELS, ("r@1", "mrr")))
+    return studies
+
+
+def _other(data: Path, out: Path, vocabulary: Path) -> list[Study]:
+    answers = {"train": data / "other" / "trecqa_train.jsonl", "test": data / "other" / "trecqa_dev.jsonl"}
+    _collection("answer_selection", out / "trec_qa", vocabulary, **answers)
+    studies = [Study("trec_qa", "lists", out / "trec_qa", held_out("trec_qa"), ANSWER_MODELS, ("map", "mrr"))]
+    for name in PAIRS:
+        lines = read_bytes(data / "other" / f"{name}_train.jsonl").decode().splitlines()
+        files = {split: out / f"{name}-{split}.jsonl" for split in ("train", "test")}
+        write(files["train"], [line for i, line in enumerate(lines) if i % TEST_EVERY])
+        write(files["test"], lines[::TEST_EVERY])
+        _collection("nli", out / name, vocabulary, **files)
+        classes = len(Collection.open(out / name).manifest["classes"])
+        studies.append(Study(name, "classes", out / name, held_out(name), pair_models(classes), ("accuracy",)))
+    return studies
+
+
+def _collection(format: str, folder: Path, vocabulary: Path, **splits: Path) -> None:
+    """Make a collection of files or folders by split, where that is not done yet."""
+    if not (folder / "manifest.json").is_file():
+        named = [f"{split}={path}" for split, path in splits.items()]
+        data_prep("collection", format, *named, "--out", str(folder), "--tokenizer", str(vocabulary))

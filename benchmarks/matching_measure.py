@@ -1,0 +1,46 @@
+"""Measure a matching model, or what needs no training, on a split: every query's, list's or pair's own values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.matching_collections import Kind
+from data_prep.collections.collection import Collection
+from trainer.checkpoints.load import LoadedModel
+from trainer.retrieval.candidate_lists import CandidateTask
+from trainer.retrieval.classes import predict, read_classes
+from trainer.retrieval.metrics import DEPTH, Metrics
+from trainer.retrieval.rerank import Rerank, rerank_task
+from trainer.retrieval.task import Task, embed_task, index_task, searches
+
+
+def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str) -> Metrics:
+    """Measure a model; one that cannot search ranks BM25's first documents again."""
+    if kind == "lists":
+        lists = CandidateTask.of(collection, split)
+        return lists.measure(lists.model_scores(trained))
+    if kind == "classes":
+        classes, pairs, labels = read_classes(collection, split)
+        return _accuracy(predict(trained, collection, pairs, classes) == labels)
+    task = Task.of(collection, split)
+    if searches(trained, collection):
+        return task.measure(embed_task(trained, task).rank(DEPTH))
+    depth = Rerank().documents
+    return task.measure(rerank_task(trained, task, index_task(task).rank(max(depth, DEPTH)), depth))
+
+
+def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:
+    """Measure BM25, or always telling the most frequent class of the training split."""
+    if kind == "lists":
+        lists = CandidateTask.of(collection, split)
+        return lists.measure(lists.bm25_scores())
+    if kind == "classes":
+        _, _, known = read_classes(collection, "train")
+        _, _, labels = read_classes(collection, split)
+        return _accuracy(labels == np.bincount(known).argmax())
+    task = Task.of(collection, split)
+    return task.measure(index_task(task).rank(DEPTH))
+
+
+def _accuracy(right: np.ndarray) -> Metrics:
+    return Metrics({"accuracy": right.astype(np.float64)})
