@@ -125,10 +125,11 @@ def _classic(data: Path, out: Path, vocabulary: Path) -> Study:
     folder = out / "classic"
     if not (folder / "manifest.json").is_file():
         classic(data, out, vocabulary, CLASSIC)
+    splits = Collection.open(folder).splits()  # CACM has too few queries to choose a rate on
     folds = tuple(
         Fold(
             other,
-            tuple(Part(f"{name}-{other}-dev") for name in CLASSIC),
+            tuple(Part(split) for name in CLASSIC if (split := f"{name}-{other}-dev") in splits),
             {name: Part(f"{name}-{fold}") for name in CLASSIC},
         )
         for fold, other in zip(FOLDS, reversed(FOLDS), strict=True)

@@ -15,7 +15,7 @@ from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel
 
 TEACHERS = ("kl", "margin_mse")  # the losses whose labels are a teacher's scores
-NEEDS_NEGATIVES = ("hinge",)  # the losses that compare a positive with nothing but the query's own negatives
+NEEDS_NEGATIVES = ("hinge",)  # the losses that compare a positive with negatives alone
 
 
 class Section(BaseModel):
@@ -124,7 +124,7 @@ class MatchingConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _loss_has_negatives(self) -> MatchingConfig:
-        if self.loss in NEEDS_NEGATIVES and not self.own_negatives:
+        if self.loss in NEEDS_NEGATIVES and not self.own_negatives and not self.has_batch_negatives:
             raise ValueError(
                 f"method.loss={self.loss} needs a query's own negatives: set method.hard_negatives, which are given "
                 "with the query, or method.negatives_per_query, which are drawn at random"
@@ -149,6 +149,11 @@ class MatchingConfig(MethodConfig):
     def own_negatives(self) -> int:
         """How many negatives each query has for itself."""
         return self.hard_negatives + self.negatives_per_query
+
+    @property
+    def has_batch_negatives(self) -> bool:
+        """Whether a query is compared with documents of other queries."""
+        return False
 
     @property
     def unit(self) -> Unit:

@@ -48,6 +48,18 @@ def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tens
     return F.cross_entropy(scores.to(dtype).masked_fill(~allowed, -torch.inf), positives, reduction="sum")
 
 
+def in_batch_hinge(scores: Tensor, positives: Tensor, allowed: Tensor, margin: float = 1.0) -> Tensor:
+    """Sum relu(margin - (s(q, d+) - s(q, d))) over queries, the mean over the query's other allowed documents.
+
+    RepBERT (Zhan et al., 2020), section 3.2; there it is divided by the number of all documents. The arguments are
+    those of `in_batch_softmax`; a query without another allowed document counts 0.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    negatives = allowed.scatter(1, positives[:, None], False)
+    gaps = F.relu(margin - (scores.gather(1, positives[:, None]) - scores)) * negatives  # [Q, D]
+    return (gaps.sum(dim=1) / negatives.sum(dim=1).clamp(min=1)).sum()
+
+
 def binary(own: Tensor, real: Tensor, relevant: Tensor) -> Tensor:
     """Sum over pairs of query and candidate the logistic loss of "relevant", bool [Q, n]: monoBERT, section 3."""
     return (F.binary_cross_entropy_with_logits(own, relevant.to(own.dtype), reduction="none") * real).sum()

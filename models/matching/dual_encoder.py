@@ -6,7 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from models.vectors import Vectors
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Index = Literal["dense", "multi_vector", "none", "list"]
+OF_BATCH = ("softmax", "hinge")  # the losses that can compare a query with the documents of others
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
@@ -32,21 +33,33 @@ class DualEncoderConfig(MatchingConfig):
     """The keys of a model that encodes queries and documents apart."""
 
     loss: Loss = "softmax"
-    negatives: Negatives = "micro_batch"  # of softmax, besides the query's own: none, or all documents of one or other
+    negatives: Negatives = "micro_batch"  # besides the query's own: none (the default but for softmax), or all of these
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
     towers: Literal[1, 2] = 1  # 2: documents have an encoder of their own, at first the same
 
+    @model_validator(mode="before")
+    @classmethod
+    def _others_have_their_own(cls, values: Any) -> Any:
+        given = isinstance(values, dict) and values.get("loss", "softmax") != "softmax"
+        return {"negatives": "own", **values} if given else values
+
     @model_validator(mode="after")
     def _has_negatives(self) -> DualEncoderConfig:
-        if self.negatives == "step" and self.loss != "softmax":
-            raise ValueError(f"method.negatives=step is for method.loss=softmax, not {self.loss}")
+        if self.has_batch_negatives and self.loss not in OF_BATCH:
+            losses = " or ".join(OF_BATCH)
+            raise ValueError(f"method.negatives={self.negatives} is for method.loss={losses}, not {self.loss}")
         if self.negatives == "own" and self.loss == "softmax" and not self.own_negatives:
             raise ValueError(
                 "method.negatives=own needs a query's own negatives: set method.hard_negatives, which are given with "
                 "the query, or method.negatives_per_query, which are drawn at random"
             )
         return self
+
+    @property
+    def has_batch_negatives(self) -> bool:
+        """Whether a query is compared with documents of other queries."""
+        return self.negatives != "own"
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of queries and documents apart."""
@@ -58,8 +71,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     The arrays of the framings have the prefixes `query_` and `document_`. Besides those of `CandidateBatcher`:
 
-    allowed         bool [Q, D], false where the document's text is that of one relevant to the query, except in the
-                    column of its own positive
+    allowed         bool [Q, D], with negatives of the micro-batch: false where the document's text is that of one
+                    relevant to the query, except in the column of its own positive
     document_keys   int64 [D], and `relevant_keys`, int64 [Q, r]: equal for equal texts; only for negatives of the step
     """
 
@@ -82,7 +95,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
             for side, framing in self.framings.items()
             for name, array in framing.arrays(texts[side]).items()
         }
-        return arrays | (self._relevance(examples, documents) if self.keys.loss == "softmax" else {})
+        return arrays | (self._relevance(examples, documents) if self.keys.has_batch_negatives else {})
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
         """What tells which documents a query may be compared with."""
@@ -161,9 +174,10 @@ class DualEncoder(Encoder):
         if not self.keys.learn_temperature:
             scores = scores / self.keys.temperature
         candidates = arrays["candidates"]
-        if self.keys.loss == "softmax" and self.keys.negatives != "own":
+        if self.keys.has_batch_negatives:
             allowed = arrays["allowed"] if "allowed" in arrays else _allowed(arrays)
-            return {"softmax": ranking_losses.in_batch_softmax(scores, candidates[:, 0], allowed)}
+            of_batch = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
+            return {self.keys.loss: of_batch[self.keys.loss](scores, candidates[:, 0], allowed)}
         own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
         return {self.keys.loss: ranking_losses.of_own(self.keys.loss, own, candidates >= 0, arrays["labels"])}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.layers.ranking_losses import in_batch_softmax, of_own, triplet_hinge
+from models.layers.ranking_losses import in_batch_hinge, in_batch_softmax, of_own, triplet_hinge
 
 OWN = torch.tensor([[2.0, 0.5, 3.0], [0.5, 1.0, 7.0], [-1.0, 0.0, 9.0]], dtype=torch.float64)
 REAL = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
@@ -70,6 +70,18 @@ def test_in_batch_softmax_against_a_loop() -> None:
     )
     torch.testing.assert_close(in_batch_softmax(scores, positives, allowed), expected)
     assert in_batch_softmax(scores.half(), positives, allowed).dtype == torch.float32
+
+
+def test_in_batch_hinge_against_a_loop() -> None:
+    scores = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    positives = torch.tensor([0, 4, 2])
+    allowed = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    expected = 0.0
+    for row, keep, p in zip(scores.tolist(), allowed.tolist(), positives.tolist(), strict=True):
+        gaps = [max(0.0, 1 - (row[p] - score)) for j, score in enumerate(row) if keep[j] and j != p]
+        expected += sum(gaps) / len(gaps) if gaps else 0.0
+    assert in_batch_hinge(scores, positives, allowed).item() == pytest.approx(expected)
+    assert in_batch_hinge(scores.half(), positives, allowed).dtype == torch.float32
 
 
 def test_a_document_that_is_not_allowed_gets_no_gradient() -> None:

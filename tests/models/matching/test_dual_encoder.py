@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from models.matching.dual_encoder import OF_BATCH
 from models.matching.siamese import Siamese
 from tests.models.matching.examples import group, micro_batch, positive, siamese
 from tests.models.tiny import VOCABULARY, tensors, trunk
@@ -113,6 +114,9 @@ def by_hand(model: Siamese, arrays: dict[str, Tensor]) -> Tensor:
             total += torch.logsumexp(row[arrays["allowed"][i]], 0) - row[own[0]]
         elif model.keys.loss == "softmax":
             total += torch.logsumexp(row[own], 0) - row[own[0]]
+        elif model.keys.loss == "hinge" and model.keys.negatives == "micro_batch":
+            others = [c for c in range(len(row)) if arrays["allowed"][i, c] and c != own[0]]
+            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in others) / len(others)
         elif model.keys.loss == "hinge":
             total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in own[1:]) / (len(own) - 1)
         elif model.keys.loss == "binary":
@@ -136,6 +140,8 @@ GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
         ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
         ({"loss": "softmax", "negatives_per_query": 2, "negatives": "own"}, EXAMPLES),
         ({"loss": "hinge", "negatives_per_query": 2}, EXAMPLES),
+        ({"loss": "hinge", "negatives": "micro_batch"}, EXAMPLES),
+        ({"loss": "hinge", "negatives_per_query": 2, "negatives": "micro_batch"}, EXAMPLES),
         ({"loss": "binary", "negatives_per_query": 2}, EXAMPLES),
         ({"loss": "binary"}, GROUPS),
         ({"loss": "kl"}, GROUPS),
@@ -161,13 +167,14 @@ def test_loss_and_gradient_against_loops(keys, examples, learnt: bool) -> None:
         assert slope.abs() > 1e-6
 
 
-def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step() -> None:
+@pytest.mark.parametrize("loss", OF_BATCH)
+def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step(loss: str) -> None:
     losses = []
     for negatives in ("micro_batch", "step"):
-        model = Siamese(trunk(), siamese(negatives=negatives, pooling="mean")).double()
+        model = Siamese(trunk(), siamese(loss=loss, negatives=negatives, pooling="mean")).double()
         arrays = tensors(micro_batch(model.keys, [*EXAMPLES, positive(10)]))
         assert ("allowed" in arrays) == (negatives == "micro_batch")
-        losses.append(model(**arrays)["softmax"])
+        losses.append(model(**arrays)[loss])
     torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
 
 
@@ -200,7 +207,8 @@ def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
     [
         ({"loss": "hinge"}, "method.loss=hinge needs a query's own negatives"),
         ({"negatives": "own"}, "method.negatives=own needs a query's own negatives"),
-        ({"loss": "kl", "negatives": "step"}, "method.negatives=step is for method.loss=softmax, not kl"),
+        ({"loss": "kl", "negatives": "step"}, "method.negatives=step is for method.loss=softmax or hinge, not kl"),
+        ({"loss": "binary", "negatives": "micro_batch"}, "method.negatives=micro_batch is for method.loss=softmax"),
     ],
 )
 def test_keys_that_leave_a_loss_without_negatives_are_refused(keys, words: str) -> None:
