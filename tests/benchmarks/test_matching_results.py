@@ -1,0 +1,129 @@
+"""The benchmark of matching models: rates are chosen off what is reported, every model is trained alike."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import matching_results
+from benchmarks.matching_collections import (
+    ANSWER_MODELS,
+    DIALOGUE_MODELS,
+    RANKERS,
+    Fold,
+    Model,
+    Part,
+    Study,
+    held_out,
+    pair_models,
+)
+from benchmarks.matching_results import PRETRAINED, RATES, Bench
+from benchmarks.matching_tables import p_values, table
+from tests.toy import ROOT
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.recipe.yaml_file import load
+from trainer.retrieval.metrics import Metrics
+
+ITEMS = 9
+
+
+class Trained:
+    """Stand-ins for training and measuring: a run's recipe; a split's first items like one rate, others another."""
+
+    def __init__(self) -> None:
+        self.recipes: dict[Path, Recipe] = {}
+        self.measured: list[tuple[Path, str]] = []
+
+    def train(self, module: str, recipe: str, run: Path, settings: dict[str, object], ranks: int) -> None:
+        assert run not in self.recipes  # trained once
+        kind = PretrainRecipe if module == "trainer.pretrain" else FinetuneRecipe
+        overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
+        self.recipes[run] = load(kind, ROOT / recipe, overrides)
+
+    def measure(self, kind: str, run: Path, collection: object, split: str) -> Metrics:
+        self.measured.append((run, split))
+        recipe = self.recipes[run]
+        liked = np.where(np.arange(ITEMS) < ITEMS / 3, recipe.optimizer.lr == RATES[1], recipe.optimizer.lr == RATES[0])
+        return Metrics({"mrr": liked + recipe.seed, "other": np.zeros(ITEMS)})
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
+    found = Trained()
+    monkeypatch.setattr(matching_results, "train", found.train)
+    monkeypatch.setattr(matching_results, "measure", found.measure)
+    monkeypatch.setattr(matching_results, "load_trained", lambda run: run)
+    monkeypatch.setattr(
+        matching_results, "baseline", lambda *_: Metrics({"mrr": np.ones(ITEMS), "other": np.ones(ITEMS)})
+    )
+    monkeypatch.setattr(matching_results, "tokens_a_step", lambda recipe: 300.0)
+    monkeypatch.setattr(matching_results.Collection, "open", lambda path: path)
+    return found
+
+
+MODELS = {"one": Model("siamese_small", {"steps": 7}), "two": Model("colbert_small")}
+STUDY = Study("lists", "lists", Path("collection"), held_out("lists"), MODELS, ("mrr", "other"))
+
+
+def bench(out: Path) -> Bench:
+    shards = {source: out / source for source in matching_results.material.MIXED}
+    return Bench([STUDY], shards, out, tokens=1000)
+
+
+def test_the_rate_is_chosen_on_the_first_third_and_the_rest_is_reported(trained: Trained, tmp_path: Path) -> None:
+    found = bench(tmp_path).results(STUDY, ["random", "seed"], [1, 2])
+    assert found["lists", "mrr", "one", "seed"] == [[1.0] * 6, [2.0] * 6]  # the chosen rate is not what these like
+    assert found["lists", "mrr", "", ""] == [[1.0] * 6]
+    finetuned = [recipe for recipe in trained.recipes.values() if isinstance(recipe, FinetuneRecipe)]
+    tried = sorted((recipe.seed, recipe.optimizer.lr) for recipe in finetuned)
+    assert tried == sorted(4 * [(1, RATES[0]), (1, RATES[1]), (2, RATES[1])])  # two models, two starts
+    assert {str(recipe.init_from) for recipe in finetuned} == {str(tmp_path / start) for start in PRETRAINED}
+    assert {recipe.random_weights for recipe in finetuned if recipe.init_from == tmp_path / "mlm"} == {True}
+    assert {recipe.steps for recipe in finetuned if recipe.method.name == "siamese"} == {7}
+    again = Trained()  # everything is kept
+    assert bench(tmp_path).results(STUDY, ["random", "seed"], [1, 2]) == found
+    assert not again.recipes
+
+
+def test_folds_are_joined(trained: Trained, tmp_path: Path) -> None:
+    folds = tuple(
+        Fold(a, (Part(f"{a}-dev"),), {"x": Part(f"x-{b}")}) for a, b in (("first", "second"), ("second", "first"))
+    )
+    study = Study("classic", "pool", Path("collection"), folds, MODELS, ("mrr", "other"))
+    found = bench(tmp_path).results(study, ["seed"], [1])
+    assert len(found["x", "mrr", "one", "seed"][0]) == 2 * ITEMS
+    splits = {recipe.data.split for recipe in trained.recipes.values() if isinstance(recipe, FinetuneRecipe)}
+    assert splits == {"first", "second"}
+    for run, split in trained.measured:
+        other = {"first": "second", "second": "first"}[trained.recipes[run].data.split]  # type: ignore[attr-defined]
+        assert split in (f"x-{other}", f"{trained.recipes[run].data.split}-dev")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("models", [RANKERS, DIALOGUE_MODELS, ANSWER_MODELS, pair_models(3)])
+def test_every_model_is_a_recipe_with_its_own_keys(models: dict[str, Model]) -> None:
+    for model in models.values():
+        overrides = [f"{key}={value}" for key, value in model.settings.items()]
+        load(FinetuneRecipe, ROOT / "recipes" / f"{model.recipe}.yaml", overrides)
+
+
+def test_tables() -> None:
+    rng = np.random.default_rng(0)
+    found: Any = {("lists", m, "", ""): [[0.5] * 40] for m in STUDY.metrics}
+    for start, gain in (("random", 0.0), ("seed", 0.5)):
+        for model, more in (("one", 0.0), ("two", 0.25)):
+            values = [[float(v) + gain + more for v in rng.random(40) / 100] for _ in range(2)]
+            found |= {("lists", m, model, start): values for m in STUDY.metrics}
+    lines = table(STUDY, found, "lists", ["random", "seed"]).splitlines()
+    assert lines[0] == "| model | mrr, random | other, random | mrr, seed | other, seed |"
+    means = [np.mean(of_seed) for of_seed in found["lists", "mrr", "two", "seed"]]
+    assert f"{np.mean(means):.4f} ({means[0]:.4f}, {means[1]:.4f})" in lines[3]
+    assert lines[-1] == "| BM25 | 0.5000 | 0.5000 | 0.5000 | 0.5000 |"
+    tests = p_values(STUDY, found, "lists", ["random", "seed"]).splitlines()
+    assert [line.split(" against ")[0].rsplit(" ", 1)[0] for line in tests] == [
+        "- from random: two",
+        "- from seed: two",
+        "- one: from seed",
+        "- two: from seed",
+    ]
+    assert all(line.endswith("p = 0.0001") for line in tests)
