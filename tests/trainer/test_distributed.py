@@ -12,6 +12,7 @@ from data_prep.shards.manifest import Manifest
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.pretraining.seed import Seed
 from tests import toy
+from tests.trainer.killed import kill_at
 from trainer.checkpoints import checkpoint
 from trainer.data.open_data import shard_data
 from trainer.engine import ds_config
@@ -96,19 +97,8 @@ def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tm
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
     killed = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
-    command = toy.launch_command(2, "trainer.pretrain", killed)
-    process = subprocess.Popen(
-        command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment(), start_new_session=True
-    )
     at = random.randint(6, 39)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(f"step {at}/"):
-            break
-    else:
-        pytest.fail(f"the run ended before step {at}")
-    subprocess.run(["pkill", "-KILL", "-f", str(killed)], check=True)
-    process.wait(timeout=60)
+    kill_at(at, 2, "trainer.pretrain", killed)
     resumed = toy.launch(2, "trainer.pretrain", killed, "--resume", through_launcher=True)
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming from" in resumed.stdout

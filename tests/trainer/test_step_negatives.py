@@ -1,6 +1,7 @@
 """`method.negatives=step` with real ranks: the same training for any number of them, ZeRO stage and precision."""
 
 import json
+import random
 import shutil
 from itertools import islice
 from pathlib import Path
@@ -8,14 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from tests import toy
+from tests.trainer.killed import kill_at
 from tests.trainer.many_runs import ds_config, train
 from trainer.checkpoints import checkpoint
 from trainer.data.open_data import pair_data
 from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.recipe.yaml_file import load, read
 from trainer.trace import digest, trace
 
 STEPS = 4
@@ -140,6 +143,29 @@ def test_the_temperature_is_learnt(runs: Path) -> None:
 def test_it_resumes_with_another_number_of_ranks(runs: Path) -> None:
     assert sorted(losses_of(runs / "4-resumed")) == list(range(STEPS // 2 + 1, STEPS + 1))
     compare(runs / "4-resumed", runs / "1-zero1_fp32", 1e-6)
+
+
+@pytest.mark.slow
+def test_killed_in_a_step_it_resumes_exactly_and_on_another_number_of_ranks(
+    toy_collection: Path, tmp_path: Path
+) -> None:
+    steps, every = 10, 3
+    killed = recipe_of(tmp_path, toy_collection)
+    of_run = [f"steps={steps}", f"checkpoint.every={every}"]
+    killed.write_text(yaml.safe_dump(read(killed, of_run)))
+    train(2, [[killed, f"run={tmp_path}/undisturbed"]], tmp_path)
+    at = random.randint(every + 1, steps - 2)
+    kill_at(at, 2, "trainer.finetune", killed)
+    shutil.copytree(tmp_path / "run", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
+    train(2, [[killed]], tmp_path)
+    train(1, [[killed, f"run={tmp_path}/one"]], tmp_path)
+    final = Path("checkpoints") / f"step-{steps:08}" / checkpoint.WEIGHTS
+    assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes(), f"killed at {at}"
+    losses = losses_of(tmp_path / "undisturbed")
+    assert losses_of(tmp_path / "run") == losses
+    seen = losses_of(tmp_path / "one")
+    assert sorted(seen) == list(range(at // every * every + 1, steps + 1))
+    assert seen == pytest.approx({step: losses[step] for step in seen}, rel=1e-5)
 
 
 def test_the_step_has_the_same_examples_for_any_number_of_ranks(toy_collection: Path, tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""Kill a training in the middle of a step."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+
+
+def kill_at(step: int, ranks: int, module: str, recipe: Path) -> None:
+    """Start a training and send SIGKILL to all its processes when it prints a step, so while it trains the next one.
+
+    The recipe must be named by its path alone in the processes' commands, and log every step.
+    """
+    command = toy.launch_command(ranks, module, recipe)
+    process = subprocess.Popen(
+        command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment(), start_new_session=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(f"step {step}/"):
+            break
+    else:
+        pytest.fail(f"the run ended before step {step}")
+    subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
+    process.wait(timeout=60)
