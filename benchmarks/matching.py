@@ -51,6 +51,7 @@ SIZES = {
     "cached": Sizes(layers=2, hidden=128, words=8192, batch=4096, micro=32, median=24, longest=64, steps=1),
     "scoring": ScoringSizes(layers=12, hidden=768, tokens=360, codes=(16, 64, 360), candidates=(1000, 100_000)),
 }
+GRACE = 0.5  # of a part's time, for its rounds, though starting its rivals took all of it
 Make = Callable[..., Rival]
 
 
@@ -108,6 +109,7 @@ def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[st
                 started[name] = Elsewhere(make, sizes, recipe)
                 started[name].turn()
             losses = {name: rival.losses() for name, rival in started.items()}
+            end = max(end, time.monotonic() + GRACE * seconds)  # a slow start alone should not cost the comparison
             values = rounds({name: rival.turn for name, rival in started.items()}, end)
             memory = {name: rival.memory() for name, rival in started.items()}
         finally:
