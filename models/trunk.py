@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-from models.encode import encode, is_causal
+from models.encode import encode, first_position, is_causal
 from models.vectors import Vectors, one_vector
 
 # keys whose values Hugging Face does not check, or checks only by a division
@@ -124,9 +124,7 @@ def max_positions(trunk: PreTrainedModel) -> int:
     most = getattr(trunk.config, "max_position_embeddings", None)
     if not isinstance(most, int):
         raise ValueError(f"model_type {trunk.config.model_type!r} has no max_position_embeddings: take another encoder")
-    embeddings = getattr(trunk, "embeddings", None)
-    padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    return most - (0 if padding_idx is None else padding_idx + 1)
+    return most - first_position(trunk)
 
 
 def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.batching.framing import Framing
-from models.encode import encode
+from models.encode import encode_texts
 from models.interface import Vocabulary
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import require_bidirectional
@@ -128,7 +128,7 @@ class Colbert(DualEncoder):
         return score_in_blocks(_max_sim, queries, documents)
 
     def _embed(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        states = encode(tower, ids, mask)
+        states = encode_texts(tower, ids, mask)
         vectors = self.projection(states.to(next(self.projection.parameters()).dtype))
         return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
 

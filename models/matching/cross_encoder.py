@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.encode import encode
+from models.encode import encode_texts
 from models.layers.pooling import pool
 from models.layers.shape import initialise
 from models.matching.pair_model import PairModel, PairModelConfig
@@ -56,7 +56,7 @@ class CrossEncoder(PairModel):
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Score pairs, ids int64, mask bool and types int64 [P, T]: fp32 [P], or logits [P, C] of classes."""
-        states = encode(self.trunk, ids, mask, types if self.has_types else None)
+        states = encode_texts(self.trunk, ids, mask, types if self.has_types else None)
         pooled = pool(states, mask, self.keys.pooling).to(states.dtype)
         scores = self.head(pooled)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.batching.framing import Kept
-from models.encode import encode
+from models.encode import encode_texts
 from models.layers.pooling import pool
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import require_bidirectional
@@ -127,7 +127,7 @@ class PolyEncoder(DualEncoder):
         return score_in_blocks(_attend, queries, documents)
 
     def _states(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        states = encode(tower, ids, mask)
+        states = encode_texts(tower, ids, mask)
         return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.batching.framing import ChunkFraming, Framing
-from models.encode import encode, insert_special_tokens
+from models.encode import encode, encode_texts, insert_special_tokens
 from models.interface import Vocabulary
 from models.layers.pooling import Pooling, pool
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
@@ -111,7 +111,7 @@ class Siamese(DualEncoder):
         if n > 1:
             states = encode(tower, *insert_special_tokens(tower, ids, mask, n - 1))[:, :n].flatten(1)
         else:
-            states = pool(encode(tower, ids, mask), mask, keys.pooling, keys.pooled_states)
+            states = pool(encode_texts(tower, ids, mask), mask, keys.pooling, keys.pooled_states)
         if keys.projection:
             states = self.projection(states.to(next(self.projection.parameters()).dtype))
         states = states.to(torch.promote_types(states.dtype, torch.float32))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.encode import encode, insert_special_tokens, is_causal
+from models.encode import TAKES_RECTANGLES, encode, encode_texts, insert_special_tokens, is_causal
 from models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
 
@@ -54,3 +54,69 @@ def test_special_tokens_are_inserted_after_cls(number):
     added = [40, 41][:number]
     assert ids.tolist() == [[2, *added, 7, 3], [2, *added, 3, 0]]
     assert mask.long().tolist() == [[1] * (3 + number), [1] * (2 + number) + [0]]
+
+
+LONG = 24
+LENGTHS = torch.tensor([24, 3, 9, 23, 1, 10, 24, 4])
+TEXTS = torch.from_numpy(np.random.default_rng(1).integers(5, VOCABULARY.vocab_size, (len(LENGTHS), LONG)))
+TEXT_MASK = torch.arange(LONG) < LENGTHS[:, None]
+OPTIONS = {"bert": {}, "electra": {"embedding_size": 16}, "roberta": {}, "xlm-roberta": {}}
+
+
+class Widths:
+    """Records the shape of the ids of every run of a trunk."""
+
+    def __init__(self, model):
+        self.shapes = []
+        model.register_forward_pre_hook(self.see, with_kwargs=True)
+
+    def see(self, model, arguments, named):
+        self.shapes.append(tuple(named["input_ids"].shape))
+
+
+def with_gradients(run, model, *inputs):
+    model.zero_grad()
+    states = run(model, *inputs)
+    (states[TEXT_MASK] * torch.linspace(-1, 1, states.shape[2])).square().sum().backward()
+    return states[TEXT_MASK], {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("model_type", OPTIONS)
+def test_texts_in_rectangles_have_the_same_states_and_gradients(model_type, checkpointing):
+    model = trunk(model_type=model_type, max_position_embeddings=32, **OPTIONS[model_type]).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    assert set(OPTIONS) == set(TAKES_RECTANGLES)
+    masked = torch.where(TEXT_MASK, TEXTS, VOCABULARY.pad)
+    expected, gradients = with_gradients(encode, model, masked, TEXT_MASK)
+    widths = Widths(model)
+    states, own = with_gradients(encode_texts, model, masked, TEXT_MASK)
+    assert widths.shapes == [(1, 3 * 24 + 2 * 16 + 3 * 8)]  # 23 to 24, 9 and 10, and the rest: of widths 24, 16, 8
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(own, gradients, rtol=0, atol=1e-10)
+    torch.testing.assert_close(encode(model, TEXTS, TEXT_MASK)[TEXT_MASK], expected, rtol=0, atol=1e-12)
+
+
+def test_texts_in_rectangles_keep_their_token_types():
+    model, types = trunk(), (torch.arange(LONG) >= 2).long().expand(len(LENGTHS), -1)
+    expected = encode(model, TEXTS, TEXT_MASK, types)[TEXT_MASK]
+    torch.testing.assert_close(encode_texts(model, TEXTS, TEXT_MASK, types)[TEXT_MASK], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("config", "lengths"),
+    [
+        ({}, [24, 24, 20, 19]),
+        ({"is_decoder": True}, [24, 3]),
+        ({"model_type": "camembert", "max_position_embeddings": 32}, [24, 3]),
+    ],
+)
+def test_texts_of_like_lengths_and_other_trunks_stay_one_rectangle(config, lengths):
+    names = {"model_type": "bert", **config}
+    model = trunk(**names).eval()
+    mask = torch.arange(LONG) < torch.tensor(lengths)[:, None]
+    widths = Widths(model)
+    states = encode_texts(model, TEXTS[: len(mask)], mask)
+    assert widths.shapes == [(len(mask), LONG)]
+    torch.testing.assert_close(states, encode(model, TEXTS[: len(mask)], mask), rtol=0, atol=0)

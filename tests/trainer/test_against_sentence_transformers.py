@@ -1,7 +1,6 @@
 """A script as a user of sentence-transformers would write it, and a recipe: the same training, loss by loss."""
 
 import json
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
+from benchmarks.matching_data import pairs_in_order
 from tests import toy
 from tests.trainer.many_runs import train
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.sentence_transformer import take_over
-from trainer.data.open_data import pair_data
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load
 
@@ -50,18 +48,6 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
     )
 
 
-def pairs_in_order(recipe: FinetuneRecipe) -> Iterator[list[tuple[str, str]]]:
-    """The texts of every step's queries and relevant documents."""
-    collection, order = Collection.open(recipe.data.collection), pair_data(recipe).order
-    for batch in islice(order.stream(order.start(), 0, 1), STEPS):
-        names = [name for origins in order.origins(batch) for name in origins]
-        ids = [name.removeprefix("query ").split(", document ") for name in names]
-        queries = collection.queries.ids.find([query for query, _ in ids]).tolist()
-        documents = collection.corpus.ids.find([document for _, document in ids]).tolist()
-        pairs = zip(queries, documents, strict=True)
-        yield [(collection.queries.text(query), collection.corpus.text(document)) for query, document in pairs]
-
-
 def adamw(model: torch.nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
     """AdamW as the Trainer of Hugging Face makes it: no decay of biases and normalisation weights."""
     keys = recipe.optimizer
@@ -86,7 +72,7 @@ def test_multiple_negatives_ranking_loss(toy_collection: Path, folder: Path) -> 
     model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     loss_of, optimizer = MultipleNegativesRankingLoss(model), adamw(model, recipe)
     theirs = {}
-    for step, pairs in enumerate(pairs_in_order(recipe), start=1):
+    for step, pairs in enumerate(islice(pairs_in_order(recipe), STEPS), start=1):
         for group in optimizer.param_groups:
             group["lr"] = recipe.optimizer.rate(step - 1, STEPS)
         loss = loss_of([model.tokenize(list(side)) for side in zip(*pairs, strict=True)], None)

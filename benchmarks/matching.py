@@ -1,0 +1,189 @@
+"""Matching models beside what their users would run instead: training, a large batch, scoring; in turn, in one run.
+
+    python -m benchmarks.matching [--parts training cached scoring] [--minutes 11] [--sizes JSON] [--out FILE.json]
+
+training  Pairs a second and highest memory of a Siamese network's fine-tuning: BERT of 4 layers x 256, mean pooling,
+          cosine, 32 pairs a step whose other documents are the negatives; queries of 5 to 20 tokens, documents of 60 in
+          the median, log-normal, cut at 256. Rivals: SentenceTransformerTrainer with MultipleNegativesRankingLoss
+          (needs datasets, of sentence-transformers[train]); the same model and loss in a bare loop; that loop with all
+          texts tokenised beforehand, the best that the library can do: it has no batch sampler by length.
+cached    Seconds of a step of 4,096 pairs, 32 at a time, each query against all documents: `negatives: step` and
+          CachedMultipleNegativesRankingLoss, in the bare loop; and the memory of both, beside that of a step of 32.
+scoring   A query of 360 tokens against 1,000 and 100,000 cached candidates of width 768: Poly-encoders of 16, 64 and
+          360 codes, and the Siamese network, around one trunk of BERT-base's size; with the encoding of the query, as
+          in the Poly-encoder paper's table 5, and the scores alone.
+
+All train the same weights on the same pairs of each step, in the same precision (fp32 on a CPU without bf16), with as
+many threads. deepsiam reads a collection, whose texts were tokenised when it was made; the library tokenises as it
+goes. Every rival of `training` and `cached` has a process, in which it waits for its turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, matching_scoring
+from benchmarks.matching_data import Sizes, prepare
+from benchmarks.matching_rivals import Elsewhere, Ours, Rival, require_library
+from benchmarks.matching_scoring import ScoringSizes
+from benchmarks.side_by_side import Job, Values, in_words, ratios, rounds, run_all, spread, write
+from data_prep.common.errors import InputError, exit_on_input_error
+from trainer.engine import ds_config
+
+RESULTS = Path(__file__).parent / "results"
+OURS = "deepsiam"
+LIBRARY = "sentence-transformers"
+TRAINER = f"{LIBRARY}, Trainer"
+LOOP = f"{LIBRARY}, bare loop"
+TOKENISED = f"{LIBRARY}, tokenised beforehand"
+SIZES = {
+    "training": Sizes(layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=4),
+    "cached": Sizes(layers=2, hidden=128, words=8192, batch=4096, micro=32, median=24, longest=64, steps=1),
+    "scoring": ScoringSizes(layers=12, hidden=768, tokens=360, codes=(16, 64, 360), candidates=(1000, 100_000)),
+}
+GRACE = 0.5  # of a part's time, for its rounds, though starting its rivals took all of it
+Make = Callable[..., Rival]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    chosen = _arguments(argv)
+    with exit_on_input_error("benchmarks.matching"):
+        require_library()
+        end = time.monotonic() + 60 * chosen.minutes
+        sizes = sizes_of(chosen.sizes)
+        jobs: dict[str, Job] = {part: partial(PARTS[part], sizes[part]) for part in chosen.parts}
+        results: dict[str, Any] = {"machine": described(), "sizes": {part: asdict(sizes[part]) for part in jobs}}
+        results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
+        write(chosen.out, results)
+
+
+def described() -> dict[str, Any]:
+    """The machine, with the library's version."""
+    about = machine.describe()
+    about["versions"] |= {package: importlib.metadata.version(package) for package in (LIBRARY, "accelerate")}
+    return about
+
+
+def training(sizes: Sizes, seconds: float) -> dict[str, Any]:
+    """Compare the steps of a fine-tuning within about `seconds`."""
+    from benchmarks.matching_library import Loop, Tokenised, WithTrainer, trainer_is_missing
+
+    rivals: dict[str, Make] = {OURS: Ours, LOOP: Loop, TOKENISED: Tokenised}
+    if not (missing := trainer_is_missing()):
+        rivals[TRAINER] = WithTrainer
+    results = compare(rivals, sizes, seconds)
+    return results | {"left_out": {TRAINER: missing} if missing else {}}
+
+
+def cached(sizes: Sizes, seconds: float) -> dict[str, Any]:
+    """Compare the steps of a large batch, and their memory with that of one micro-batch, within about `seconds`."""
+    from benchmarks.matching_library import Loop
+
+    end = time.monotonic() + seconds
+    small = replace(sizes, batch=sizes.micro, steps=min(8, sizes.batch // sizes.micro))
+    plain = {f"{name}, a batch of {sizes.micro}": memory_of(make, small) for name, make in ((OURS, Ours), (LOOP, Loop))}
+    results = compare({OURS: Ours, LOOP: Loop}, sizes, end - time.monotonic())
+    results["peak_memory_bytes"] |= plain
+    return results
+
+
+def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[str, Any]:
+    """Measure the steps of all rivals in turn within about `seconds`; each has taken them once before."""
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = prepare(sizes, Path(folder))
+        started: dict[str, Elsewhere] = {}
+        try:
+            for name, make in rivals.items():
+                started[name] = Elsewhere(make, sizes, recipe)
+                started[name].turn()
+            losses = {name: rival.losses() for name, rival in started.items()}
+            end = max(end, time.monotonic() + GRACE * seconds)  # a slow start alone should not cost the comparison
+            values = rounds({name: rival.turn for name, rival in started.items()}, end)
+            memory = {name: rival.memory() for name, rival in started.items()}
+        finally:
+            for rival in started.values():
+                rival.close()
+    precision = ds_config.precision(ds_config.load(recipe.deepspeed)[1])
+    return {"precision": str(precision).removeprefix("torch."), **in_numbers(sizes, values, memory), "losses": losses}
+
+
+def memory_of(make: Make, sizes: Sizes) -> int:
+    """The highest memory of a rival that takes the steps once."""
+    with tempfile.TemporaryDirectory() as folder:
+        rival = Elsewhere(make, sizes, prepare(sizes, Path(folder)))
+        try:
+            rival.turn()
+            return rival.memory()
+        finally:
+            rival.close()
+
+
+def in_numbers(sizes: Sizes, seconds: Values, memory: Mapping[str, int]) -> dict[str, Any]:
+    """Turn the seconds of a step by round into rates and ratios."""
+    rates = {name: [sizes.batch / value for value in values] for name, values in seconds.items()}
+    return {
+        "rounds": len(seconds[OURS]),
+        "pairs_per_second": {name: spread(values) for name, values in rates.items()},
+        "step_seconds": {name: spread(values) for name, values in seconds.items()},
+        "ratios": {f"{OURS} / {name}": ratios(rates[OURS], values) for name, values in rates.items() if name != OURS},
+        "peak_memory_bytes": dict(memory),
+    }
+
+
+def scoring(sizes: ScoringSizes, seconds: float) -> dict[str, Any]:
+    """Compare the scoring of cached candidates within about `seconds`."""
+    return matching_scoring.measure(sizes, time.monotonic() + seconds)
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {"training": training, "cached": cached, "scoring": scoring}
+
+
+def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
+    """What is printed of a part."""
+    for name, numbers in results.get("pairs_per_second", {}).items():
+        yield in_words(f"{part}: {name}", numbers, "pairs/s")
+    for name, numbers in results.get("seconds", {}).items():
+        yield in_words(name, numbers, "s")
+    for name, numbers in results["ratios"].items():
+        yield in_words(f"{part}: {name}" if part != "scoring" else name, numbers)
+    for name, size in results.get("peak_memory_bytes", {}).items():
+        yield f"{part}: memory of {name}: {size / 1e6:,.0f} MB"
+    for name, values in results.get("losses", {}).items():
+        yield f"{part}: mean loss of the first steps of {name}: {statistics.mean(values):.4f}"
+    for name, reason in results.get("left_out", {}).items():
+        yield f"{part}: without {name}: {reason}"
+
+
+def sizes_of(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The sizes of all parts with some changed; raise InputError for an unknown part or key."""
+    for part, values in changes.items():
+        if part not in SIZES:
+            raise InputError(f"--sizes: no part {part}: name one of {', '.join(SIZES)}")
+        if unknown := values.keys() - asdict(SIZES[part]).keys():
+            raise InputError(f"--sizes: {part} has no {min(unknown)}: name one of {', '.join(asdict(SIZES[part]))}")
+    return {part: replace(sizes, **changes.get(part, {})) for part, sizes in SIZES.items()}
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.matching", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
+    parser.add_argument("--minutes", type=float, default=11.0, help="for everything (%(default)s)")
+    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
+    parser.add_argument("--out", type=Path, default=RESULTS / "matching.json", help="(benchmarks/results/...)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The rivals of benchmarks.matching in training: this project's loop, and scripts of sentence-transformers' users.
+
+Each takes the same optimizer steps, and is measured in a process of its own. A step's time is that of everything that
+recurs: texts to batches, forward, backward, clipping, AdamW.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from itertools import islice
+
+import torch
+
+from benchmarks import machine
+from benchmarks.matching_data import Sizes
+from benchmarks.step_measures import join_alone
+from data_prep.common.errors import InputError
+from trainer import finetune
+from trainer.data.cursor import Cursor
+from trainer.data.loader import Loader
+from trainer.data.rng import dropout_seed
+from trainer.engine.engine import Engine
+from trainer.engine.world import World
+from trainer.recipe.schema import FinetuneRecipe
+
+
+class Rival:
+    """A way to train. `losses` are those of the last turn's steps, means over their pairs."""
+
+    losses: list[float]
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.steps = sizes.steps
+
+    def turn(self) -> float:
+        """Take the benchmark's steps, always the same; return the seconds of one."""
+        machine.synchronize()
+        start = time.perf_counter()
+        self.train()
+        machine.synchronize()
+        return (time.perf_counter() - start) / self.steps
+
+    def train(self) -> None:
+        """Take the steps."""
+        raise NotImplementedError
+
+
+class Ours(Rival):
+    """The parts of a run of `trainer.finetune`: its job, loader and engine, as trainer.run.loop uses them."""
+
+    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        super().__init__(sizes)
+        join_alone()
+        self.world = World.from_environment()
+        self.job = finetune.build(recipe)
+        self.engine = Engine(self.job.model, self.job.recipe, self.world)
+        self.loader = Loader(self.job.order, self.world.rank, self.world.size, recipe.data.workers)
+
+    def train(self) -> None:
+        """Take the first steps of the run's data."""
+        stream = self.loader.micro_batches(Cursor(self.job.order.start()))
+        recipe, self.losses = self.job.recipe, []
+        for _ in range(self.steps):
+            batches = list(islice(stream, self.engine.accumulation))
+            micro_batches = [batch.micro_batch for batch in batches]
+            targets = {term: sum(batch.counts[term] for batch in micro_batches) for term in self.engine.weights}
+            seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
+            result = self.engine.step(micro_batches, targets, seeds, recipe.optimizer.lr)
+            self.losses.append(float(result.losses.sum()) / recipe.batch.size)
+
+
+class Elsewhere:
+    """A rival in a process of its own, which waits for its turns; forked from a server that has imported all modules.
+
+    Its memory is what the process has grown by since it was forked, or on a GPU the most that it had allocated.
+    """
+
+    def __init__(self, make: Callable[..., Rival], sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["benchmarks.matching_library" if has_library() else __name__])
+        self.process = ProcessPoolExecutor(1, context)
+        self.process.submit(_build, make, sizes, recipe).result()
+
+    def turn(self) -> float:
+        """Let the rival take its steps; return the seconds of one."""
+        return self.process.submit(_turn).result()
+
+    def losses(self) -> list[float]:
+        """The losses of the last turn's steps."""
+        return self.process.submit(_losses).result()
+
+    def memory(self) -> int:
+        """The highest memory so far, in bytes."""
+        return self.process.submit(_memory).result()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.shutdown()
+
+
+def has_library() -> bool:
+    """Whether sentence-transformers is installed."""
+    return find_spec("sentence_transformers") is not None
+
+
+def require_library() -> None:
+    """Raise InputError where sentence-transformers is not installed."""
+    if not has_library():
+        raise InputError("sentence-transformers is not installed: pip install 'deepsiam[dev]'")
+
+
+_here: Rival  # of the process of an `Elsewhere`
+_before: int
+
+
+def _build(make: Callable[..., Rival], sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    global _here, _before
+    _before = _highest()
+    _here = make(sizes, recipe)
+
+
+def _turn() -> float:
+    return _here.turn()
+
+
+def _losses() -> list[float]:
+    return _here.losses
+
+
+def _memory() -> int:
+    return _highest() - _before
+
+
+def _highest() -> int:
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else machine.highest_resident()
