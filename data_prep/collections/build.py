@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_prep.collections import gaps
 from data_prep.collections.collection import (
     FORMAT,
     MANIFEST,
@@ -70,7 +71,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
             "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
             "counts": counts,
             "classes": list(reader.classes),
-            "remarks": reader.remarks(),
+            "remarks": [*reader.remarks(), *_gaps(stages.folder, reader)],
             "inputs": [input_record(path, out) for path in reader.files()],
         }
         _publish(stages.folder, out, manifest, read_bytes(tokenizer.path))
@@ -135,6 +136,14 @@ def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) 
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
         counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
     return counts
+
+
+def _gaps(built: Path, reader: Format) -> Iterator[str]:
+    """What a finished build lacks."""
+    corpus, queries = (built / part for part in PARTS)
+    yield from gaps.texts_without_words(corpus)
+    if not reader.classes:
+        yield from gaps.queries_without_relevant(built / SPLITS, reader.splits(), Ids.map(queries))
 
 
 def _publish(built: Path, out: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:

@@ -91,9 +91,12 @@ def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, t
 
 
 @pytest.mark.parametrize("method", [PAIRS, {"name": "cross_encoder", "loss": "classes", "classes": 3, **LENGTHS}])
-def test_labels_beyond_the_classes_are_refused(toy_classes: Path, tmp_path: Path, method: dict[str, Any]) -> None:
+def test_another_number_of_classes_than_the_datas_is_refused(
+    toy_classes: Path, tmp_path: Path, method: dict[str, Any]
+) -> None:
     recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method)
     model_of(recipe)
-    words = r"method.classes: 2, but split train has the label 2 \(query .*\): labels must be whole numbers from 0 to 1"
-    with pytest.raises(InputError, match=words):
-        model_of(recipe, "method.classes=2")
+    for classes in (2, 4):
+        words = f"method.classes: {classes}, but .* has 3: entailment, neutral, contradiction: set method.classes=3"
+        with pytest.raises(InputError, match=words):
+            model_of(recipe, f"method.classes={classes}")

@@ -75,7 +75,13 @@ class GroupSource:
             yield self.collection.queries.ids[query], len(negatives)
 
     def check_classes(self, classes: int) -> None:
-        """Raise InputError where a label is not one of 0, 1, ... below `classes`."""
+        """Raise InputError where the data have another number of classes, or a label is none of 0, 1, ... below it."""
+        names = self.collection.manifest.get("classes")
+        if names and len(names) != classes:
+            raise InputError(
+                f"method.classes: {classes}, but {self.collection.directory} has {len(names)}: {', '.join(names)}: "
+                f"set method.classes={len(names)}"
+            )
         labels = np.asarray(self.groups.labels)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
         if len(wrong):

@@ -74,15 +74,6 @@ class AnswerSelection(CandidateLists):
         """Yield a list for each question."""
         return self.readers[file](file)
 
-    def remarks(self) -> list[str]:
-        """How many questions are left out, or have no right passage."""
-        remarks = super().remarks()
-        for split in self.by_split:
-            right = [any(item.labels) for item in self.of_split(split) if isinstance(item, CandidateList)]
-            if wrong := right.count(False):
-                remarks.append(f"split {split}: {wrong:,} of {len(right):,} questions have no right passage")
-        return remarks
-
 
 def _reader(file: Path) -> Reader | None:
     """What reads a file; None for the questions of Quasar-T."""

@@ -15,7 +15,7 @@ from tests.data_prep.collections.choices import choices, exhaust
 from tests.samples import DATA, needs
 
 FOUND = [("who runs ?", {"a fox runs .": 1.0, "a dog sleeps .": 0.0}), ("who sleeps ?", {"the fox sees a dog .": 0.0})]
-NONE_RIGHT = "split train: 1 of 2 questions have no right passage"
+NONE_RIGHT = "split train: 1 of 2 queries have no relevant document (the first: "
 WIKIQA = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"]
 
 
@@ -67,7 +67,7 @@ def test_every_layout_says_the_same(tmp_path: Path, small: Tokenizer, write: Any
     file = write(tmp_path / f"train.{suffix}")
     opened = build("answer_selection", [file], tmp_path / "out", small)
     assert choices(opened, "train") == FOUND
-    assert opened.manifest["remarks"] == [NONE_RIGHT]
+    assert opened.manifest["remarks"] == [f"{NONE_RIGHT}{opened.queries.ids[1]})"]
     zipped = tmp_path / f"dev.{suffix}.gz"
     zipped.write_bytes(gzip.compress(b"\xef\xbb\xbf" + file.read_bytes()))
     both = AnswerSelection([file, zipped])
@@ -83,7 +83,6 @@ def test_trec_questions_without_a_passage_are_left_out(tmp_path: Path) -> None:
     why = "questions without any passage"
     assert reader.remarks() == [
         f"split train: left out 1 {why} (the first: {tmp_path / 'train.xml'}:{first})",
-        NONE_RIGHT,
     ]
 
 
@@ -138,7 +137,7 @@ def test_a_paragraph_with_a_supporting_fact_is_right(tmp_path: Path, small: Toke
     texts = ["Dog It sleeps.", "Fox It runs. It jumps.", "Red fox It is red."]
     assert choices(opened, "dev") == [("which fox?", dict(zip(texts, [0.0, 1.0, 1.0], strict=True)))]
     assert choices(opened, "train")[1] == ("and?", dict.fromkeys(texts, 0.0))
-    assert opened.manifest["remarks"] == [NONE_RIGHT]
+    assert opened.manifest["remarks"] == [f"{NONE_RIGHT}{opened.queries.ids[1]})"]
 
 
 @pytest.mark.parametrize(
@@ -220,4 +219,4 @@ def test_real_questions() -> None:
         "train": (93, 348),
         "dev": (81, 222),
     }
-    assert reader.remarks()[0] == "split train: 10 of 93 questions have no right passage"
+    assert sum(not any(row) for row in labels["train"]) == 10

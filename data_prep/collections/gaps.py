@@ -1,0 +1,40 @@
+"""What a collection lacks, a line each, for the user to know before training: texts, and relevant documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.flat_arrays import map_array
+from data_prep.collections.groups import Groups
+from data_prep.collections.ids import Ids
+
+
+def texts_without_words(documents: Path) -> Iterator[str]:
+    """Say how many documents of a written folder have no tokens, and which is the first."""
+    ends = map_array(documents / "token_ends.npy", [np.int64])
+    if len(empty := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
+        first = Ids.map(documents)[int(empty[0])]
+        yield f"{len(empty):,} of {len(ends):,} documents have no text (the first: {first})"
+
+
+def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -> Iterator[str]:
+    """Say of each written split how many queries have no label above 0, and which is the first.
+
+    Such a query is no example of training by relevance, and counts 0 where it is ranked. Splits whose labels are not
+    whole numbers, so a teacher's scores, are passed over.
+    """
+    for name in names:
+        groups = Groups.map(splits / name)
+        labels = np.asarray(groups.labels)
+        if not np.array_equal(labels, np.round(labels)):
+            continue
+        found = np.searchsorted(np.asarray(groups.candidates.ends), np.flatnonzero(labels > 0), side="right")
+        judged = np.unique(groups.queries)
+        without = np.setdiff1d(judged, np.asarray(groups.queries)[found])
+        if len(without):
+            first = queries[int(without[0])]
+            counts = f"{len(without):,} of {len(judged):,} queries"
+            yield f"split {name}: {counts} have no relevant document (the first: {first})"

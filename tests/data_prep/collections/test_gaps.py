@@ -1,0 +1,66 @@
+"""What a collection lacks is said once, when it is made; what lacks nothing is passed over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.tokenizers.tokenizer import Tokenizer
+
+CORPUS = ["a fox", "", "dogs sleep", " "]
+QUERIES = ["who runs", "who sleeps", "what is it"]
+
+
+def made(folder: Path, tokenizer: Tokenizer, rows: list[tuple[int, int, int]], texts: list[str] = CORPUS) -> Collection:
+    (folder / "qrels").mkdir(parents=True)
+    for name, letter, of in (("corpus", "d", texts), ("queries", "q", QUERIES)):
+        lines = (json.dumps({"_id": f"{letter}{i}", "title": "", "text": text}) for i, text in enumerate(of))
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    judged = "".join(f"q{q}\td{d}\t{score}\n" for q, d, score in rows)
+    (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return build("beir", [folder], folder, tokenizer)
+
+
+def test_documents_without_text_and_queries_without_relevant_ones(tmp_path: Path, small: Tokenizer) -> None:
+    opened = made(tmp_path / "c", small, [(0, 0, 1), (1, 2, 0), (1, 1, 0), (2, 0, -1)])
+    assert opened.manifest["remarks"] == [
+        "2 of 4 documents have no text (the first: d1)",
+        "split train: 2 of 3 queries have no relevant document (the first: q1)",
+    ]
+
+
+def test_a_whole_collection_has_no_remarks(tmp_path: Path, small: Tokenizer) -> None:
+    opened = made(tmp_path / "c", small, [(0, 0, 1), (1, 2, 2), (1, 0, 0)], ["a fox", "cats", "dogs"])
+    assert opened.manifest["remarks"] == []
+
+
+def test_a_query_with_a_relevant_document_in_another_of_its_lists_lacks_none(tmp_path: Path, small: Tokenizer) -> None:
+    rows = [("a fox", 0, 1), ("a fox", 1, 0), ("dogs", 1, 0)]
+    lines = [{"query": query, "passages": [{"text": f"p{i}", "label": label}]} for query, i, label in rows]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    opened = build("answer_selection", [tmp_path / "train.jsonl"], tmp_path / "c", small)
+    assert opened.manifest["remarks"] == [
+        f"split train: 1 of 2 queries have no relevant document (the first: {opened.queries.ids[1]})"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "nli",
+            [
+                {"premise": "a", "hypothesis": "b", "label": "entailment"},
+                {"premise": "a", "hypothesis": "c", "label": "neutral"},
+            ],
+        ),
+        ("flagembedding", [{"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [-0.5], "neg_scores": [-2.5]}]),
+    ],
+)
+def test_classes_and_a_teachers_scores_are_no_relevance(
+    tmp_path: Path, small: Tokenizer, name: str, lines: list[dict[str, object]]
+) -> None:
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert build(name, [tmp_path / "train.jsonl"], tmp_path / "c", small).manifest["remarks"] == []
