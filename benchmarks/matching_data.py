@@ -112,7 +112,7 @@ def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
     recipe = build(FinetuneRecipe, {**values, "trunk": trunk, "method": method}, "benchmark")
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.method, new_trunk(trunk, vocabulary))
-    export_encoder(TrainedModel(model.eval(), "siamese", recipe, vocabulary, folder, step=0), folder / "encoder")
+    export_encoder(TrainedModel(model.eval(), recipe.method, vocabulary, folder, recipe, step=0), folder / "encoder")
 
 
 def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:
