@@ -103,8 +103,9 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
 
 
 def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
+    collection = source.collection
     with as_input_error("method"):
-        return recipe.method.batcher(source.collection.tokenizer, Candidates(source.collection.corpus, source.candidates))
+        return recipe.method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
 
 
 def _check_groups(method: MatchingConfig, source: GroupSource) -> list[str]:

@@ -1,0 +1,185 @@
+"""Every fine-tuning recipe of a paper, as it is in recipes/: the commands in its comment, training, evaluation.
+
+Only size differs: the data are small files in the papers' formats, and the encoder is tiny.
+"""
+
+import json
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.collections.collection import Collection
+from models.registry import MATCHING
+from tests import toy
+from tests.data_prep import raw
+from tests.trainer.many_runs import train
+from tests.trainer.papers_samples import SAMPLES
+from trainer import evaluate
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load, read
+
+pytestmark = pytest.mark.slow  # real processes: all runs are one launch
+
+RECIPES = toy.ROOT / "recipes"
+OTHERS = {"demo_siamese", "demo_siamese_random", "minilm_siamese"}  # `make demo`; a downloaded encoder
+TRUNK = {**toy.TRUNK, "num_hidden_layers": 1, "max_position_embeddings": 640, "initializer_range": 0.2}
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of a recipe, and how it is evaluated; `named` are overrides that the comments name for these data."""
+
+    recipe: str
+    collection: str
+    named: tuple[str, ...] = ()
+    how: str = ""  # an option of trainer.evaluate; else over the whole pool
+    split: str = "dev"
+
+
+LISTS, CLASSES = "--candidates", "--classes"
+TWO = ("method.classes=2",)
+CASES = {
+    "finetune": Case("finetune", "data/mine"),
+    "dpr": Case("dpr", "data/nq"),
+    "repbert": Case("repbert", "data/msmarco_qrels"),
+    "monobert": Case("monobert", "data/msmarco_passage"),
+    "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
+    "seed_msmarco_passage": Case("seed_msmarco_passage", "data/msmarco_passage"),
+    "seed_msmarco_document": Case("seed_msmarco_document", "data/msmarco_document"),
+    "maxp": Case("seed_msmarco_document", "data/msmarco_document", ("method.document_chunks=4",)),
+    "seed_mind": Case("seed_mind", "data/mind", how=LISTS),
+    "dialogue_bi": Case("dialogue_bi", "data/convai2", how=LISTS),
+    "dialogue_poly16": Case("dialogue_poly16", "data/dstc7", how=LISTS),
+    "dialogue_poly64": Case("dialogue_poly64", "data/ubuntu", how=LISTS),
+    "dialogue_poly360": Case("dialogue_poly360", "data/wikipedia_search", ("method.kept_of_query=start",)),
+    "dialogue_cross": Case("dialogue_cross", "data/convai2", how=LISTS),
+    "dialogue_cross_ubuntu": Case(
+        "dialogue_cross", "data/ubuntu", ("method.hard_negatives=0", "method.negatives_per_query=15"), LISTS
+    ),
+    "dialogue_cross_reddit": Case("dialogue_cross", "data/reddit_dialogues", how=LISTS),
+    "cross_thought_answers": Case("cross_thought_answers", "data/quasar_t", how=LISTS),
+    "hotpotqa": Case("cross_thought_answers", "data/hotpotqa", ("method.hard_negatives=8",), LISTS),
+    "wikiqa": Case("cross_thought_answers", "data/wikiqa", ("method.hard_negatives=8",), LISTS),
+    "trec_qa": Case("cross_thought_answers", "data/trec_qa", ("method.hard_negatives=8",), LISTS),
+    "cross_thought_pairs": Case("cross_thought_pairs", "data/mnli", how=CLASSES),
+    "snli": Case("cross_thought_pairs", "data/snli", how=CLASSES),
+    "qqp": Case("cross_thought_pairs", "data/qqp", TWO, CLASSES),
+    "rte": Case("cross_thought_pairs", "data/rte", TWO, CLASSES),
+    "sick": Case("cross_thought_pairs", "data/sick", how=CLASSES),
+    "siamese_small": Case("siamese_small", "data/mine"),
+    "poly_encoder_small": Case("poly_encoder_small", "data/mine"),
+    "colbert_small": Case("colbert_small", "data/mine"),
+    "cross_encoder_small": Case("cross_encoder_small", "data/mine"),
+    "cross_thought_answers_small": Case("cross_thought_answers_small", "data/mine", how=LISTS),
+    "cross_thought_pairs_small": Case(
+        "cross_thought_answers_small",
+        "data/mnli",
+        ("method='{name: cross_thought_pairs, classes: 3, special_tokens: 5}'",),
+        CLASSES,
+    ),
+}
+
+
+def comments(recipe: str) -> str:
+    """The comments of a recipe and of those that it extends."""
+    text = (RECIPES / f"{recipe}.yaml").read_text()
+    base = re.search(r"^extends: (\w+)\.yaml", text, re.MULTILINE)
+    own = "".join(f"{line.removeprefix('#')}\n" for line in text.splitlines() if line.startswith("#"))
+    return own + (comments(base[1]) if base else "")
+
+
+def commands(recipe: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands in a recipe's comments that make collections: the folder of each, and its arguments."""
+    for line in re.findall(r"python -m data_prep (collection .*)", comments(recipe).replace("\\\n", " ")):
+        arguments = shlex.split(line)
+        yield arguments[arguments.index("--out") + 1] if "--out" in arguments else arguments[1], arguments
+
+
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The collections that the comments make, by the folders that they name."""
+    root = tmp_path_factory.mktemp("collections")
+    made: dict[str, list[str]] = {}
+    with chdir(root):
+        tokenizer = raw.vocabulary(Path("tokenizer.json"))
+        for recipe in sorted({case.recipe for case in CASES.values()}):
+            for out, arguments in commands(recipe):
+                assert made.setdefault(out, arguments) == arguments, f"{recipe} makes {out} otherwise"
+        for out, arguments in made.items():
+            SAMPLES[out]()
+            run = Path(arguments[arguments.index("--tokenizer") + 1])
+            run.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tokenizer, run)
+            assert main([*arguments, "--workers", "1"]) == 0
+    return {out: root / out for out in made}
+
+
+@pytest.fixture(scope="module")
+def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run of each case."""
+    folder = tmp_path_factory.mktemp("papers")
+    small = [f"steps={STEPS}", "log_every=1", "deepspeed=cpu", f"checkpoint.every={STEPS}", "batch.size=8"]
+    small += ["batch.micro=4", "data.lanes=2", "data.window=2", "data.workers=0", "data.pairs=null"]
+    runs = []
+    for name, case in CASES.items():
+        path = RECIPES / f"{case.recipe}.yaml"
+        start = ["init_from=null", f"trunk={json.dumps(TRUNK)}"]
+        if read(path)["init_from"] == "runs/seed_msmarco_passage":
+            start = [f"init_from={folder}/seed_msmarco_passage"]
+        every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
+        named = [shlex.split(override)[0] for override in case.named]
+        data = [f"run={folder}/{name}", f"data.collection={collections[case.collection]}"]
+        runs.append([path, *data, *small, *start, *every, *named])
+    train(1, runs, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[str, Path], name: str) -> None:
+    case = CASES[name]
+    recipe = load(FinetuneRecipe, trained / name / "recipe.yaml")
+    (term,) = recipe.method.weights
+    losses = toy.scalars(trained / name, f"loss/{term}")
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    if recipe.validation:
+        losses |= {-step: loss for step, loss in toy.scalars(trained / name, f"validation/{term}").items()}
+        assert -STEPS in losses
+    assert all(0 < loss < math.inf for loss in losses.values())
+
+    folder, out = collections[case.collection], trained / f"{name}.json"
+    options = [f"--collection={folder}", f"--split={case.split}", f"--model=m={trained / name}", f"--out={out}"]
+    evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite
+    results, opened = json.loads(out.read_text()), Collection.open(folder)
+    assert results["m"]
+    assert all(0 <= value <= 1 for value in results["m"].values())
+    groups = opened.groups(case.split)
+    if case.how == CLASSES:
+        assert results["pairs"] == len(groups) >= 8
+    elif case.how == LISTS:
+        assert results["lists"] == sum((groups[i].labels > 0).any() for i in range(len(groups))) >= 8
+    else:
+        assert results["queries"] == len(opened.qrels(case.split)) == 8
+    assert results["checkpoints"]["m"].endswith(f"{STEPS}")
+
+
+def test_every_recipe_is_here_with_the_data_that_its_comment_makes() -> None:
+    values = {path.stem: read(path) for path in RECIPES.glob("*.yaml")}
+    finetuning = {name for name, recipe in values.items() if recipe.get("method", {}).get("name") in MATCHING}
+    papers = finetuning - OTHERS
+    assert {case.recipe for case in CASES.values()} == papers
+    for name in papers:
+        load(FinetuneRecipe, RECIPES / f"{name}.yaml")
+        if not name.endswith("_small"):
+            assert values[name]["data"]["collection"] in dict(commands(name))
+    assert set(SAMPLES) == {out for name in papers for out, _ in commands(name)}
+    for case in CASES.values():
+        assert all(override in comments(case.recipe) for override in case.named)
