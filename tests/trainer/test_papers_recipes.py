@@ -139,7 +139,7 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
         named = [shlex.split(override)[0] for override in case.named]
         data = [f"run={folder}/{name}", f"data.collection={collections[case.collection]}"]
         runs.append([path, *data, *small, *start, *every, *named])
-    train(1, runs, folder)
+    (folder / "stdout.txt").write_text(train(1, runs, folder))
     return folder
 
 
@@ -169,6 +169,13 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
     else:
         assert results["queries"] == len(opened.qrels(case.split)) == 8
     assert results["checkpoints"]["m"].endswith(f"{STEPS}")
+
+
+def test_groups_that_give_too_few_negatives_are_printed(trained: Path) -> None:
+    printed = [line for line in (trained / "stdout.txt").read_text().splitlines() if "hard_negatives" in line]
+    others = "negatives=1: the others are drawn at random"  # new users share what any of them clicked
+    assert f"split train: 5 of 24 groups give fewer than method.hard_{others}" in printed
+    assert f"split train: 12 of 24 groups give fewer than method.hard_{others.replace('1', '99', 1)}" in printed
 
 
 def test_every_recipe_is_here_with_the_data_that_its_comment_makes() -> None:
