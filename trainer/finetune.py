@@ -32,6 +32,9 @@ def build(recipe: FinetuneRecipe) -> Job:
     """Make the job of training an encoder on labelled pairs: a trained one, its shape at random, or a new one."""
     recipe = take_over(recipe)
     data = pair_data(recipe)
+    if World.from_environment().rank == 0:
+        for remark in data.remarks:
+            print(remark, flush=True)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer)
     for key, tokens in recipe.method.input_lengths.items():

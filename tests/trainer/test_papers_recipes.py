@@ -1,131 +1,192 @@
-"""Every recipe of a paper, trained on a sample in the very format that it names, and evaluated."""
+"""Every fine-tuning recipe of a paper, as it is in recipes/: the commands in its comment, training, evaluation.
+
+Only size differs: the data are small files in the papers' formats, and the encoder is tiny.
+"""
 
 import json
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from data_prep.__main__ import main as data_prep
+from data_prep.__main__ import main
+from data_prep.collections.collection import Collection
+from models.registry import MATCHING
 from tests import toy
-from tests.trainer import paper_samples as samples
+from tests.data_prep import raw
 from tests.trainer.many_runs import train
-from tests.trainer.paper_samples import Writer
+from tests.trainer.papers_samples import SAMPLES
 from trainer import evaluate
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.schema import FinetuneRecipe, kind_of
-from trainer.recipe.yaml_file import read
+from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import load, read
 
-pytestmark = pytest.mark.slow  # trains twenty models for two steps each in one launch: half a minute
+pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 
 RECIPES = toy.ROOT / "recipes"
-TRUNK = {**toy.TRUNK, "hidden_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 520, "type_vocab_size": 2}
+OTHERS = {"demo_siamese", "demo_siamese_random", "minilm_siamese"}  # `make demo`; a downloaded encoder
+TRUNK = {**toy.TRUNK, "num_hidden_layers": 1, "max_position_embeddings": 640, "initializer_range": 0.2}
 STEPS = 2
-# of the dialogue recipes one trains on each format
-FORMATS: dict[str, tuple[str, Writer]] = {
-    "passages": ("msmarco", samples.msmarco),
-    "documents": ("msmarco", samples.msmarco_documents),
-    "mind": ("mind", samples.mind),
-    "dpr": ("dpr", samples.dpr),
-    "convai2": ("convai2", samples.convai2),
-    "dstc7": ("dstc7", samples.dstc7),
-    "ubuntu": ("ubuntu", samples.ubuntu),
-    "wikipedia": ("wikipedia_search", samples.wikipedia),
-    "hotpot": ("answer_selection", samples.hotpot),
-    "quasar": ("answer_selection", samples.quasar),
-    "mnli": ("nli", samples.mnli),
-    "qqp": ("nli", samples.qqp),
-    "beir": ("beir", samples.beir),
-}
 
 
-class Case(NamedTuple):
-    """A recipe, its data, what its own comments say to change for them, and how the run is evaluated."""
+@dataclass(frozen=True)
+class Case:
+    """A run of a recipe, and how it is evaluated; `named` are overrides that the comments name for these data."""
 
     recipe: str
-    data: str
-    changes: dict[str, Any] = {}
-    options: tuple[str, ...] = ()
+    collection: str
+    named: tuple[str, ...] = ()
+    how: str = ""  # an option of trainer.evaluate; else over the whole pool
+    split: str = "dev"
 
 
-LISTS, CLASSES, POOL = ("--candidates",), ("--classes",), ("--bm25",)
+LISTS, CLASSES = "--candidates", "--classes"
+TWO = ("method.classes=2",)
 CASES = {
-    "finetune": Case("finetune", "beir", options=POOL),
-    "siamese_small": Case("siamese_small", "beir", options=POOL),
-    "colbert_small": Case("colbert_small", "beir", options=POOL),
-    "poly_encoder_small": Case("poly_encoder_small", "beir", options=POOL),
-    "cross_encoder_small": Case("cross_encoder_small", "beir", options=POOL),
-    "cross_thought_answers_small": Case("cross_thought_answers_small", "beir", options=POOL),
-    "dpr": Case("dpr", "dpr", options=LISTS),
-    "repbert": Case("repbert", "passages", options=POOL),
-    "monobert": Case("monobert", "passages", options=POOL),
-    "colbert": Case("colbert", "passages", options=POOL),
-    "seed_msmarco_passage": Case("seed_msmarco_passage", "passages", options=POOL),
-    "seed_msmarco_document": Case("seed_msmarco_document", "documents", options=POOL),
-    "seed_mind": Case("seed_mind", "mind", options=LISTS),
-    "dialogue_bi": Case("dialogue_bi", "convai2", options=LISTS),
-    "dialogue_poly16": Case("dialogue_poly16", "dstc7", options=LISTS),
-    "dialogue_poly64": Case("dialogue_poly64", "ubuntu", options=LISTS),
-    "dialogue_poly360": Case("dialogue_poly360", "convai2", options=LISTS),
-    "dialogue_cross": Case("dialogue_cross", "convai2", {"hard_negatives": 19, "negatives_per_query": 0}, LISTS),
-    "dialogue_bi, articles": Case("dialogue_bi", "wikipedia", {"kept_of_query": "start"}, POOL),
-    "cross_thought_answers": Case("cross_thought_answers", "quasar", options=LISTS),
-    "cross_thought_answers, HotpotQA": Case("cross_thought_answers", "hotpot", options=LISTS),
-    "cross_thought_pairs": Case("cross_thought_pairs", "mnli", options=CLASSES),
-    "cross_thought_pairs, QQP": Case("cross_thought_pairs", "qqp", {"classes": 2}, CLASSES),
+    "finetune": Case("finetune", "data/mine"),
+    "dpr": Case("dpr", "data/nq"),
+    "repbert": Case("repbert", "data/msmarco_qrels"),
+    "monobert": Case("monobert", "data/msmarco_passage"),
+    "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
+    "seed_msmarco_passage": Case("seed_msmarco_passage", "data/msmarco_passage"),
+    "seed_msmarco_document": Case("seed_msmarco_document", "data/msmarco_document"),
+    "maxp": Case("seed_msmarco_document", "data/msmarco_document", ("method.document_chunks=4",)),
+    "seed_mind": Case("seed_mind", "data/mind", how=LISTS),
+    "dialogue_bi": Case("dialogue_bi", "data/convai2", how=LISTS),
+    "dialogue_poly16": Case("dialogue_poly16", "data/dstc7", how=LISTS),
+    "dialogue_poly64": Case("dialogue_poly64", "data/ubuntu", how=LISTS),
+    "dialogue_poly360": Case("dialogue_poly360", "data/wikipedia_search", ("method.kept_of_query=start",)),
+    "dialogue_cross": Case("dialogue_cross", "data/convai2", how=LISTS),
+    "dialogue_cross_ubuntu": Case(
+        "dialogue_cross", "data/ubuntu", ("method.hard_negatives=0", "method.negatives_per_query=15"), LISTS
+    ),
+    "dialogue_cross_reddit": Case("dialogue_cross", "data/reddit_dialogues", how=LISTS),
+    "cross_thought_answers": Case("cross_thought_answers", "data/quasar_t", how=LISTS),
+    "hotpotqa": Case("cross_thought_answers", "data/hotpotqa", ("method.hard_negatives=8",), LISTS),
+    "wikiqa": Case("cross_thought_answers", "data/wikiqa", ("method.hard_negatives=8",), LISTS),
+    "trec_qa": Case("cross_thought_answers", "data/trec_qa", ("method.hard_negatives=8",), LISTS),
+    "cross_thought_pairs": Case("cross_thought_pairs", "data/mnli", how=CLASSES),
+    "snli": Case("cross_thought_pairs", "data/snli", how=CLASSES),
+    "qqp": Case("cross_thought_pairs", "data/qqp", TWO, CLASSES),
+    "rte": Case("cross_thought_pairs", "data/rte", TWO, CLASSES),
+    "sick": Case("cross_thought_pairs", "data/sick", how=CLASSES),
+    "siamese_small": Case("siamese_small", "data/mine"),
+    "poly_encoder_small": Case("poly_encoder_small", "data/mine"),
+    "colbert_small": Case("colbert_small", "data/mine"),
+    "cross_encoder_small": Case("cross_encoder_small", "data/mine"),
+    "cross_thought_answers_small": Case("cross_thought_answers_small", "data/mine", how=LISTS),
+    "cross_thought_pairs_small": Case(
+        "cross_thought_answers_small",
+        "data/mnli",
+        ("method='{name: cross_thought_pairs, classes: 3, special_tokens: 5}'",),
+        CLASSES,
+    ),
 }
+
+
+def comments(recipe: str) -> str:
+    """The comments of a recipe and of those that it extends."""
+    text = (RECIPES / f"{recipe}.yaml").read_text()
+    base = re.search(r"^extends: (\w+)\.yaml", text, re.MULTILINE)
+    own = "".join(f"{line.removeprefix('#')}\n" for line in text.splitlines() if line.startswith("#"))
+    return own + (comments(base[1]) if base else "")
+
+
+def commands(recipe: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands in a recipe's comments that make collections: the folder of each, and its arguments."""
+    for line in re.findall(r"python -m data_prep (collection .*)", comments(recipe).replace("\\\n", " ")):
+        arguments = shlex.split(line)
+        yield arguments[arguments.index("--out") + 1] if "--out" in arguments else arguments[1], arguments
 
 
 @pytest.fixture(scope="module")
-def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a collection of each format, by its name, and a run of each case."""
+def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The collections that the comments make, by the folders that they name."""
+    root = tmp_path_factory.mktemp("collections")
+    made: dict[str, list[str]] = {}
+    with chdir(root):
+        tokenizer = raw.vocabulary(Path("tokenizer.json"))
+        for recipe in sorted({case.recipe for case in CASES.values()}):
+            for out, arguments in commands(recipe):
+                assert made.setdefault(out, arguments) == arguments, f"{recipe} makes {out} otherwise"
+        for out, arguments in made.items():
+            SAMPLES[out]()
+            run = Path(arguments[arguments.index("--tokenizer") + 1])
+            run.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tokenizer, run)
+            assert main([*arguments, "--workers", "1"]) == 0
+    return {out: root / out for out in made}
+
+
+@pytest.fixture(scope="module")
+def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run of each case."""
     folder = tmp_path_factory.mktemp("papers")
-    for name, (format, write) in FORMATS.items():
-        raw = folder / f"raw-{name}"
-        raw.mkdir()
-        inputs = ["collection", format, *write(raw)]
-        assert not data_prep([*inputs, "--out", str(folder / name), "--tokenizer", str(shards / "tokenizer.json")])
-    cases = [[recipe(folder, name, case)] for name, case in CASES.items()]
-    train(1, cases, folder)
+    small = [f"steps={STEPS}", "log_every=1", "deepspeed=cpu", f"checkpoint.every={STEPS}", "batch.size=8"]
+    small += ["batch.micro=4", "data.lanes=2", "data.window=2", "data.workers=0", "data.pairs=null"]
+    runs = []
+    for name, case in CASES.items():
+        path = RECIPES / f"{case.recipe}.yaml"
+        start = ["init_from=null", f"trunk={json.dumps(TRUNK)}"]
+        if read(path)["init_from"] == "runs/seed_msmarco_passage":
+            start = [f"init_from={folder}/seed_msmarco_passage"]
+        every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
+        named = [shlex.split(override)[0] for override in case.named]
+        data = [f"run={folder}/{name}", f"data.collection={collections[case.collection]}"]
+        runs.append([path, *data, *small, *start, *every, *named])
+    (folder / "stdout.txt").write_text(train(1, runs, folder))
     return folder
 
 
-def recipe(folder: Path, name: str, case: Case) -> Path:
-    """The recipe itself with a tiny encoder, small batches and few steps; its method's keys stay."""
-    return toy.write_recipe(
-        folder / f"{name}.yaml",
-        extends=str(RECIPES / f"{case.recipe}.yaml"),
-        run=str(folder / f"run-{name}"),
-        init_from=None,
-        trunk=TRUNK,
-        steps=STEPS,
-        log_every=1,
-        deepspeed="cpu",
-        data={"collection": str(folder / case.data), "pairs": None, "lanes": 2, "window": 2, "workers": 0},
-        batch={"size": 4, "micro": 2},
-        optimizer={"warmup_steps": 1},
-        checkpoint={"every": STEPS},
-        method=case.changes,
-    )
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_a_papers_recipe_trains_on_its_own_format_and_is_evaluated(runs: Path, name: str, tmp_path: Path) -> None:
-    case, run = CASES[name], runs / f"run-{name}"
-    trained = load_trained(run)
-    term = trained.method.loss  # type: ignore[attr-defined]
-    losses = toy.scalars(run, f"loss/{term}")
-    assert sorted(losses) == [1, 2]
-    assert all(0 < loss < 100 for loss in losses.values())
-    out = tmp_path / "results.json"
-    arguments = ["--collection", str(runs / case.data), "--split", "dev", f"--model=m={run}", "--out", str(out)]
-    evaluate.main([*arguments, *case.options])
-    results = json.loads(out.read_text())
+def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[str, Path], name: str) -> None:
+    case = CASES[name]
+    recipe = load(FinetuneRecipe, trained / name / "recipe.yaml")
+    (term,) = recipe.method.weights
+    losses = toy.scalars(trained / name, f"loss/{term}")
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    if recipe.validation:
+        losses |= {-step: loss for step, loss in toy.scalars(trained / name, f"validation/{term}").items()}
+        assert -STEPS in losses
+    assert all(0 < loss < math.inf for loss in losses.values())
+
+    folder, out = collections[case.collection], trained / f"{name}.json"
+    options = [f"--collection={folder}", f"--split={case.split}", f"--model=m={trained / name}", f"--out={out}"]
+    evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite
+    results, opened = json.loads(out.read_text()), Collection.open(folder)
+    assert results["m"]
     assert all(0 <= value <= 1 for value in results["m"].values())
-    assert results["lists" if "--candidates" in case.options else "pairs" if "--classes" in case.options else "queries"]
+    groups = opened.groups(case.split)
+    if case.how == CLASSES:
+        assert results["pairs"] == len(groups) >= 8
+    elif case.how == LISTS:
+        assert results["lists"] == sum((groups[i].labels > 0).any() for i in range(len(groups))) >= 8
+    else:
+        assert results["queries"] == len(opened.qrels(case.split)) == 8
+    assert results["checkpoints"]["m"].endswith(f"{STEPS}")
 
 
-def test_every_recipe_of_fine_tuning_is_here() -> None:
-    finetuned = {path.stem for path in RECIPES.glob("*.yaml") if kind_of(read(path)) is FinetuneRecipe}
-    named = {name for name in finetuned if not name.startswith(("demo_", "minilm_"))}  # the README's test has these
-    assert named == {case.recipe for case in CASES.values()}
+def test_groups_that_give_too_few_negatives_are_printed(trained: Path) -> None:
+    printed = [line for line in (trained / "stdout.txt").read_text().splitlines() if "hard_negatives" in line]
+    others = "negatives=1: the others are drawn at random"  # new users share what any of them clicked
+    assert f"split train: 5 of 24 groups give fewer than method.hard_{others}" in printed
+    assert f"split train: 12 of 24 groups give fewer than method.hard_{others.replace('1', '99', 1)}" in printed
+
+
+def test_every_recipe_is_here_with_the_data_that_its_comment_makes() -> None:
+    values = {path.stem: read(path) for path in RECIPES.glob("*.yaml")}
+    finetuning = {name for name, recipe in values.items() if recipe.get("method", {}).get("name") in MATCHING}
+    papers = finetuning - OTHERS
+    assert {case.recipe for case in CASES.values()} == papers
+    for name in papers:
+        load(FinetuneRecipe, RECIPES / f"{name}.yaml")
+        if not name.endswith("_small"):
+            assert values[name]["data"]["collection"] in dict(commands(name))
+    assert set(SAMPLES) == {out for name in papers for out, _ in commands(name)}
+    for case in CASES.values():
+        assert all(override in comments(case.recipe) for override in case.named)

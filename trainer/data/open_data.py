@@ -17,7 +17,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.candidates import Candidates
-from models.config import TEACHERS
+from models.config import TEACHERS, MatchingConfig
 from models.interface import Batcher
 from trainer.data.group_source import GroupSource
 from trainer.data.held_out import HeldOut
@@ -37,6 +37,7 @@ class Data:
     held_out: HeldOut | None
     tokenizer: Tokenizer
     sha256: dict[str, str]  # of every source, by name
+    remarks: Sequence[str] = ()  # what the user should know of the data, a line each
 
 
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
     unit, least, kind = EXAMPLES_OF_A_UNIT, keys.lanes * keys.window, recipe.method.unit
     source = GroupSource(collection, keys.split, kind, keys.pairs, recipe.seed, unit=unit, least_units=least)
+    remarks = _check_groups(recipe.method, source)
     order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
     held_out = None
     if validation := recipe.validation:
@@ -95,30 +97,53 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
         groups = GroupSource(
             collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
         )
+        remarks += _check_groups(recipe.method, groups)
         held_out = HeldOut(groups, _group_batcher(recipe, groups), recipe.seed, window=1, micro_batch=micro)
-    return Data(order, held_out, collection.tokenizer, {"": source.sha256})
+    return Data(order, held_out, collection.tokenizer, {"": source.sha256}, remarks)
 
 
 def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
-    method, collection = recipe.method, source.collection
+    collection = source.collection
+    with as_input_error("method"):
+        return recipe.method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
+
+
+def _check_groups(method: MatchingConfig, source: GroupSource) -> list[str]:
+    """Return remarks on a split's groups; raise InputError where they do not suit the method."""
     if method.negatives_per_query > source.negatives:
         raise InputError(
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
-    if method.hard_negatives:
-        query, fewest = min(source.given_negatives(), key=itemgetter(1))
-        if method.hard_negatives > fewest:
-            raise InputError(
-                f"method.hard_negatives: {method.hard_negatives}, but split {source.split} gives query {query} only "
-                f"{fewest}: set {fewest} or less, or draw some at random (method.negatives_per_query)"
-            )
+    remarks = _check_hard_negatives(method, source) if method.hard_negatives else []
     if method.loss in TEACHERS:
         source.check_groups(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
-    with as_input_error("method"):
-        return method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
+    return remarks
+
+
+def _check_hard_negatives(method: MatchingConfig, source: GroupSource) -> list[str]:
+    """Return a remark where some groups give fewer negatives than asked for, so that others are drawn at random.
+
+    Raise InputError where no group gives enough, or there are not enough others.
+    """
+    wanted, given = method.hard_negatives, list(source.given_negatives())
+    fewest, most = (choose(given, key=itemgetter(1)) for choose in (min, max))
+    too_few_others = wanted - fewest[1] + method.negatives_per_query > source.negatives
+    if wanted > most[1] or (wanted > fewest[1] and too_few_others):
+        query, number = most if wanted > most[1] else fewest
+        raise InputError(
+            f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
+            f"{number}: set {number} or less, or draw some at random (method.negatives_per_query)"
+        )
+    few = sum(number < wanted for _, number in given)
+    if not few:
+        return []
+    return [
+        f"split {source.split}: {few:,} of {len(given):,} groups give fewer than method.hard_negatives={wanted}: "
+        "the others are drawn at random"
+    ]
 
 
 def _check_dialogues(manifests: Sequence[Manifest]) -> None:

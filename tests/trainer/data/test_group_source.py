@@ -181,6 +181,31 @@ def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, t
         pair_data(load(FinetuneRecipe, path, asked))
 
 
+def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tmp_path: Path) -> None:
+    lines = [
+        {"query": "one", "pos": ["a", "b"], "neg": ["d", "e"]},
+        {"query": "two two", "pos": ["c"], "neg": ["a", "d", "e"]},
+        {"query": "three three three", "pos": ["d"], "neg": []},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    path, opened = tmp_path / "run.yaml", Collection.open(tmp_path / "out")
+    recipe(path, opened.directory, lanes=1, window=1)
+    data = pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=2", "validation=null"]))
+    assert data.remarks == [
+        "split train: 1 of 3 groups give fewer than method.hard_negatives=2: the others are drawn at random"
+    ]
+    arrays = next(data.order.stream(data.order.start(), 0, 1)).micro_batch.arrays
+    assert (arrays["candidates"] >= 0).all()
+    assert arrays["candidates"].shape == (8, 3)
+    with pytest.raises(InputError, match="method.hard_negatives: 4, but split train gives query .* only 3: set 3 or"):
+        pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=4", "validation=null"]))
+    words = "method.hard_negatives: 3, but split train gives query .* only 0: set 0 or"  # others: a, b, c
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
+
+
 def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: Path) -> None:
     source = GroupSource(judged, "train", "pair", None, seed=1, unit=9)
     source.check_classes(2)

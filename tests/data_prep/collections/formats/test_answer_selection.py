@@ -12,11 +12,11 @@ from data_prep.collections.formats.answer_selection import AnswerSelection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices, exhaust
+from tests.data_prep.collections.raw_formats import write_lines, write_trecqa, write_wikiqa
 from tests.samples import DATA, needs
 
 FOUND = [("who runs ?", {"a fox runs .": 1.0, "a dog sleeps .": 0.0}), ("who sleeps ?", {"the fox sees a dog .": 0.0})]
 NONE_RIGHT = "split train: 1 of 2 queries have no relevant document (the first: "
-WIKIQA = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"]
 
 
 def rows() -> list[tuple[str, str, int]]:
@@ -24,9 +24,7 @@ def rows() -> list[tuple[str, str, int]]:
 
 
 def lines(file: Path, *found: Any, line_end: str = "\n") -> Path:
-    texts = (line if isinstance(line, str) else json.dumps(line) for line in found)
-    file.write_bytes("".join(text + line_end for text in texts).encode())
-    return file
+    return write_lines(file, found, line_end)
 
 
 def prepared(file: Path) -> Path:
@@ -38,19 +36,11 @@ def prepared(file: Path) -> Path:
 
 
 def trec(file: Path, *more: str) -> Path:
-    found = []
-    for number, (question, labels) in enumerate(FOUND):
-        found += [f"<QApairs id='{number}'>", "<question>", "\t".join(question.split()), "WP\tVBZ\t.", "</question>"]
-        for text, label in labels.items():
-            tag = "positive" if label else "negative"
-            found += [f"<{tag}>", "\t".join(text.split()), "DT\tNN\tVBZ\t.", "1\t2\t0\t3", f"</{tag}>"]
-        found.append("</QApairs>")
-    return lines(file, *found, *more)
+    return write_trecqa(file, FOUND, more)
 
 
 def wikiqa(file: Path) -> Path:
-    found = [f"Q{question[:6]}\t{question}\tD1\tFox\tD1-0\t{text}\t{label}" for question, text, label in rows()]
-    return lines(file, "\t".join(WIKIQA), *found, line_end="\r\n")
+    return write_wikiqa(file, FOUND)
 
 
 def headless(file: Path) -> Path:

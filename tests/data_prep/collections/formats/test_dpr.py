@@ -12,10 +12,7 @@ from data_prep.collections.formats.dpr import Dpr
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices, exhaust
-
-
-def passage(text: str, title: str | None = "Fox") -> dict[str, Any]:
-    return {"title": title, "text": text, "score": 12.5, "title_score": 0, "passage_id": "7"}
+from tests.data_prep.collections.raw_formats import dpr_passage
 
 
 def record(question: str = "who sleeps", **changes: Any) -> dict[str, Any]:
@@ -23,9 +20,9 @@ def record(question: str = "who sleeps", **changes: Any) -> dict[str, Any]:
         "dataset": "nq_train",
         "question": question,
         "answers": ["a dog"],
-        "positive_ctxs": [passage("sleeps."), passage("Dogs sleep.", None)],
-        "negative_ctxs": [passage("runs.")],
-        "hard_negative_ctxs": [passage("jumps.")],
+        "positive_ctxs": [dpr_passage("sleeps."), dpr_passage("Dogs sleep.", None)],
+        "negative_ctxs": [dpr_passage("runs.")],
+        "hard_negative_ctxs": [dpr_passage("jumps.")],
     } | changes
 
 
@@ -35,7 +32,7 @@ FOUND = {"Fox sleeps.": 1.0, "Dogs sleep.": 1.0, "Fox jumps.": 0.0, "Fox runs.":
 @pytest.mark.parametrize("indent", [None, 4])
 def test_titles_come_first_and_hard_negatives_before_others(tmp_path: Path, small: Tokenizer, indent: int) -> None:
     file = tmp_path / "biencoder-nq-train.json"
-    file.write_text(json.dumps([record(), record("who jumps", positive_ctxs=[passage("jumps.")])], indent=indent))
+    file.write_text(json.dumps([record(), record("who jumps", positive_ctxs=[dpr_passage("jumps.")])], indent=indent))
     dev = tmp_path / "biencoder-nq-dev.json.gz"
     dev.write_bytes(gzip.compress(json.dumps([record("who runs")]).encode()))
     opened = build("dpr", [file, dev], tmp_path / "out", small)
@@ -76,8 +73,8 @@ def test_questions_without_a_positive_are_left_out_and_counted(tmp_path: Path, s
         (record(negative_ctxs=["runs."]), "'negative_ctxs' is missing or not a list of objects"),
         (record(hard_negative_ctxs={"text": "x"}), "'hard_negative_ctxs' is missing or not a list"),
         (record(negative_ctxs=[{"title": "Fox"}]), "'text' is missing or not a string"),
-        (record(negative_ctxs=[passage("x", ["Fox"])]), "'title' is not a string"),  # type: ignore[arg-type]
-        (record(negative_ctxs=[passage(" ", "")]), "'text' is empty"),
+        (record(negative_ctxs=[dpr_passage("x", ["Fox"])]), "'title' is not a string"),  # type: ignore[arg-type]
+        (record(negative_ctxs=[dpr_passage(" ", "")]), "'text' is empty"),
     ],
 )
 def test_a_bad_element_is_named(tmp_path: Path, bad: Any, reason: str) -> None:

@@ -12,22 +12,16 @@ from data_prep.collections.formats.dstc7 import Dstc7
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
+from tests.data_prep.collections.raw_formats import dstc7_item, dstc7_option
 
 
 def option(number: int) -> dict[str, str]:
-    return {"candidate-id": f"ID{number:010}", "utterance": f"answer {number}"}
+    return dstc7_option(number, f"answer {number}")
 
 
 def example(number: int = 1, right: int = 7, options: int = 100, **changes: Any) -> dict[str, Any]:
     said = [(1, "hi"), (1, "my disk is full"), (2, "which one?"), (1, "this")]
-    item = {
-        "data-split": "train",
-        "example-id": number,
-        "messages-so-far": [{"speaker": f"participant_{who}", "utterance": text} for who, text in said],
-        "options-for-correct-answers": [option(right)],
-        "options-for-next": [option(i) for i in range(options)],
-        "scenario": 1,
-    }
+    item = dstc7_item(number, said, [f"answer {i}" for i in range(options)], f"answer {right}")
     return {key: value for key, value in (item | changes).items() if value is not None}
 
 

@@ -10,6 +10,7 @@ from data_prep.collections.formats.mind import Mind
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
+from tests.data_prep.collections.raw_formats import write_mind
 
 NEWS = {
     "N1": ("Foxes jump", "Quick brown ones."),
@@ -33,13 +34,9 @@ EXPECTED = [
 
 
 def write(
-    folder: Path, behaviors: list[str] = BEHAVIORS, news: tuple[str, ...] = tuple(NEWS), entities: str = "[]\t[]"
+    folder: Path, behaviors: list[str] = BEHAVIORS, news: tuple[str, ...] = tuple(NEWS), entities: int = 2
 ) -> Path:
-    folder.mkdir()
-    rows = ["\t".join([name, "sports", "golf", *NEWS[name], "https://example.org/a", entities]) for name in news]
-    (folder / "behaviors.tsv").write_text("\n".join(behaviors) + "\n")
-    (folder / "news.tsv").write_text("\n".join(rows) + "\n")
-    return folder
+    return write_mind(folder, behaviors, {name: NEWS[name] for name in news}, entities)
 
 
 def test_a_query_is_the_clicked_titles_and_a_group_an_impression(tmp_path: Path, small: Tokenizer) -> None:
@@ -57,14 +54,14 @@ def test_a_query_is_the_clicked_titles_and_a_group_an_impression(tmp_path: Path,
 @pytest.mark.parametrize(
     ("behaviors", "entities"),
     [
-        ([line.split("\t", 1)[1] for line in BEHAVIORS], "[]"),
+        ([line.split("\t", 1)[1] for line in BEHAVIORS], 1),
         (
             [
                 "U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM",
                 "U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM",
                 "U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM",
             ],
-            "[]",
+            1,
         ),
     ],
     ids=["without the impression", "clicked and others apart"],

@@ -1,6 +1,5 @@
 """MS MARCO: which files make which splits, for passages and documents, and every bad line named."""
 
-import gzip
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ from data_prep.collections.formats.msmarco import MsMarco
 from data_prep.collections.ids import content_id
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections.raw_formats import write_files
 
 PASSAGES = {
     "collection.tsv": '0\tThe fox is quick.\n1\tDogs "sleep".\n2\tThe fox is quick.\n3\tA brown hen\n',
@@ -39,14 +39,6 @@ DOCUMENTS = {
 TRIPLES = {"triples.train.small.tsv": "who\tthe fox\ta dog\nwho\ta cat\tthe fox\nwhat\ta dog\ta dog \n"}
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
-    folder.mkdir(exist_ok=True)
-    for name, content in files.items():
-        data = content.encode()
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return folder
-
-
 def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
     return build("msmarco", inputs, tmp_path / "out", tokenizer)
 
@@ -61,7 +53,7 @@ def named(folder: Path, *names: str) -> list[Path]:
 
 
 def test_passages_are_ranked_trained_on_and_re_ranked(tmp_path: Path, small: Tokenizer) -> None:
-    opened = made(tmp_path, small, write(tmp_path / "in", PASSAGES))
+    opened = made(tmp_path, small, write_files(tmp_path / "in", PASSAGES))
     assert list(opened.corpus.ids) == ["0", "1", "2", "3"]
     assert opened.corpus.text(1) == 'Dogs "sleep".'
     assert sorted(opened.queries.ids) == ["10", "11", "20", "21", "30"]
@@ -75,7 +67,7 @@ def test_passages_are_ranked_trained_on_and_re_ranked(tmp_path: Path, small: Tok
 
 
 def test_documents_are_title_and_body_or_else_their_url(tmp_path: Path, small: Tokenizer) -> None:
-    opened = made(tmp_path, small, write(tmp_path / "in", DOCUMENTS))
+    opened = made(tmp_path, small, write_files(tmp_path / "in", DOCUMENTS))
     assert dict(zip(opened.corpus.ids, opened.corpus.texts(), strict=True)) == {
         "D1": "Foxes The fox is quick.",
         "D02": ".",
@@ -89,7 +81,7 @@ def test_documents_are_title_and_body_or_else_their_url(tmp_path: Path, small: T
 
 
 def test_a_split_may_be_named_and_have_several_files(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", PASSAGES)
+    folder = write_files(tmp_path / "in", PASSAGES)
     names = named(folder, "collection.tsv", "queries.train.tsv")
     both = (Path(f"mine={folder / name}") for name in ("qrels.train.tsv", "qidpidtriples.train.small.tsv"))
     reader = MsMarco([*names, *both])
@@ -98,7 +90,7 @@ def test_a_split_may_be_named_and_have_several_files(tmp_path: Path) -> None:
 
 
 def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write(tmp_path / "in", PASSAGES)
+    folder = write_files(tmp_path / "in", PASSAGES)
     opened = made(tmp_path, small, *named(folder, "top1000.dev", "qrels.dev.tsv"))  # 0 of the qrels is not listed
     assert list(opened.corpus.ids) == ["1", "3"]
     assert list(opened.queries.ids) == ["21", "20", "30"]
@@ -108,7 +100,7 @@ def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) ->
 
 
 def test_triples_of_texts_have_ids_of_their_content(tmp_path: Path, small: Tokenizer) -> None:
-    opened = made(tmp_path, small, write(tmp_path / "in", TRIPLES))
+    opened = made(tmp_path, small, write_files(tmp_path / "in", TRIPLES))
     assert list(opened.corpus.texts()) == ["the fox", "a dog", "a cat"]
     assert list(opened.queries.texts()) == ["who", "what"]
     fox, dog, cat = map(content_id, ("the fox", "a dog", "a cat"))
@@ -130,16 +122,16 @@ def test_byte_order_marks_windows_line_ends_and_headers_are_left_out(tmp_path: P
         name: ("\ufeff" + headers.get(name, "") + text).replace("\r", "").replace("\n", "\r\n")
         for name, text in PASSAGES.items()
     }
-    folder = write(tmp_path / "marked", marked)
+    folder = write_files(tmp_path / "marked", marked)
     opened = made(tmp_path / "1", small, folder)
-    plain = made(tmp_path / "2", small, write(tmp_path / "plain", PASSAGES))
+    plain = made(tmp_path / "2", small, write_files(tmp_path / "plain", PASSAGES))
     for split in plain.splits():
         assert opened.qrels(split) == plain.qrels(split)
     assert list(opened.corpus.texts()) == list(plain.corpus.texts())
 
 
 def test_iterators_may_be_taken_twice(tmp_path: Path) -> None:
-    reader = MsMarco([write(tmp_path / "in", PASSAGES)])
+    reader = MsMarco([write_files(tmp_path / "in", PASSAGES)])
     assert list(reader.corpus()) == list(reader.corpus())
     assert list(reader.queries()) == list(reader.queries())
     assert list(reader.groups("top1000.dev")) == list(reader.groups("top1000.dev"))
@@ -163,7 +155,7 @@ def test_iterators_may_be_taken_twice(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, files: dict[str, str], name: str, line: str, reason: str) -> None:
-    folder = write(tmp_path / "in", {**files, name: files.get(name, "") + line + "\n"})
+    folder = write_files(tmp_path / "in", {**files, name: files.get(name, "") + line + "\n"})
     with pytest.raises(InputError, match=re.escape(name.removesuffix(".tsv")) + ".*" + reason):
         read_all([folder])
 
@@ -184,14 +176,14 @@ def test_a_bad_line_is_named(tmp_path: Path, files: dict[str, str], name: str, l
 def test_ids_that_repeat_or_are_unknown_are_named(
     tmp_path: Path, small: Tokenizer, files: dict[str, str], name: str, line: str, reason: str
 ) -> None:
-    folder = write(tmp_path / "in", {**files, name: files[name] + line + "\n"})
+    folder = write_files(tmp_path / "in", {**files, name: files[name] + line + "\n"})
     with pytest.raises(InputError, match=re.escape(name) + reason):
         made(tmp_path, small, folder)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_document_of_nothing_is_named(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", {**DOCUMENTS, "msmarco-docs.tsv.gz": "D1\t\t\t \n"})
+    folder = write_files(tmp_path / "in", {**DOCUMENTS, "msmarco-docs.tsv.gz": "D1\t\t\t \n"})
     with pytest.raises(InputError, match="docs.tsv.gz:1: 'url, title and body' is empty"):
         list(MsMarco([folder]).corpus())
 
@@ -213,20 +205,20 @@ def test_a_document_of_nothing_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, names: list[str], reason: str) -> None:
-    folder = write(tmp_path / "in", PASSAGES | TRIPLES | {"msmarco-docs.tsv": "D1\tu\tt\tb\n"})
+    folder = write_files(tmp_path / "in", PASSAGES | TRIPLES | {"msmarco-docs.tsv": "D1\tu\tt\tb\n"})
     with pytest.raises(InputError, match=reason):
         MsMarco(named(folder, *names))
 
 
 def test_a_run_without_a_collection_has_no_texts(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", DOCUMENTS)
+    folder = write_files(tmp_path / "in", DOCUMENTS)
     reader = MsMarco(named(folder, "msmarco-docdev-top100", "msmarco-docdev-qrels.tsv"))
     with pytest.raises(InputError, match="top100:1: a run has no texts: name the collection"):
         list(reader.corpus())
 
 
 def test_archives_are_to_be_unpacked(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", PASSAGES)
+    folder = write_files(tmp_path / "in", PASSAGES)
     shutil.make_archive(str(folder / "top1000.dev"), "gztar", folder, "top1000.dev")
     assert "top1000.dev.tar" not in " ".join(map(str, MsMarco([folder]).files()))
     with pytest.raises(InputError, match=r"top1000.dev.tar.gz: it is not named as one .* \(a .tar must be unpacked"):

@@ -1,7 +1,6 @@
 """NLI, QQP, RTE, SICK: the columns and labels of each, what is left out is counted, every bad line is named."""
 
 import gzip
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +10,11 @@ from data_prep.collections.build import build
 from data_prep.collections.formats.nli import NLI, QQP, RTE, Nli
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections import raw_formats
 from tests.data_prep.collections.choices import choices, exhaust
+from tests.data_prep.collections.raw_formats import MNLI, PARSES, SICK, mnli, write_lines, write_tsv
 from tests.samples import DATA, needs
 
-PARSES = ["sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"]
-MNLI = ["index", "promptID", "pairID", "genre", *PARSES, "sentence1", "sentence2", "label1", "gold_label"]
 SNLI_TEXT = [
     "gold_label",
     *PARSES,
@@ -25,22 +24,14 @@ SNLI_TEXT = [
     "pairID",
     *(f"label{i}" for i in range(1, 6)),
 ]
-QUORA = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
-SICK = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "SemEval_set"]
 
 
 def tsv(file: Path, header: list[str], *rows: list[str], line_end: str = "\n") -> Path:
-    file.write_bytes("".join("\t".join(row) + line_end for row in [header, *rows]).encode())
-    return file
+    return write_tsv(file, [header, *rows], line_end)
 
 
 def jsonl(file: Path, *records: dict[str, object]) -> Path:
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return file
-
-
-def mnli(first: str, second: str, label: str) -> list[str]:
-    return ["0", "1", "1e", "fiction", "( x )", "( y )", "(ROOT x)", "(ROOT y)", first, second, label, label]
+    return write_lines(file, records)
 
 
 def pair(first: str, second: str, label: object) -> dict[str, object]:
@@ -111,7 +102,7 @@ def test_qqp_leaves_out_rows_that_a_line_break_has_cut(tmp_path: Path, small: To
         ["is it?", "0"],
         ["3", "7", "8", "fox?", "dog?", "0"],
     ]
-    file = tsv(tmp_path / "train.tsv", QUORA, *rows)
+    file = tsv(tmp_path / "train.tsv", raw_formats.QQP, *rows)
     opened = build("nli", [file], tmp_path / "out", small)
     assert opened.manifest["classes"] == ["not_duplicate", "duplicate"]
     assert choices(opened, "train") == [("is it a fox?", {"is this a fox?": 1.0}), ("fox?", {"dog?": 0.0})]
@@ -121,9 +112,8 @@ def test_qqp_leaves_out_rows_that_a_line_break_has_cut(tmp_path: Path, small: To
 
 
 def test_rte_and_numbers_of_classes(tmp_path: Path) -> None:
-    header = ["index", "sentence1", "sentence2", "label"]
     rows = [["0", "a", "b", "entailment"], ["1", "a", "c", "not_entailment"]]
-    reader = Nli([tsv(tmp_path / "train.tsv", header, *rows)])
+    reader = Nli([tsv(tmp_path / "train.tsv", raw_formats.RTE, *rows)])
     assert reader.classes == RTE
     assert found(reader) == [("a", "b", "entailment"), ("a", "c", "not_entailment")]
     zipped = tmp_path / "dev.tsv.gz"
@@ -199,7 +189,7 @@ def test_files_without_header_or_labels_are_refused(tmp_path: Path, small: Token
     with pytest.raises(InputError, match="a.tsv:1: two columns are named 'neutral'; is this line a header"):
         Nli([tsv(tmp_path / "a.tsv", mnli("a", "b", "neutral"))])
     with pytest.raises(InputError, match="test.tsv: has no column gold_label, .*test sets"):
-        Nli([tsv(tmp_path / "test.tsv", QUORA[:-1], ["0", "1", "2", "a", "b"])])
+        Nli([tsv(tmp_path / "test.tsv", raw_formats.QQP[:-1], ["0", "1", "2", "a", "b"])])
     with pytest.raises(InputError, match="nowhere: no such file"):
         Nli([tmp_path / "nowhere"])
     hidden = jsonl(tmp_path / "test.jsonl", pair("a", "b", -1))

@@ -1,8 +1,6 @@
 """The Ubuntu corpus: turns by __eot__, both kinds of CSV, quotes and line breaks in them, every bad line named."""
 
-import csv
 import gzip
-import io
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from data_prep.collections.formats.ubuntu import EVALUATION, TRAIN, Ubuntu
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
+from tests.data_prep.collections.raw_formats import write_csv
 
 CONTEXT = "hi , all __eou__ anyone ? __eou__ __eot__ yes __eou__ __eot__ "
 PAIRS = [
@@ -24,10 +23,7 @@ LISTS += [["other __eou__ __eot__", "ok __eou__", "ok __eou__", *(f"wrong {numbe
 
 
 def write(file: Path, header: list[str], rows: list[list[str]], line_end: str = "\n") -> Path:
-    text = io.StringIO()
-    csv.writer(text, lineterminator=line_end).writerows([header, *rows])
-    file.write_bytes(text.getvalue().encode())
-    return file
+    return write_csv(file, [header, *rows], line_end)
 
 
 def test_turns_are_parts_and_the_marks_are_gone(tmp_path: Path) -> None:
