@@ -9,7 +9,10 @@ import numpy as np
 
 from data_prep.common.progress import meter
 
-QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 64 MiB in fp64
+QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 32 MiB in fp32
+PRODUCTS = 2**17  # numbers of documents that are copied at once to be scored one by one: 1 MiB in fp64
+NONE = np.uint64(2**64 - 1)  # a key behind all others
+ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
 SCORES = 2**27  # held at once where those of all documents are needed: 512 MiB in fp32
 
 
@@ -30,13 +33,14 @@ def search(
 ) -> Ranking:
     """Find the k documents of largest inner product with each query: exact, equal scores in corpus order.
 
-    Products are summed in fp64 and rounded to fp32. Summed in fp32, two equal documents could differ in the last bit,
-    because BLAS adds in another order at the edge of a block. Every block of the corpus is read and cast once. Memory
-    is that of one block of scores and of k keys a query.
+    Scores are summed in fp64 and rounded to fp32: summed in fp32, two equal documents could differ in the last bit,
+    because BLAS adds in another order at the edge of a block. But fp32 has an error of known bound (Higham, 2002,
+    section 3.1), and so tells which documents cannot be among the k best; only the few others are scored again. Every
+    block of the corpus is read once. Memory is that of one block of scores and of k keys a query.
 
     Args:
         queries: fp32 [Q, H], Q >= 1.
-        corpus: fp32 [N, H], N >= 1; may be memory-mapped.
+        corpus: fp32 or fp16 [N, H], N >= 1; may be memory-mapped.
         k: all N are ranked where N < k.
         query_block: queries scored at once; the result does not depend on it.
         corpus_block: documents scored at once; the result does not depend on it.
@@ -45,12 +49,64 @@ def search(
     kept = [np.empty((len(block), 0), np.uint64) for block in query_blocks]
     with meter("search", "documents", len(corpus)) as report:
         for start in range(0, len(corpus), corpus_block):
-            documents = corpus[start : start + corpus_block].astype(np.float64)
+            documents = corpus[start : start + corpus_block].astype(np.float32, copy=False)
+            longest = float(_norms(documents).max())
             for i, block in enumerate(query_blocks):
-                scores = inner_products(block, documents)
-                kept[i] = _smallest(np.concatenate([kept[i], _keys(scores, start)], axis=1), k)
+                found = _found(block, documents, longest, kept[i], k, start)
+                kept[i] = _smallest(np.concatenate([kept[i], found], axis=1), k)
             report(start + len(documents), "")
     return _ranking(np.concatenate(kept))
+
+
+def _found(
+    queries: np.ndarray, documents: np.ndarray, longest: float, kept: np.ndarray, k: int, start: int
+) -> np.ndarray:
+    """The keys of a block's documents that may be among the k best of each query, uint64 [q, n], filled up with `NONE`.
+
+    Args:
+        queries: fp32 [q, H].
+        documents: fp32 [n, H].
+        longest: the largest norm of a document.
+        kept: the keys of the best documents so far, [q, up to k].
+        k: how many are to be found.
+        start: the position of the first document.
+    """
+    width = queries.shape[1]
+    scores = queries @ documents.T
+    # of a sum of `width` products in any order; twice, for the errors of the norms and of scores that underflow
+    error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
+    if kept.shape[1] == k:
+        least = _scores_of(kept.max(axis=1)).astype(np.float64)
+    elif len(documents) > k:
+        least = np.partition(scores, -k, axis=1)[:, -k] - error
+    else:
+        least = np.full(len(queries), -np.inf)
+    least -= error + abs(least) * 2.0**-23  # exact scores are rounded to fp32
+    limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
+    rows, columns = np.nonzero(~(scores < limits[:, None]))  # true for NaN, too
+    if len(rows) * ONE_BY_ONE > scores.size:
+        return _keys(inner_products(queries, documents.astype(np.float64)), start)
+    keys = _pair_keys(_pair_products(queries, documents, rows, columns), columns + start)
+    counts = np.bincount(rows, minlength=len(queries))
+    found = np.full((len(queries), counts.max(initial=0)), NONE)
+    found[rows, np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)] = keys
+    return found
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """The norms fp64 [n] of vectors fp32 [n, H], but for the errors of fp32."""
+    return np.sqrt(np.einsum("nh,nh->n", vectors, vectors).astype(np.float64))
+
+
+def _pair_products(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The inner product of each pair of a query and a document, fp32 [P]: summed in fp64, rounded."""
+    products = np.empty(len(rows), np.float32)
+    step = max(1, PRODUCTS // queries.shape[1])
+    for at in range(0, len(rows), step):
+        part = slice(at, at + step)
+        of_queries, of_documents = (x.astype(np.float64) for x in (queries[rows[part]], documents[columns[part]]))
+        products[part] = np.einsum("ph,ph->p", of_queries, of_documents)
+    return products
 
 
 def row_blocks(shape: tuple[int, int], held: int = SCORES) -> Iterator[slice]:
@@ -77,15 +133,19 @@ def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def _keys(scores: np.ndarray, start: int) -> np.ndarray:
-    """One integer for each score and its column, uint64: smaller is better, and all of a row's differ.
+    """The key of each score, uint64, fp32 [q, n] by n documents from number `start` on."""
+    return _pair_keys(scores, np.arange(start, start + scores.shape[1]))
 
-    So the smallest k are the same however the columns, counted from `start`, are cut into blocks.
+
+def _pair_keys(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """One integer for each score fp32 and its document, uint64: smaller is better, and all of a query's differ.
+
+    So the smallest k are the same however the documents are cut into blocks.
     """
     if np.isnan(scores).any():
         raise ValueError("a score is NaN")
-    columns = np.arange(start, start + scores.shape[1], dtype=np.uint64)
     bits = (scores + np.float32(0)).view(np.uint32)  # the addition makes -0.0 equal to 0.0
-    return _descending(bits).astype(np.uint64) << np.uint64(32) | columns
+    return _descending(bits).astype(np.uint64) << np.uint64(32) | positions.astype(np.uint64)
 
 
 def _smallest(keys: np.ndarray, k: int) -> np.ndarray:
@@ -97,8 +157,12 @@ def _smallest(keys: np.ndarray, k: int) -> np.ndarray:
 
 def _ranking(keys: np.ndarray) -> Ranking:
     keys.sort(axis=1)
-    bits = _descending((keys >> np.uint64(32)).astype(np.uint32))
-    return Ranking((keys & np.uint64(0xFFFFFFFF)).astype(np.int64), bits.view(np.float32))
+    return Ranking((keys & np.uint64(0xFFFFFFFF)).astype(np.int64), _scores_of(keys))
+
+
+def _scores_of(keys: np.ndarray) -> np.ndarray:
+    """The scores fp32 that keys were made of."""
+    return _descending((keys >> np.uint64(32)).astype(np.uint32)).view(np.float32)
 
 
 def _descending(bits: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from trainer.retrieval import search as search_module
 from trainer.retrieval.search import best, search
 
 FEW_SCORES = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 1e-45, 0.5, 0.5000001, 3e38, np.inf])
@@ -57,6 +58,48 @@ def test_equal_documents_tie_wherever_they_are_in_a_block(seed: int, query_block
     unblocked = search(queries, corpus, 125)
     np.testing.assert_array_equal(ranking.documents, unblocked.documents)
     np.testing.assert_array_equal(ranking.scores, unblocked.scores)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 70), st.sampled_from([np.float32, np.float16]))
+def test_scores_too_near_for_fp32_are_told_apart(seed: int, k: int, corpus_block: int, dtype: type) -> None:
+    """Large parts cancel out: fp32 sums have no bit right, where those of whole numbers are exact in fp64."""
+    rng = np.random.default_rng(seed)
+    of_queries, large = rng.integers(-4096, 4097, (7, 40)), rng.integers(-2000, 2001, (65, 40))
+    queries = np.concatenate([of_queries, of_queries, np.ones((7, 1))], axis=1).astype(np.float32)
+    corpus = np.concatenate([large, -large, rng.integers(-9, 10, (65, 1))], axis=1).astype(dtype)
+    exact = (queries.astype(np.float64) @ corpus.astype(np.float64).T).astype(np.float32)
+    ranking = search(queries, corpus, k, query_block=3, corpus_block=corpus_block)
+    expected = reference(exact, k)
+    np.testing.assert_array_equal(ranking.documents, expected)
+    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(exact, expected, axis=1))
+
+
+def test_only_a_few_documents_are_scored_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = []
+    pairs = search_module._pair_products
+
+    def counting(*arguments: np.ndarray) -> np.ndarray:
+        scored.append(len(arguments[2]))
+        return pairs(*arguments)
+
+    monkeypatch.setattr(search_module, "_pair_products", counting)
+    rng = np.random.default_rng(0)
+    queries, corpus = (rng.standard_normal((rows, 64)).astype(np.float32) for rows in (10, 20_000))
+    search(queries, corpus, 10, corpus_block=2_000)
+    assert 10 * 10 <= sum(scored) < 10 * 10 * 6  # k, and in the block number i about k / i
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_vectors_beyond_fp32_are_refused_or_ranked(value: float) -> None:
+    corpus = np.eye(60, dtype=np.float32)
+    corpus[7, 2] = value
+    queries = np.full((2, 60), 2, np.float32)
+    if np.isnan(value):
+        with pytest.raises(ValueError, match="NaN"):
+            search(queries, corpus, 3, corpus_block=20)
+    else:
+        np.testing.assert_array_equal(search(queries, corpus, 3, corpus_block=20).documents, [[7, 0, 1]] * 2)
 
 
 class Corpus:
