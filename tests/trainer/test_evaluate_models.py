@@ -13,7 +13,7 @@ import torch
 from data_prep.collections.collection import Collection
 from models.interface import PairScorer
 from models.registry import MATCHING
-from tests.trainer.retrieval.fakes import overlap_run, tokens_run
+from tests.trainer.retrieval.fakes import overlap_run, positions, ranked_as, tokens_run
 from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer import evaluate
@@ -102,12 +102,12 @@ def test_every_matching_model_ranks_the_pool(
     results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
     trained, task = load_trained(path), Task.of(opened, "test")
     again = isinstance(trained.model, PairScorer) or trained.model.index == "list"
-    found = index_task(task).rank(100) if again else [list(range(len(task.pool)))] * len(task.queries)
+    found = positions(index_task(task).rank(100)) if again else [list(range(len(task.pool)))] * len(task.queries)
     ranked = []
-    for query, positions in zip(task.queries, found, strict=True):
-        scores = plain_scores(trained, opened, query, [task.pool[i] for i in positions])
-        of_position = dict(zip(positions, scores.tolist(), strict=True))
-        ranked.append(sorted(positions, key=lambda i, of=of_position: (-of[i], i))[:100])
+    for query, documents in zip(task.queries, found, strict=True):
+        scores = plain_scores(trained, opened, query, [task.pool[i] for i in documents])
+        of_position = dict(zip(documents, scores.tolist(), strict=True))
+        ranked.append(ranked_as(sorted(documents, key=lambda i, of=of_position: (-of[i], i))[:100]))
     assert results["m"] == pytest.approx(task.measure(ranked).means)
     assert results["m"]["recall@100"] > 0.5  # chance is 100 of 120
     assert ("rerank" in results) == again

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.retrieval.search import best
+from trainer.retrieval.search import Ranked, best
 
 K1, B = 1.2, 0.75  # Lucene's defaults
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
@@ -44,13 +44,13 @@ class Bm25:
         scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
         return scores
 
-    def rank(self, k: int) -> list[list[int]]:
-        """At most k documents for each query: their positions, best first, equal scores in the order given.
+    def rank(self, k: int) -> list[Ranked]:
+        """At most k documents for each query, best first, equal scores in the order given.
 
         A document that shares no word with the query is not ranked.
         """
         ranked = []
         for query in range(self.shape[0]):
-            ranking = best(self.scores(slice(query, query + 1)), k)
-            ranked.append(ranking.documents[ranking.scores > 0].tolist())
+            ((documents, scores),) = best(self.scores(slice(query, query + 1)), k).each()
+            ranked.append(Ranked(documents[scores > 0], scores[scores > 0]))
         return ranked

@@ -13,6 +13,7 @@ from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval import fusion
 from trainer.retrieval.metrics import DEPTH, Metrics, p_value
 from trainer.retrieval.rerank import Rerank, rerank_task
+from trainer.retrieval.search import Ranked
 from trainer.retrieval.system import System
 from trainer.retrieval.task import Task, about_models, embed_task, index_task, matching_of, require_scores, searches
 
@@ -105,7 +106,7 @@ def _measure(
     """The metrics of what searches, of what ranks again, and last of `fused`; every text is encoded once."""
     metrics: dict[str, Metrics] = {}
     to_fuse: dict[str, System] = {}
-    found: list[list[int]] = []
+    found: list[Ranked] = []
     for name, build in builders.items():
         system = build(task)
         ranked = system.rank(max(DEPTH, rerank.documents) if name == rerank.system else DEPTH)

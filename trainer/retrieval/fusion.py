@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.common.progress import meter
 from trainer.retrieval.metrics import Metrics
-from trainer.retrieval.search import SCORES, best, row_blocks
+from trainer.retrieval.search import SCORES, Ranked, best, row_blocks
 from trainer.retrieval.system import System
 
 WEIGHTS = tuple(i / 10 for i in range(11))
@@ -55,8 +55,8 @@ def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndar
 
 def rank(
     first: System, second: System, weights: Sequence[float | None], k: int, *, held: int = SCORES
-) -> list[list[list[int]]]:
-    """Rank the k best documents of the pool for each query, by each of the weights: [weight][query][rank].
+) -> list[list[Ranked]]:
+    """Rank the k best documents of the pool for each query, by each of the weights: [weight][query].
 
     Equal scores rank in the pool's order. All documents are ranked, also those that share no word with the query.
 
@@ -68,18 +68,18 @@ def rank(
         held: the scores of each system held at once, if not those of a single query are more; the result does not
             depend on it.
     """
-    ranked: list[list[list[int]]] = [[] for _ in weights]
+    ranked: list[list[Ranked]] = [[] for _ in weights]
     with meter("fuse", "queries", first.shape[0]) as report:
         for rows in row_blocks(first.shape, held):
             # query by query: what fusing needs in fp64 is a few rows, not a few blocks
             for a, b in zip(first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True):
                 for rankings, weight in zip(ranked, weights, strict=True):
-                    rankings += best(fuse(a, b, weight), k).documents.tolist()
+                    rankings += best(fuse(a, b, weight), k).each()
             report(rows.stop, "")
     return ranked
 
 
-def choose_weight(first: System, second: System, measure: Callable[[Sequence[Sequence[int]]], Metrics]) -> float:
+def choose_weight(first: System, second: System, measure: Callable[[Sequence[Ranked]], Metrics]) -> float:
     """Choose the weight of WEIGHTS whose rankings have the largest nDCG@10, the smallest such weight.
 
     MRR@10 hangs on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
-from trainer.retrieval.search import order_of
+from trainer.retrieval.search import Ranked, order_of
 from trainer.retrieval.task import Task
 
 
@@ -24,24 +24,32 @@ class Rerank(NamedTuple):
         return f"{self.system}:{self.documents}"
 
 
-def rerank_task(trained: LoadedModel, task: Task, found: Sequence[Sequence[int]], documents: int) -> list[list[int]]:
+def rerank_task(trained: LoadedModel, task: Task, found: Sequence[Ranked], documents: int) -> list[Ranked]:
     """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
+
+    Those after them have lower scores than all ranked again, one lower than the other.
 
     Args:
         trained: any matching model.
         task: the queries and the pool.
-        found: for each query positions in the pool, best first; may be empty.
+        found: what each query's ranking has, which may be nothing.
         documents: how many of them are ranked again.
 
     Raises:
         InputError: as `list_scores`.
     """
-    first = [np.asarray(ranking[:documents], np.int64) for ranking in found]
     lists = [
-        (query, [task.pool[i] for i in positions])
-        for query, positions in zip(task.queries, first, strict=True)
-        if len(positions)
+        (query, [task.pool[i] for i in ranked.documents[:documents].tolist()])
+        for query, ranked in zip(task.queries, found, strict=True)
+        if len(ranked.documents)
     ]
     scores = iter(list_scores(trained, task.collection, lists, "re-rank") if lists else [])
-    reranked = [top[order_of(next(scores), top)] if len(top) else top for top in first]
-    return [[*top.tolist(), *ranking[documents:]] for top, ranking in zip(reranked, found, strict=True)]
+    return [_again(ranked, next(scores)) if len(ranked.documents) else ranked for ranked in found]
+
+
+def _again(ranked: Ranked, scores: np.ndarray) -> Ranked:
+    """Order the first documents by new scores fp32 [n]."""
+    first, rest = ranked.documents[: len(scores)], ranked.documents[len(scores) :]
+    order = order_of(scores, first)
+    after = scores.min() - np.arange(1, len(rest) + 1, dtype=np.float32)
+    return Ranked(np.concatenate([first[order], rest]), np.concatenate([scores[order], after]))

@@ -16,11 +16,22 @@ ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this man
 SCORES = 2**27  # held at once where those of all documents are needed: 512 MiB in fp32
 
 
+class Ranked(NamedTuple):
+    """What is found for a query, best first."""
+
+    documents: np.ndarray  # int64 [n], positions in the pool
+    scores: np.ndarray  # fp32 [n]
+
+
 class Ranking(NamedTuple):
     """The best documents of each query, best first."""
 
     documents: np.ndarray  # int64 [Q, k], positions in the corpus
     scores: np.ndarray  # fp32 [Q, k]
+
+    def each(self) -> list[Ranked]:
+        """Those of each query, as views."""
+        return [Ranked(*row) for row in zip(self.documents, self.scores, strict=True)]
 
 
 def search(

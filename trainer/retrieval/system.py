@@ -13,7 +13,7 @@ from torch import Tensor
 from data_prep.common.progress import meter
 from models.vectors import Vectors
 from trainer.retrieval.encode import TextVectors
-from trainer.retrieval.search import CORPUS_BLOCK, best, inner_products, row_blocks, search
+from trainer.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search
 
 # vectors that a model compares at once, padding included: their products take 128 MiB in fp32
 QUERY_VECTORS, DOCUMENT_VECTORS = 2048, 16384
@@ -29,8 +29,8 @@ class System(Protocol):
     def scores(self, rows: slice) -> np.ndarray:
         """The scores of all documents, fp32 [q, N], for the queries numbered by `rows`: both its ends are given."""
 
-    def rank(self, k: int) -> list[list[int]]:
-        """At most k documents for each query: their positions, best first, equal scores in the pool's order."""
+    def rank(self, k: int) -> list[Ranked]:
+        """At most k documents for each query, best first, equal scores in the pool's order."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ class Embedded:
         """The scores of some documents, fp32 [n], for a query."""
         return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
 
-    def rank(self, k: int) -> list[list[int]]:
+    def rank(self, k: int) -> list[Ranked]:
         """At most k documents for each query, by exact search."""
-        ranked: list[list[int]] = search(self.queries, self.documents, k).documents.tolist()
-        return ranked
+        return search(self.queries, self.documents, k).each()
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,9 @@ class Scored:
         scores: np.ndarray = self._table(self.queries.rows[query : query + 1], different)[0, places]
         return scores
 
-    def rank(self, k: int) -> list[list[int]]:
+    def rank(self, k: int) -> list[Ranked]:
         """At most k documents for each query; all are scored."""
-        ranked: list[list[int]] = []
+        ranked: list[Ranked] = []
         done = 0
         with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:
 
@@ -104,7 +103,7 @@ class Scored:
                 report(done, "")
 
             for rows in row_blocks(self.shape):
-                ranked += best(self._all(rows, add), k).documents.tolist()
+                ranked += best(self._all(rows, add), k).each()
         return ranked
 
     def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:

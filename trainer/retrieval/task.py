@@ -21,6 +21,7 @@ from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.encode import encode_texts, encode_vectors
 from trainer.retrieval.metrics import DEPTH, Metrics, measure
+from trainer.retrieval.search import Ranked
 from trainer.retrieval.system import Embedded, Scored, ScoredTogether
 
 CLASSES = "classes"  # the loss of models that classify pairs
@@ -56,10 +57,10 @@ class Task(Texts):
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
         return cls(collection, collection.queries.ids.find([*qrels]).tolist(), pool, qrels)
 
-    def measure(self, ranked: Sequence[Sequence[int]]) -> Metrics:
-        """Compute the metrics of rankings, one a query, given as positions in the pool."""
+    def measure(self, ranked: Sequence[Ranked]) -> Metrics:
+        """Compute the metrics of rankings, one a query."""
         names = self.collection.corpus.ids
-        named = ([names[self.pool[i]] for i in documents] for documents in ranked)
+        named = ([names[self.pool[i]] for i in of_query.documents.tolist()] for of_query in ranked)
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -19,6 +21,17 @@ from models.vectors import Vectors
 from tests import toy
 from trainer.checkpoints.load import LoadedModel
 from trainer.recipe.build import new_trunk
+from trainer.retrieval.search import Ranked
+
+
+def positions(ranked: Sequence[Ranked]) -> list[list[int]]:
+    """The documents of each ranking."""
+    return [row.documents.tolist() for row in ranked]
+
+
+def ranked_as(documents: Sequence[int]) -> Ranked:
+    """A ranking of these documents, whose scores are 0, -1, ..."""
+    return Ranked(np.array(documents, np.int64), -np.arange(len(documents), dtype=np.float32))
 
 
 class TokensConfig(DualEncoderConfig):

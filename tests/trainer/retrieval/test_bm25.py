@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.samples import DATA, needs
+from tests.trainer.retrieval.fakes import positions
 from trainer.retrieval.bm25 import K1, B, Bm25
 from trainer.retrieval.metrics import measure
 
@@ -32,7 +33,7 @@ def test_order_is_the_formulas() -> None:
     for query in ("wing", "heat drag", "lift wing heat", "drag drag shock"):
         scores = formula(query, documents)
         expected = [i for i in sorted(range(len(documents)), key=lambda i: -scores[i]) if scores[i] > 0]
-        assert Bm25([query], documents).rank(10) == [expected]
+        assert positions(Bm25([query], documents).rank(10)) == [expected]
 
 
 def test_scores_are_the_formulas_for_every_document() -> None:
@@ -48,12 +49,15 @@ def test_scores_are_the_formulas_for_every_document() -> None:
 
 def test_equal_scores_rank_in_the_order_given_and_k_limits() -> None:
     documents = ["other words", "lift and drag", "the lift or drag", "drag lift"]
-    assert Bm25(["drag lift", "LIFT"], documents).rank(2) == [[1, 2], [1, 2]]
+    bm25 = Bm25(["drag lift", "LIFT"], documents)
+    ranked = bm25.rank(2)
+    assert positions(ranked) == [[1, 2], [1, 2]]
+    np.testing.assert_array_equal([row.scores for row in ranked], bm25.scores(slice(0, 2))[:, 1:3])
 
 
 def test_documents_without_a_word_of_the_query_are_not_ranked() -> None:
-    assert Bm25(["unheard", "", "the of"], ["lift", "the of and"]).rank(10) == [[], [], []]
-    assert Bm25(["lift"], ["", "the"]).rank(10) == [[]]
+    assert positions(Bm25(["unheard", "", "the of"], ["lift", "the of and"]).rank(10)) == [[], [], []]
+    assert positions(Bm25(["lift"], ["", "the"]).rank(10)) == [[]]
 
 
 @needs("cranfield")
@@ -70,7 +74,7 @@ def test_cranfield() -> None:
         qrels.setdefault(query, {})[document] = int(grade)
     ranked = Bm25([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus]).rank(100)
     metrics = measure(
-        qrels, {q["_id"]: [corpus[i]["_id"] for i in row] for q, row in zip(queries, ranked, strict=True)}
+        qrels, {q["_id"]: [corpus[i]["_id"] for i in row] for q, row in zip(queries, positions(ranked), strict=True)}
     )
     assert len(qrels) == 150
     assert metrics.means["mrr@10"] == pytest.approx(0.487, abs=0.005)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.trainer.retrieval.fakes import positions
 from trainer.retrieval import fusion
 from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.fusion import WEIGHTS, choose_weight, fuse, reciprocal_ranks, standardise
 from trainer.retrieval.metrics import Metrics
-from trainer.retrieval.search import best
+from trainer.retrieval.search import Ranked, best
 from trainer.retrieval.system import Embedded
 
 
@@ -108,7 +109,7 @@ def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) 
     tables = [Table(scores) for scores in pair]
     ranked = fusion.rank(*tables, weights, k, held=held)
     for weight, rankings in zip(weights, ranked, strict=True):
-        for a, b, ranking in zip(*pair.tolist(), rankings, strict=True):
+        for a, b, ranking in zip(*pair.tolist(), positions(rankings), strict=True):
             left, right = (plain_reciprocal(row) if weight is None else plain_z(row) for row in (a, b))
             share = (1.0, 1.0) if weight is None else (1 - weight, weight)
             fused = [share[0] * x + share[1] * y for x, y in zip(left, right, strict=True)]
@@ -124,12 +125,13 @@ def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) 
 
 def test_equal_fused_scores_rank_in_the_pools_order() -> None:
     first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
-    assert fusion.rank(first, second, [0.5, None], 4) == [[[1, 2, 0, 4]]] * 2
+    assert [positions(ranked) for ranked in fusion.rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
 
 
-def measure_first(ranked: Sequence[Sequence[int]]) -> Metrics:
+def measure_first(ranked: Sequence[Ranked]) -> Metrics:
     """nDCG where document 0 alone is relevant to every query."""
-    return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in ranked])})
+    rows = positions(ranked)
+    return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in rows])})
 
 
 def test_the_weight_is_the_smallest_of_the_best() -> None:
@@ -145,7 +147,7 @@ def test_two_systems_that_err_apart_are_better_together() -> None:
     second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
     weight = choose_weight(first, second, measure_first)
     assert 0 < weight < 1
-    assert [row[0] for row in fusion.rank(first, second, [weight], 1)[0]] == [0, 0]
+    assert positions(fusion.rank(first, second, [weight], 1)[0]) == [[0], [0]]
 
 
 def test_bm25_and_an_encoder() -> None:
@@ -153,8 +155,8 @@ def test_bm25_and_an_encoder() -> None:
     rng = np.random.default_rng(0)
     encoder = Embedded(*(rng.standard_normal((rows, 4)).astype(np.float32) for rows in (2, 4)))
     bm25 = Bm25(["wing", "unheard"], documents)
-    (ranked,) = fusion.rank(bm25, encoder, [0.5], 4)
+    ranked = positions(fusion.rank(bm25, encoder, [0.5], 4)[0])
     assert ranked[0] == plain_order(
         [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4
     )
-    assert ranked[1] == encoder.rank(4)[1]  # BM25 has no preference
+    assert ranked[1] == positions(encoder.rank(4))[1]  # BM25 has no preference

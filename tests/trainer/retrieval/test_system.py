@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from models.vectors import Vectors
+from tests.trainer.retrieval.fakes import positions
 from trainer.retrieval import search as search_module
 from trainer.retrieval import system
 from trainer.retrieval.encode import TextVectors
@@ -25,7 +26,7 @@ def test_an_encoders_scores_are_those_of_its_search(monkeypatch: pytest.MonkeyPa
     assert scores.dtype == np.float32
     np.testing.assert_array_equal(np.take_along_axis(scores, ranking.documents[2:], axis=1), ranking.scores[2:])
     np.testing.assert_array_equal(embedded.of(4, np.array([7, 0, 129])), scores[2, [7, 0, 129]])
-    assert embedded.rank(5) == ranking.documents[:, :5].tolist()
+    assert positions(embedded.rank(5)) == ranking.documents[:, :5].tolist()
     assert embedded.shape == (9, 130)
 
 
@@ -95,7 +96,10 @@ def test_rankings_are_those_of_the_scores(held: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(system, "row_blocks", lambda shape: search_module.row_blocks(shape, held))
     expected = plain_scores(QUERIES, DOCUMENTS).astype(np.float32)  # equal texts are in the pool's order
     order = np.argsort(-expected, axis=1, kind="stable")
-    assert Scored(MaxSim(), QUERIES, DOCUMENTS).rank(7) == order[:, :7].tolist()
+    ranked = Scored(MaxSim(), QUERIES, DOCUMENTS).rank(7)
+    assert positions(ranked) == order[:, :7].tolist()
+    best = np.take_along_axis(expected, order[:, :7], axis=1)
+    np.testing.assert_allclose([row.scores for row in ranked], best, rtol=1e-5)
 
 
 def test_every_different_document_is_padded_once_for_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def expect_chance(means: dict[str, float]) -> None:
 def test_equal_embeddings_rank_by_chance(collection: Collection) -> None:
     task = Task.of(collection, "test")
     queries, documents = (np.ones((len(rows), 4), np.float32) for rows in (task.queries, task.pool))
-    expect_chance(task.measure(search(queries, documents, DEPTH).documents.tolist()).means)
+    expect_chance(task.measure(search(queries, documents, DEPTH).each()).means)
 
 
 def test_equal_scores_of_bm25_rank_by_chance(collection: Collection) -> None:
