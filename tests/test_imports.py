@@ -29,7 +29,7 @@ ROOMS = {
         {"interface"},
     ],
     "trainer": [
-        {"pretrain", "finetune", "evaluate", "export", "report", "analyse", "trace", "supervise"},
+        {"pretrain", "finetune", "evaluate", "mine", "export", "report", "analyse", "trace", "supervise"},
         {"run", "analysis"},
         {"retrieval"},
         {"checkpoints"},

@@ -17,10 +17,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
-from trainer.checkpoints.init_from import CONFIG
-from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.checkpoints.published import load_published
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer
+from trainer.checkpoints.published import load_any
 from trainer.retrieval import fusion
 from trainer.retrieval.candidate_lists import CandidateTask, compare_lists
 from trainer.retrieval.classes import compare_classes, read_classes
@@ -70,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rerank = _rerank(arguments.rerank, ["bm25", *runs])
         refuse_folder(arguments.out)
         make_directory(arguments.out.parent)
-        models = {name: _load(run) for name, run in runs.items()}
+        models = {name: load_any(run) for name, run in runs.items()}
         if arguments.candidates:
             results = compare_lists(collection, arguments.split, models, arguments.bm25)
         elif arguments.classes:
@@ -80,14 +77,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("\n".join(table(results, list(runs))))
         with whole_file(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
-
-
-def _load(path: Path) -> LoadedModel:
-    if is_sentence_transformer(path):
-        return load_published(path)
-    if (path / CONFIG).is_file():
-        raise InputError(f"{path}: an encoder without a pooling and a similarity: fine-tune it first, with init_from")
-    return load_trained(path)
 
 
 def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,8 @@ group_ends.npy      int64 [groups]: where each group ends in the next two
 candidates.npy      int64: numbers of documents
 labels.npy          fp32: relevance, a class, or a teacher's score
 pool.npy            int64, optional: the documents that the split is ranked among
+found_by.npy        uint8, optional: the system that found each candidate (the manifest's `mined` names it), 0: given
+found_scores.npy    fp32, optional: the score that this system gave it, NaN: given
 """
 
 from __future__ import annotations
@@ -35,16 +37,22 @@ class Groups:
     candidates: Rows
     labels: np.ndarray
     pool: np.ndarray | None
+    found_by: np.ndarray | None = None
+    found_scores: np.ndarray | None = None
 
     @classmethod
     def map(cls, folder: Path) -> Groups:
         """Memory-map a split's folder; raise InputError where its arrays do not belong together."""
         queries, labels = map_array(folder / "queries.npy", [np.int64]), map_array(folder / "labels.npy", [np.float32])
         candidates = Rows.map(folder / "candidates.npy", folder / "group_ends.npy", [np.int64])
-        if len(queries) != len(candidates) or len(labels) != len(candidates.flat):
+        pool, found_by, found_scores = (
+            map_array(folder / f"{name}.npy", [dtype]) if (folder / f"{name}.npy").exists() else None
+            for name, dtype in (("pool", np.int64), ("found_by", np.uint8), ("found_scores", np.float32))
+        )
+        of_candidates = [array for array in (labels, found_by, found_scores) if array is not None]
+        if len(queries) != len(candidates) or any(len(array) != len(candidates.flat) for array in of_candidates):
             raise InputError(f"{folder}: damaged (its arrays are of different groups); make the collection again")
-        pool = map_array(folder / "pool.npy", [np.int64]) if (folder / "pool.npy").exists() else None
-        return cls(queries, candidates, labels, pool)
+        return cls(queries, candidates, labels, pool, found_by, found_scores)
 
     def __len__(self) -> int:
         """The number of groups."""

@@ -1,6 +1,7 @@
 """Types of numbers on a command line; argparse refuses those that are out of range."""
 
 import argparse
+import math
 
 
 def positive(text: str) -> int:
@@ -18,4 +19,15 @@ def share(text: str) -> float:
         value = -1.0
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up to 1")
+    return value
+
+
+def margin(text: str) -> float:
+    """A finite number, 0 or above."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, 0 or above")
     return value

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
-from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.load import LoadedModel
-from trainer.checkpoints.sentence_transformer import longest_text, read_modules
+from trainer.checkpoints.init_from import CONFIG, load_encoder
+from trainer.checkpoints.load import LoadedModel, load_trained
+from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules
 from trainer.recipe.build import build_model
+
+
+def load_any(path: Path) -> LoadedModel:
+    """Load a model to rank with: that of a run, of a checkpoint, or of a sentence-transformers folder.
+
+    Raises:
+        InputError: it is none of these, or damaged.
+    """
+    if is_sentence_transformer(path):
+        return load_published(path)
+    if (path / CONFIG).is_file():
+        raise InputError(f"{path}: an encoder without a pooling and a similarity: fine-tune it first, with init_from")
+    return load_trained(path)
 
 
 def load_published(path: Path) -> LoadedModel:

@@ -8,6 +8,7 @@ import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.groups import Groups
+from data_prep.collections.relevant import Relevant, group_of
 from data_prep.common.errors import InputError
 from models.batching.candidates import Example, Unit
 from trainer.data.rng import keyed_rng
@@ -40,7 +41,7 @@ class GroupSource:
         """
         self.collection, self.split, self.kind = collection, split, kind
         self.groups = collection.groups(split)
-        self.relevant = _Relevant(self.groups.queries, *_positives(self.groups))
+        self.relevant = Relevant(self.groups)
         groups, places = _examples(self.groups, kind)
         if len(groups) < (limit or 1):
             what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
@@ -85,7 +86,7 @@ class GroupSource:
         labels = np.asarray(self.groups.labels)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
         if len(wrong):
-            query, _, _ = self.groups[int(_group_of(self.groups, wrong[:1])[0])]
+            query, _, _ = self.groups[int(group_of(self.groups, wrong[:1])[0])]
             raise InputError(
                 f"method.classes: {classes}, but split {self.split} has the label {labels[wrong[0]]:g} "
                 f"(query {self.collection.queries.ids[query]}): labels must be whole numbers from 0 to {classes - 1}"
@@ -135,49 +136,13 @@ class GroupSource:
         )
 
 
-class _Relevant:
-    """The documents that are relevant to each query in any of its groups."""
-
-    def __init__(self, queries: np.ndarray, groups: np.ndarray, documents: np.ndarray) -> None:
-        pairs = np.unique(np.stack([np.asarray(queries)[groups], documents]), axis=1)
-        self.queries, starts = np.unique(pairs[0], return_index=True)
-        self.documents, self.ends = pairs[1], np.append(starts, len(pairs[1]))
-
-    @property
-    def most(self) -> int:
-        """The most documents of a query."""
-        return int(np.diff(self.ends).max(initial=0))
-
-    def documents_in_all(self) -> np.ndarray:
-        """All documents, each once, int64."""
-        return np.unique(self.documents)
-
-    def of(self, query: int) -> np.ndarray:
-        """Those of a query, int64, sorted."""
-        at = int(self.queries.searchsorted(query))
-        if at == len(self.queries) or self.queries[at] != query:
-            return self.documents[:0]
-        return self.documents[self.ends[at] : self.ends[at + 1]]
-
-
-def _positives(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
-    """The group and the document of every relevant candidate."""
-    at = np.flatnonzero(np.asarray(groups.labels) > 0)
-    return _group_of(groups, at), np.asarray(groups.candidates.flat)[at]
-
-
-def _group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
-    """The group that each place in the flat arrays is in."""
-    return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")
-
-
 def _examples(groups: Groups, kind: Unit) -> tuple[np.ndarray, np.ndarray]:
     """The group of every example, and the place in it of the candidate that the example is about."""
     ends = np.asarray(groups.candidates.ends)
     if kind == "group":
         return np.arange(len(groups)), np.zeros(len(groups), np.int64)
     at = np.arange(len(groups.labels)) if kind == "pair" else np.flatnonzero(np.asarray(groups.labels) > 0)
-    numbers = _group_of(groups, at)
+    numbers = group_of(groups, at)
     order = np.lexsort((np.asarray(groups.candidates.flat)[at], numbers))
     starts = np.concatenate([[0], ends[:-1]])
     return numbers[order], (at - starts[numbers])[order]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from data_prep.common.progress import track
 from trainer.retrieval.search import Ranked, best
 
 K1, B = 1.2, 0.75  # Lucene's defaults
@@ -50,7 +51,7 @@ class Bm25:
         A document that shares no word with the query is not ranked.
         """
         ranked = []
-        for query in range(self.shape[0]):
+        for query in track(range(self.shape[0]), "search", "queries"):
             ((documents, scores),) = best(self.scores(slice(query, query + 1)), k).each()
             ranked.append(Ranked(documents[scores > 0], scores[scores > 0]))
         return ranked

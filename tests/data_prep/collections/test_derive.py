@@ -1,0 +1,96 @@
+"""A collection with the texts of another and other candidates: linked or copied, verified, never over foreign files."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection, verify
+from data_prep.collections.derive import Candidates, derive
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections.beir_folder import write_beir
+
+MINED = Candidates(
+    np.array([3, 4]),
+    np.array([0, 1, 2, 2]),
+    np.array([1, 0, 0, 2], np.float32),
+    np.array([0, 1, 1, 0], np.uint8),
+    np.array([np.nan, 2.5, 1.5, np.nan], np.float32),
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path, small: Tokenizer) -> Collection:
+    folder = write_beir(tmp_path / "beir")
+    return build("beir", [folder], tmp_path / "source", small)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_all_but_the_candidates_is_the_originals(
+    source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("another file system")))
+    split = source.splits()[0]
+    made = derive(source, tmp_path / "out" / "mined", split, MINED, {"mined_by": "bm25"}, ["bm25"])
+    assert list(made.corpus.texts()) == list(source.corpus.texts())
+    assert list(made.queries.texts()) == list(source.queries.texts())
+    groups = made.groups(split)
+    query, candidates, labels = groups[0]
+    assert (candidates.tolist(), labels.tolist()) == ([0, 1, 2], [1, 0, 0])
+    assert groups.found_by is not None
+    assert groups.found_scores is not None
+    assert groups.found_by.tolist() == [0, 1, 1, 0]
+    np.testing.assert_array_equal(groups.found_scores, MINED.found_scores)
+    assert made.queries.ids[query] in source.qrels(split)
+    assert made.manifest["mined"] == ["bm25"]
+    assert made.sha256 != source.sha256
+    text = "corpus/text.npy"
+    assert (made.directory / text).samefile(source.directory / text) == links
+    assert not list(verify(made.directory))
+    damaged = made.directory / "splits" / split / "found_scores.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x01")
+    assert [line.split(":")[0] for line in verify(made.directory)] == [str(damaged)]
+    assert not list(verify(source.directory))
+
+
+def test_a_mined_collection_is_replaced_and_nothing_else(source: Collection, tmp_path: Path) -> None:
+    split = source.splits()[0]
+    out = tmp_path / "out"
+    derive(source, out, split, MINED, {}, ["bm25"])
+    derive(source, out, split, MINED, {}, ["other"])
+    assert json.loads((out / "manifest.json").read_text())["mined"] == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beir", "out", "source"]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years")
+    another = build("beir", [tmp_path / "beir"], tmp_path / "another", source.tokenizer)
+    for folder in (mine, mine / "thesis.txt", another.directory):
+        with pytest.raises(InputError, match="exists, and was not mined: name another folder"):
+            derive(source, folder, split, MINED, {}, ["bm25"])
+    with pytest.raises(InputError, match="is the collection itself"):
+        derive(source, source.directory, split, MINED, {}, ["bm25"])
+    assert (mine / "thesis.txt").read_text() == "years"
+    assert Collection.open(another.directory).qrels(split) == source.qrels(split)
+
+
+def test_a_full_disk_leaves_what_was_there(source: Collection, tmp_path: Path, disk_full_after) -> None:
+    split, out = source.splits()[0], tmp_path / "out"
+    derive(source, out, split, MINED, {}, ["bm25"])
+    disk_full_after(4)
+    with pytest.raises(InputError, match="out: cannot write"):
+        derive(source, out, split, MINED, {}, ["other"])
+    assert Collection.open(out).manifest["mined"] == ["bm25"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beir", "out", "source"]
+
+
+def test_arrays_of_other_groups_are_refused(source: Collection, tmp_path: Path) -> None:
+    split = source.splits()[0]
+    made = derive(source, tmp_path / "out", split, MINED, {}, ["bm25"])
+    np.save(made.directory / "splits" / split / "found_by.npy", np.zeros(2, np.uint8))
+    with pytest.raises(InputError, match="its arrays are of different groups"):
+        made.groups(split)

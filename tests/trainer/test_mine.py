@@ -1,0 +1,151 @@
+"""The command that mines: what it prints and writes, what training then reads, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection, verify
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer import mine
+from trainer.data.group_source import GroupSource
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
+    keys = {
+        "siamese": {"similarity": "cosine", "pooling": "mean", **LENGTHS},
+        "colbert": LENGTHS,
+        "cross_encoder": {"loss": "binary", "hard_negatives": 1, **LENGTHS},
+        "seed": {"max_tokens": 32, "decoder_layers": 1},
+    }
+    return {name: write_run(folder / name, tokenizer, name=name, **of_run) for name, of_run in keys.items()}
+
+
+def command(collection: Path, out: Path, *arguments: object) -> list[str]:
+    return [f"--collection={collection}", "--split=train", f"--out={out}", *map(str, arguments)]
+
+
+def test_mined_by_bm25_then_by_a_model_then_scored(
+    toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in toy_collection.rglob("*") if path.is_file()}
+    first, second, third = (tmp_path / name for name in ("bm25", "models", "scored"))
+    mine.main(command(toy_collection, first, "--bm25", "--depth=10"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "split train: 100 queries, the first 10 of 120 by bm25"
+    assert lines[1].endswith(" queries have none")
+    assert lines[2].startswith("left out: 9")  # of nearly all queries the relevant document
+    assert lines[3] == f"wrote {first}: the same texts; its split train has other candidates"
+
+    mine.main(command(first, second, f"--model={runs['colbert']}", "--depth=5"))
+    mine.main(command(second, third, f"--score={runs['cross_encoder']}"))
+    assert "candidates of 100 groups scored" in capsys.readouterr().out
+    opened = [Collection.open(folder).groups("train") for folder in (first, second, third)]
+    found_by = [np.bincount(groups.found_by) for groups in opened]
+    assert found_by[0][0] == 100
+    assert found_by[0][1] > 5 * 100
+    assert found_by[1].tolist() == [100, found_by[0][1], found_by[2][2]]
+    assert 0 < found_by[1][2] <= 5 * 100
+    assert Collection.open(second).manifest["mined"][0] == "bm25"
+    assert str(runs["colbert"]) in Collection.open(second).manifest["mined"][1]
+    assert not np.array_equal(opened[2].labels, opened[1].labels)
+    np.testing.assert_array_equal(opened[2].candidates.flat, opened[1].candidates.flat)
+    assert Collection.open(second).qrels("test") == Collection.open(toy_collection).qrels("test")
+    assert not [line for folder in (first, second, third) for line in verify(folder)]
+    assert before == {path: path.read_bytes() for path in toy_collection.rglob("*") if path.is_file()}
+
+    source = GroupSource(Collection.open(second), "train", "positive", None, 1, unit=8)
+    given = dict(source.given_negatives())
+    assert sum(given.values()) == found_by[1][1] + found_by[1][2]
+    scored = GroupSource(Collection.open(third), "train", "group", None, 1, unit=8)
+    scored.check_groups("kl")
+    assert len(scored) == 100
+
+
+def test_a_margin_leaves_fewer(
+    toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    negatives = []
+    for margin in ([], ["--margin=0"], ["--margin=0.05"]):
+        out = tmp_path / f"mined {margin}"
+        mine.main(command(toy_collection, out, f"--model={runs['siamese']}", "--depth=120", *margin))
+        negatives.append(len(Collection.open(out).groups("train").labels) - 100)
+        assert ("too near the relevant one's score" in capsys.readouterr().out) == bool(margin)
+    assert negatives[0] > negatives[1] > negatives[2] > 0
+    groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
+    assert groups.found_scores is not None
+    assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # of cosines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bm25", "--split=dev"], "no split 'dev'; choose one of: test, train"),
+        (["--model=RUNS/seed"], "a seed pre-training run, which was not trained to compare texts"),
+        (["--model=RUNS/cross_encoder"], "a cross_encoder cannot search"),
+        (["--model=RUNS/none"], "none"),
+        (["--score=RUNS/seed"], "a seed pre-training run"),
+        (["--bm25", "--out=COLLECTION"], "is the collection itself: name another folder"),
+        (["--bm25", "--out=TMP/mine"], "exists, and was not mined: name another folder"),
+        (["--bm25", "--depth=0"], "'0' is not a whole number above 0"),
+        (["--bm25", "--margin=-1"], "'-1' is not a number, 0 or above"),
+        (["--score=RUNS/cross_encoder", "--depth=5"], "--depth and --margin are of mining"),
+        (["--bm25", "--model=RUNS/siamese"], "not allowed with argument"),
+        ([], "one of the arguments --bm25 --model --score is required"),
+    ],
+)
+def test_what_is_refused(
+    toy_collection: Path,
+    runs: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    places = {"RUNS": runs["seed"].parent, "COLLECTION": toy_collection, "TMP": tmp_path}
+    for name, place in places.items():
+        arguments = [argument.replace(name, str(place)) for argument in arguments]
+    with pytest.raises(SystemExit) as stopped:
+        mine.main(command(toy_collection, tmp_path / "out", *arguments))
+    assert stopped.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "trainer.mine:" in line]
+    assert message in line
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "thesis.txt"]
+
+
+@pytest.mark.slow  # real processes
+def test_a_mined_collection_trains_and_a_scored_one_teaches(
+    toy_collection: Path, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    mine.main(command(toy_collection, tmp_path / "mined", "--bm25"))
+    mine.main(command(tmp_path / "mined", tmp_path / "scored", f"--score={runs['cross_encoder']}"))
+    losses = {}
+    for name, method in {
+        "mined": {"loss": "softmax", "negatives": "own", "hard_negatives": 3},
+        "scored": {"loss": "kl"},
+    }.items():
+        recipe = toy.write_recipe(
+            tmp_path / f"{name}.yaml",
+            run=str(tmp_path / f"run-{name}"),
+            init_from=str(runs["siamese"]),
+            steps=2,
+            log_every=1,
+            data={"collection": str(tmp_path / name), "lanes": 2, "window": 2, "workers": 0},
+            batch={"size": 8, "micro": 4},
+            optimizer={"lr": 1e-3, "warmup_steps": 1},
+            deepspeed="cpu",
+            method={"name": "siamese", **LENGTHS, **method},
+        )
+        toy.launch(1, "trainer.finetune", recipe)
+        losses[name] = list(toy.scalars(tmp_path / f"run-{name}", f"loss/{method['loss']}").values())
+    assert [len(values) for values in losses.values()] == [2, 2]
+    assert all(0 < loss < 100 for values in losses.values() for loss in values)
+    assert json.loads((tmp_path / "scored" / "manifest.json").read_text())["command"]["split"] == "train"

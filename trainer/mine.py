@@ -1,0 +1,119 @@
+"""Mine hard negatives for a split of a collection, or have a teacher score its candidates: a collection to train on.
+
+python -m trainer.mine --collection C --split train --bm25 --out C-bm25
+python -m trainer.mine --collection C --split train --model runs/first --depth 200 --out C-mined
+python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.derive import derive, require_room
+from data_prep.collections.relevant import Relevant
+from data_prep.common.argument_types import margin, positive
+from data_prep.common.errors import exit_on_input_error
+from data_prep.common.extras import require
+from trainer.checkpoints.load import LoadedModel
+from trainer.checkpoints.published import load_any
+from trainer.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
+from trainer.retrieval.system import System
+from trainer.retrieval.task import Texts, embed_task, index_task, matching_of, require_scores
+
+DEPTH = 100
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    chosen = _arguments(argv)
+    with exit_on_input_error("trainer.mine"):
+        collection = Collection.open(chosen.collection)
+        collection.groups(chosen.split)  # refuse a wrong split before loading a model
+        require_room(collection, chosen.out)
+        if chosen.score:
+            made = _score(collection, chosen.split, load_any(chosen.score), chosen.out)
+        else:
+            made = _mine(collection, chosen)
+        print(f"wrote {made.directory}: the same texts; its split {chosen.split} has other candidates")
+
+
+def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
+    """Add what a system finds to each group of the split."""
+    texts = mining_texts(collection, chosen.split)
+    system: System
+    if chosen.bm25:
+        require("evaluate", "bm25s")
+        system, name = index_task(texts), "bm25"
+    else:
+        model = load_any(chosen.model)
+        system, name = embed_task(model, texts), str(model.checkpoint)
+    groups = collection.groups(chosen.split)
+    mined = mine(texts, Relevant(groups), system.rank(chosen.depth), chosen.margin)
+    systems = [*collection.manifest.get("mined", []), name]
+    candidates = with_negatives(groups, mined, len(systems))
+    about = {"mined_by": name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
+    made = derive(collection, chosen.out, chosen.split, candidates, about, systems)
+    print("\n".join(_summary(chosen, name, texts, mined)))
+    return made
+
+
+def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) -> list[str]:
+    counts = np.array([len(found.documents) for found in mined.negatives.values()])
+    least, half, most = np.percentile(counts, [0, 50, 100])
+    reasons = {
+        "relevant": "relevant",
+        "copy": "copies or near-copies of a relevant one",
+        "margin": "too near the relevant one's score",
+        "empty": "without text",
+    }
+    left_out = ", ".join(f"{mined.left_out[key]:,} {words}" for key, words in reasons.items() if mined.left_out[key])
+    return [
+        f"split {chosen.split}: {len(counts):,} queries, the first {chosen.depth} of {len(texts.pool):,} by {name}",
+        f"{counts.sum():,} negatives, {least:.0f} to {most:.0f} a query, {half:.0f} in the median; "
+        f"{(counts == 0).sum():,} queries have none",
+        f"left out: {left_out or 'nothing'}",
+    ]
+
+
+def _score(collection: Collection, split: str, teacher: LoadedModel, out: Path) -> Collection:
+    """Put a teacher's scores in place of the labels of the split."""
+    require_scores(teacher, matching_of(teacher, collection)[1])
+    candidates = with_scores(collection, split, teacher)
+    about = {"scored_by": str(teacher.checkpoint), "split": split}
+    made = derive(collection, out, split, candidates, about, collection.manifest.get("mined", []))
+    print(
+        f"split {split}: {len(candidates.labels):,} candidates of {len(candidates.ends):,} groups scored, "
+        f"{candidates.labels.min():.4g} to {candidates.labels.max():.4g}"
+    )
+    return made
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="trainer.mine", description="Mine hard negatives, or have a teacher score candidates."
+    )
+    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
+    parser.add_argument("--split", required=True, help="whose groups get other candidates")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--bm25", action="store_true", help="mine with BM25")
+    how.add_argument("--model", type=Path, metavar="RUN", help="mine with this run, or sentence-transformers folder")
+    how.add_argument("--score", type=Path, metavar="RUN", help="score the candidates with this teacher, mine none")
+    parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")
+    parser.add_argument(
+        "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the new collection")
+    chosen = parser.parse_args(argv)
+    if chosen.score and (chosen.depth or chosen.margin is not None):
+        parser.error("--depth and --margin are of mining: leave them out with --score")
+    chosen.depth = chosen.depth or DEPTH
+    return chosen
+
+
+if __name__ == "__main__":
+    main()
