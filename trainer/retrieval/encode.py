@@ -110,22 +110,43 @@ def encode_vectors(
         unique.setdefault(np.asarray(framing.cut(text), np.uint32).tobytes(), len(unique)) for text in texts
     ]
     different = [np.frombuffer(key, np.uint32) for key in unique]
-    batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
-    # a framing may fill up all texts, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
-    least = framing.arrays([different[0][:0]])["ids"].size - 7
     order: list[int] = []
     parts, counts = [], []
-    with torch.inference_mode(), meter(what, "texts", len(different)) as report:
-        for batch in length_batches([max(len(text) + 2, least) for text in different], batch_tokens):
-            arrays = framing.arrays([different[i] for i in batch])
-            vectors, mask = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
-            parts.append(vectors[mask].float().cpu().numpy())
-            counts.append(mask.sum(dim=1).cpu().numpy())
+    with meter(what, "texts", len(different)) as report:
+        for batch, vectors, mask in encode_batches(embed, framing, different, batch_tokens, device):
+            parts.append(vectors[mask])
+            counts.append(mask.sum(axis=1))
             order += batch
             report(len(order), "")
     flat = np.concatenate(parts)
-    if not np.isfinite(flat).all():
-        raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")
+    require_finite(flat, what)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return TextVectors(flat, np.concatenate(counts).cumsum(), place[number_of_text])
+
+
+def encode_batches(
+    embed: Callable[..., Vectors],
+    framing: Framing,
+    texts: Sequence[np.ndarray],
+    batch_tokens: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+    """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H], bool [n, m] where one is.
+
+    The arguments are those of `encode_vectors`.
+    """
+    batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
+    # a framing may fill up all texts, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
+    least = framing.arrays([texts[0][:0]])["ids"].size - 7
+    for batch in length_batches([max(len(text) + 2, least) for text in texts], batch_tokens):
+        arrays = framing.arrays([texts[i] for i in batch])
+        with torch.inference_mode():
+            vectors, mask = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+        yield batch, vectors.float().cpu().numpy(), mask.cpu().numpy()
+
+
+def require_finite(vectors: np.ndarray, what: str) -> None:
+    """Raise InputError, naming the work, where a number is infinite or NaN."""
+    if not np.isfinite(vectors).all():
+        raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")

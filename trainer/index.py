@@ -1,0 +1,60 @@
+"""Encode a collection's documents into an index, which `trainer.search` searches.
+
+python -m trainer.index runs/mine --collection data/mine --out indexes/mine
+deepspeed --hostfile hostfile --module trainer.index runs/mine --collection data/mine --out indexes/mine
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch.distributed as dist
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import exit_on_input_error
+from trainer.checkpoints.published import load_any
+from trainer.engine.world import World, join
+from trainer.retrieval.build_index import builder
+from trainer.retrieval.index import DTYPES, MANIFEST, Index
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    chosen = _arguments(argv)
+    world = World.from_environment()
+    with exit_on_input_error("trainer.index"):
+        if world.size > 1:
+            join(world)
+        collection, trained = Collection.open(chosen.collection), load_any(chosen.run)
+        if world.rank:
+            _wait(world)  # until rank 0 has begun the folder, or refused it
+        building = builder(trained, collection, chosen.out, chosen.dtype)
+        if not world.rank:
+            _wait(world)
+        complete = (chosen.out / MANIFEST).is_file()
+        building.write(world.rank, world.size)
+        _wait(world)
+        if world.rank == 0:
+            made = Index.open(chosen.out) if complete else building.finish()
+            print(f"{made.directory}: {'complete already: ' if complete else ''}{made}", flush=True)
+
+
+def _wait(world: World) -> None:
+    if world.size > 1:
+        dist.barrier()
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="trainer.index", description="Encode a collection's documents into an index.")
+    parser.add_argument("run", type=Path, help="a fine-tuning run, or a sentence-transformers folder")
+    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the index")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the stored numbers; float16 halves them")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()
