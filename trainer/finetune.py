@@ -45,6 +45,8 @@ def build(recipe: FinetuneRecipe) -> Job:
         copied = encoder.copy_heads(model)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
+    if recipe.refresh and getattr(model, "index", None) != "dense":
+        raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
     return make_job(recipe, model, data)
 

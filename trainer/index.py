@@ -17,7 +17,7 @@ from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
 from trainer.retrieval.build_index import builder
-from trainer.retrieval.index import DTYPES, MANIFEST, Index
+from trainer.retrieval.index import DTYPES, MANIFEST
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         building.write(world.rank, world.size)
         _wait(world)
         if world.rank == 0:
-            made = Index.open(chosen.out) if complete else building.finish()
+            made = building.finish()
             print(f"{made.directory}: {'complete already: ' if complete else ''}{made}", flush=True)
 
 

@@ -54,6 +54,7 @@ CASES = {
     "monobert": Case("monobert", "data/msmarco_passage"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
     "seed_msmarco_passage": Case("seed_msmarco_passage", "data/msmarco_passage"),
+    "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance", "data/msmarco_passage"),
     "seed_msmarco_document": Case("seed_msmarco_document", "data/msmarco_document"),
     "maxp": Case("seed_msmarco_document", "data/msmarco_document", ("method.document_chunks=4",)),
     "seed_mind": Case("seed_mind", "data/mind", how=LISTS),
@@ -136,6 +137,7 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
         if read(path)["init_from"] == "runs/seed_msmarco_passage":
             start = [f"init_from={folder}/seed_msmarco_passage"]
         every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
+        every += ["refresh.every=1"] if read(path).get("refresh") else []
         named = [shlex.split(override)[0] for override in case.named]
         data = [f"run={folder}/{name}", f"data.collection={collections[case.collection]}"]
         runs.append([path, *data, *small, *start, *every, *named])
@@ -169,6 +171,12 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
     else:
         assert results["queries"] == len(opened.qrels(case.split)) == 8
     assert results["checkpoints"]["m"].endswith(f"{STEPS}")
+
+
+def test_ance_mines_in_the_run(trained: Path) -> None:
+    mined = [line for line in (trained / "stdout.txt").read_text().splitlines() if "  negatives  " in line]
+    assert [line.split("  ")[0] for line in mined] == ["step 1"]
+    assert (trained / "seed_msmarco_passage_ance" / "negatives" / "step-00000001" / "about.json").is_file()
 
 
 def test_groups_that_give_too_few_negatives_are_printed(trained: Path) -> None:

@@ -11,6 +11,7 @@ from data_prep.collections.groups import Groups
 from data_prep.collections.relevant import Relevant, group_of
 from data_prep.common.errors import InputError
 from models.batching.candidates import Example, Unit
+from trainer.data.generation import Generation
 from trainer.data.rng import keyed_rng
 
 
@@ -57,6 +58,7 @@ class GroupSource:
         self.unit = max(1, min(unit, len(self.numbers) // least_units))
         self.chunks: Sequence[int] = [1] * -(-len(self.numbers) // self.unit)
         self.sha256 = collection.sha256
+        self.generation: Generation | None = None  # mined negatives, in place of those that the groups give
 
     def __len__(self) -> int:
         """The number of examples."""
@@ -74,6 +76,13 @@ class GroupSource:
             relevant = self.relevant.of(query)
             negatives = np.setdiff1d(candidates[labels <= 0], relevant)
             yield self.collection.queries.ids[query], len(negatives)
+
+    def given_pairs(self) -> np.ndarray:
+        """Each query with each negative that its groups give, int64 [n, 2]."""
+        given = np.asarray(self.groups.labels) <= 0
+        groups = group_of(self.groups, np.flatnonzero(given))
+        queries, documents = np.asarray(self.groups.queries)[groups], np.asarray(self.groups.candidates.flat)[given]
+        return np.stack([queries, documents], axis=1)
 
     def check_classes(self, classes: int) -> None:
         """Raise InputError where the data have another number of classes, or a label is none of 0, 1, ... below it."""
@@ -118,6 +127,16 @@ class GroupSource:
         document = int(candidates[self.places[row]])
         return f"query {self.collection.queries.ids[query]}, document {self.collection.corpus.ids[document]}"
 
+    def _with_mined(self, query: int, document: int, label: float, relevant: np.ndarray) -> Example:
+        assert self.generation is not None
+        negatives = self.generation.of(query)
+        return Example(
+            self.collection.queries.tokens(query),
+            np.concatenate([[document], negatives]),
+            np.concatenate([[label], np.zeros(len(negatives))]).astype(np.float32),
+            relevant,
+        )
+
     def _example(self, number: int, place: int) -> Example:
         query, candidates, labels = self.groups[number]
         relevant = self.relevant.of(query)
@@ -126,6 +145,8 @@ class GroupSource:
         elif self.kind == "pair":
             chosen = np.array([place])
         else:
+            if self.generation:
+                return self._with_mined(query, int(candidates[place]), float(labels[place]), relevant)
             negatives = np.flatnonzero((labels <= 0) & ~np.isin(candidates, relevant))
             chosen = np.concatenate([[place], negatives])
         return Example(

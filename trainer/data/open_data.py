@@ -48,6 +48,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
     return {
         "seed": recipe.seed,
         **encoder,
+        **_refresh(recipe),
         "method": {"name": recipe.method.name, **method},
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
@@ -57,6 +58,11 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
         "data sha256": data.sha256,
     }
+
+
+def _refresh(recipe: Recipe) -> dict[str, Any]:
+    refresh = recipe.refresh if isinstance(recipe, FinetuneRecipe) else None
+    return {"refresh": refresh.model_dump(mode="json")} if refresh else {}
 
 
 def shard_data(recipe: PretrainRecipe) -> Data:
@@ -89,7 +95,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
     unit, least, kind = EXAMPLES_OF_A_UNIT, keys.lanes * keys.window, recipe.method.unit
     source = GroupSource(collection, keys.split, kind, keys.pairs, recipe.seed, unit=unit, least_units=least)
-    remarks = _check_groups(recipe.method, source)
+    remarks = _check_groups(recipe.method, source, mined=recipe.refresh is not None)
     order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
     held_out = None
     if validation := recipe.validation:
@@ -108,14 +114,17 @@ def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
         return recipe.method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
 
 
-def _check_groups(method: MatchingConfig, source: GroupSource) -> list[str]:
-    """Return remarks on a split's groups; raise InputError where they do not suit the method."""
+def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = False) -> list[str]:
+    """Return remarks on a split's groups; raise InputError where they do not suit the method.
+
+    `mined`: the groups need not have negatives, as some will be mined.
+    """
     if method.negatives_per_query > source.negatives:
         raise InputError(
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
-    remarks = _check_hard_negatives(method, source) if method.hard_negatives else []
+    remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
     if method.loss in TEACHERS:
         source.check_groups(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
@@ -123,7 +132,7 @@ def _check_groups(method: MatchingConfig, source: GroupSource) -> list[str]:
     return remarks
 
 
-def _check_hard_negatives(method: MatchingConfig, source: GroupSource) -> list[str]:
+def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bool) -> list[str]:
     """Return a remark where some groups give fewer negatives than asked for, so that others are drawn at random.
 
     Raise InputError where no group gives enough, or there are not enough others.
@@ -131,8 +140,9 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource) -> list[s
     wanted, given = method.hard_negatives, list(source.given_negatives())
     fewest, most = (choose(given, key=itemgetter(1)) for choose in (min, max))
     too_few_others = wanted - fewest[1] + method.negatives_per_query > source.negatives
-    if wanted > most[1] or (wanted > fewest[1] and too_few_others):
-        query, number = most if wanted > most[1] else fewest
+    none_has_enough = wanted > most[1] and not mined
+    if none_has_enough or (wanted > fewest[1] and too_few_others):
+        query, number = most if none_has_enough else fewest
         raise InputError(
             f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
             f"{number}: set {number} or less, or draw some at random (method.negatives_per_query)"

@@ -157,6 +157,14 @@ class ProbeConfig(Section):
     max_tokens: int = Field(128, ge=3)
 
 
+class RefreshConfig(Section):
+    """Hard negatives that the model itself mines while it learns, as ANCE does (Xiong et al., 2021)."""
+
+    every: PositiveInt  # optimizer steps; before the first time the groups' own negatives are used
+    depth: PositiveInt = 200  # documents that are ranked for each query, and of which those not relevant are kept
+    margin: float | None = Field(None, ge=0)  # a negative scores so much less than the best relevant document
+
+
 class Recipe(Section):
     """What every kind of run has."""
 
@@ -209,12 +217,22 @@ class FinetuneRecipe(Recipe):
     trunk: dict[str, Any] | None = None  # a new encoder, as in pre-training
     init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
     random_weights: bool = False  # the trunk of init_from with random weights: the baseline of pre-training
+    refresh: RefreshConfig | None = None
     method: MatchingMethod
 
     @model_validator(mode="after")
     def _one_trunk(self) -> FinetuneRecipe:
         if (self.trunk is None) == (self.init_from is None):
             raise ValueError("trunk: name a trained encoder in init_from, or describe a new one there, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _mined_negatives_are_drawn(self) -> FinetuneRecipe:
+        if self.refresh and not (self.method.hard_negatives and self.method.unit == "positive"):
+            raise ValueError(
+                "refresh: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with a "
+                "loss of a relevant document against others, or refresh to null"
+            )
         return self
 
 

@@ -47,25 +47,29 @@ class Builder:
         """The files of all blocks."""
         return [self.directory / "blocks" / f"{i:06d}.npy" for i in range(-(-len(self.first) // BLOCK))]
 
-    def write(self, rank: int, ranks: int) -> None:
-        """Encode those blocks of this rank that are not there yet; rank 0 reports on its own."""
+    def write(self, rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> None:
+        """Encode those blocks of this rank that are not there yet; rank 0 reports on its own.
+
+        `beat` is called after every batch.
+        """
         missing = [i for i, file in enumerate(self.files) if i % ranks == rank and not file.is_file()]
         total = sum(len(self._documents(i)) for i in missing)
         with meter("encode", "texts", total) if rank == 0 else nullcontext(_silent) as report:
             done = 0
             for i in missing:
-                done = self._write(i, report, done)
+                done = self._write(i, report, done, beat)
 
     def _documents(self, block: int) -> np.ndarray:
         return self.first[block * BLOCK : (block + 1) * BLOCK]
 
-    def _write(self, block: int, report: Report, done: int) -> int:
+    def _write(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
         """Encode a block, after `done` texts; return how many are done then."""
         texts = [self.texts(i) for i in self._documents(block).tolist()]
         vectors: dict[int, np.ndarray] = {}
         for batch, encoded, _ in encode_batches(self.encode, self.framing, texts, device=self.device):
             vectors.update(zip(batch, encoded[:, 0], strict=True))
             report(done + len(vectors), "")
+            beat()
         file, array = self.files[block], np.stack([vectors[i] for i in range(len(texts))])
         stored = array.astype(self.about["dtype"])
         require_finite(array, f"encode {file.name}")
@@ -75,7 +79,9 @@ class Builder:
         return done + len(texts)
 
     def finish(self) -> Index:
-        """Write what makes the blocks an index; call it once, when all ranks have written theirs."""
+        """Write what makes the blocks an index, unless it is one; call it on one rank, when all have written theirs."""
+        if (self.directory / MANIFEST).is_file():
+            return Index.open(self.directory)
         with whole_file(self.directory / ROWS) as opened:
             np.save(opened, self.rows)
         blocks = [file.name for file in self.files]
@@ -83,12 +89,26 @@ class Builder:
         manifest = self.about | {"texts": len(self.first), "blocks": blocks, "sha256": sha256}
         with whole_file(self.directory / MANIFEST) as opened:
             opened.write((json.dumps(manifest, indent=1) + "\n").encode())
-        (self.directory / BUILDING).unlink()
+        (self.directory / BUILDING).unlink(missing_ok=True)
         return Index.open(self.directory)
 
 
-def builder(trained: LoadedModel, collection: Collection, directory: Path, dtype: str) -> Builder:
+def builder(
+    trained: LoadedModel,
+    collection: Collection,
+    directory: Path,
+    dtype: str = "float32",
+    documents: np.ndarray | None = None,
+) -> Builder:
     """Begin an index, or go on with one.
+
+    Args:
+        trained: embeds the documents.
+        collection: has them.
+        directory: the folder of the index.
+        dtype: one of DTYPES.
+        documents: the numbers of the documents to index, int64, whose order is that of the index; by default all. A
+            folder must not be used for different ones.
 
     Raises:
         InputError: the model has not one vector a text, its tokenizer is not the collection's, or the folder holds
@@ -97,20 +117,21 @@ def builder(trained: LoadedModel, collection: Collection, directory: Path, dtype
     model, method = matching_of(trained, collection)
     if not isinstance(model, DualEncoder) or model.index != "dense":
         raise InputError(f"{trained.checkpoint}: a {trained.kind} has not one vector for each text, as an index needs")
+    numbers = np.arange(len(collection.corpus)) if documents is None else documents
     about = {
         "format": FORMAT,
         "model": {"checkpoint": str(trained.checkpoint.resolve()), "fingerprint": fingerprint(trained)},
         "collection": {"directory": str(collection.directory.resolve()), "sha256": collection.sha256},
         "dtype": dtype,
-        "documents": len(collection.corpus),
+        "documents": len(numbers),
     }
     _begin(directory, about)
     framing = method.document_framing(trained.tokenizer)
 
     def text(document: int) -> np.ndarray:
-        return framing.cut(collection.corpus.tokens(document))
+        return framing.cut(collection.corpus.tokens(int(numbers[document])))
 
-    rows, first = _different(text, len(collection.corpus))
+    rows, first = _different(text, len(numbers))
     return Builder(directory, about, text, model.embed_documents, framing, rows, first, on_device(model))
 
 

@@ -68,9 +68,9 @@ class Index:
         Raises:
             InputError: it is none, unfinished or damaged.
         """
-        if (directory / BUILDING).is_file():
-            raise InputError(f"{directory}: an unfinished index: run trainer.index again, it goes on")
         if not (directory / MANIFEST).is_file():
+            if (directory / BUILDING).is_file():
+                raise InputError(f"{directory}: an unfinished index: run trainer.index again, it goes on")
             raise InputError(
                 f"{directory}: not an index; run: python -m trainer.index RUN --collection C --out {directory}"
             )

@@ -28,10 +28,11 @@ REASONS = ("relevant", "copy", "margin", "empty")
 
 @dataclass
 class Mined:
-    """The negatives of each query, best first, and how many documents were left out for which of `REASONS`."""
+    """The negatives of each query, best first, and what is said of them."""
 
     negatives: dict[int, Ranked] = field(default_factory=dict)  # by the query's number; documents' numbers
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)  # how many documents, for which of `REASONS`
+    above_relevant: int = 0  # how many negatives score more than the best relevant document: some may be relevant, too
 
 
 def mining_texts(collection: Collection, split: str) -> Texts:
@@ -84,9 +85,9 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
         documents, known = pool[found.documents], relevant.of(query)
         reasons = np.full(len(documents), "", "U8")
         is_relevant = np.isin(documents, known)
+        best = found.scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
-            most = found.scores[is_relevant].max(initial=-np.inf) - margin
-            reasons[found.scores > most] = "margin"
+            reasons[found.scores > best - margin] = "margin"
         for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
             if not len(texts.collection.corpus.tokens(int(documents[i]))):
                 reasons[i] = "empty"
@@ -95,6 +96,7 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
         reasons[is_relevant] = "relevant"
         mined.left_out.update(reasons[reasons != ""].tolist())
         mined.negatives[query] = Ranked(documents[reasons == ""], found.scores[reasons == ""])
+        mined.above_relevant += int((found.scores[reasons == ""] > best).sum())
     return mined
 
 

@@ -11,12 +11,15 @@ import yaml
 from data_prep.common.files import read_bytes
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
+from trainer.data.group_source import GroupSource
 from trainer.data.open_data import Data, resume_invariants
 from trainer.data.order import Order
 from trainer.engine import ds_config
+from trainer.engine.world import World
 from trainer.recipe.build import settings_of
-from trainer.recipe.schema import Recipe
+from trainer.recipe.schema import FinetuneRecipe, Recipe
 from trainer.run.probe import Probe
+from trainer.run.refresh import Refresh
 from trainer.run.validation import Validation
 
 
@@ -29,6 +32,7 @@ class Job:
     order: Order
     validation: Validation | None
     probe: Probe | None
+    refresh: Refresh | None
     sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
     resume_invariants: dict[str, Any]  # what must not change when the run is resumed
 
@@ -46,4 +50,9 @@ def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None 
     }
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
-    return Job(recipe, model, data.order, validation, probe, sidecar_files, invariants)
+    refresh = None
+    if isinstance(recipe, FinetuneRecipe) and recipe.refresh:
+        (lanes,) = data.order.sources.values()
+        assert isinstance(lanes.source, GroupSource)
+        refresh = Refresh(recipe.refresh, lanes.source, recipe.run, World.from_environment())
+    return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)

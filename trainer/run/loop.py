@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -40,14 +40,17 @@ class Run:
         self.loader = Loader(job.order, world.rank, world.size, self.recipe.data.workers)
         self.health = Health(self.recipe, self.engine, job.order)
         self.monitor = Monitor(self.recipe, self.engine, job.order.names, self.step)
+        self.monitor.generation = 0 if job.refresh else None
         self.watchdog = Watchdog(self.recipe.faults.hang_seconds, world.rank)
         self.stop = Stop(self.recipe.run / STOP_FILE if world.rank == 0 else None)
 
     def train(self) -> bool:
         """Train to the recipe's last step; return False where a stop was requested before, with the run saved."""
         with self.stop, self.watchdog, closing(self.monitor):
-            stream = self.loader.micro_batches(self.cursor)
+            stream: Iterator[LaneBatch] | None = None
             while self.step < self.recipe.steps:
+                if self._refresh() or stream is None:
+                    stream = self.loader.micro_batches(self.cursor)
                 with self.monitor.waiting():
                     batches = list(islice(stream, self.engine.accumulation))
                 targets, stop_requested = self._agree(batches)
@@ -67,6 +70,21 @@ class Run:
                 self._report_and_save(result)
                 self.watchdog.beat()
         return self.step == self.recipe.steps
+
+    def _refresh(self) -> bool:
+        """Take the negatives that belong to this step, mined where that is due; return whether they are others."""
+        refresh = self.job.refresh
+        if refresh is None or refresh.current == refresh.step_of(self.step):
+            return False
+        with self.monitor.untimed():
+            if refresh.is_due(self.step):
+                if self.saved is None or checkpoint.step_of(self.saved) != self.step:
+                    self._save(must_succeed=True)
+                assert self.saved is not None
+                self.monitor.refreshed(self.step, refresh.make(self.step, self.saved, self.watchdog.beat))
+            refresh.use(self.step)
+            self.monitor.generation = refresh.current
+        return True
 
     def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool]:
         """Add up over the ranks, before a step, the targets of every loss term and the requests to stop.

@@ -53,6 +53,7 @@ class Monitor:
         name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
         self.peak = next((peak for part, peak in PEAK.items() if part in name), None)
         self.flops_per_token: float | None = None
+        self.generation: int | None = None  # the step that the negatives are of; 0: they are those of the groups
         self.writer: SummaryWriter | None = None
         self.restart(start)
 
@@ -92,6 +93,8 @@ class Monitor:
         scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
         scalars |= {"data_wait_share": interval.waited / seconds}
         scalars |= {"padding_share": 1 - interval.filled / interval.slots}
+        if self.generation is not None:
+            scalars["negatives/age"] = step - self.generation
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
         self._write(step, scalars)
@@ -111,6 +114,14 @@ class Monitor:
         """Write the figures of the probe."""
         self._write(step, {f"probe/{name}": value for name, value in figures.items()})
         self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+
+    def refreshed(self, step: int, figures: Mapping[str, float]) -> None:
+        """Write the figures about new negatives."""
+        self._write(step, {f"negatives/{name}": value for name, value in figures.items()})
+        self.info(
+            f"step {step}  negatives  {figures['of_a_query']:.0f} a query, {figures['new']:.0%} new, "
+            f"{figures['above_relevant']:.0%} above the relevant document, {figures['minutes']:.1f} min"
+        )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -22,6 +22,17 @@ DIALOGUE = {  # Humeau et al., section 5.1; lengths are ParlAI's
 }
 STATED: dict[str, dict[str, Any]] = {
     "seed_msmarco_passage": {**MSMARCO, "batch.size": 256, "optimizer.warmup_steps": 1000, "steps": 273000},
+    "seed_msmarco_passage_ance": {
+        **MSMARCO,
+        "batch.size": 64,
+        "batch.micro": 16,
+        "optimizer.lr": 1e-6,
+        "optimizer.warmup_steps": 5000,
+        "method.max_document_tokens": 512,
+        "method.max_query_tokens": 64,
+        "refresh.every": 10000,
+        "refresh.depth": 200,
+    },
     "seed_msmarco_document": {
         **MSMARCO,
         "batch.size": 64,

@@ -1,0 +1,64 @@
+"""A generation of mined negatives, as the files of a folder, for the examples of a split.
+
+queries.npy     int64 [Q], sorted: the numbers of queries
+ends.npy        int64 [Q]: where the negatives of each end in the next one
+documents.npy   int64: numbers of documents, the best of each query first
+about.json      the step and the weights that they were mined with, and figures about them
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.collections.flat_arrays import Rows, map_array
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, read_bytes
+
+ABOUT = "about.json"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """An opened generation, memory-mapped."""
+
+    queries: np.ndarray
+    documents: Rows
+    about: dict[str, Any]
+
+    @classmethod
+    def map(cls, folder: Path) -> Generation:
+        """Open a generation; raise InputError where it is missing or damaged."""
+        if not folder.is_dir():
+            raise InputError(f"{folder}: is missing, and the negatives of this step are in it: restore it from a copy")
+        queries = map_array(folder / "queries.npy", [np.int64])
+        documents = Rows.map(folder / "documents.npy", folder / "ends.npy", [np.int64])
+        if len(queries) != len(documents):
+            raise InputError(f"{folder}: damaged (its arrays are of different queries): restore it from a copy")
+        return cls(queries, documents, json.loads(read_bytes(folder / ABOUT, LARGEST_JSON)))
+
+    def of(self, query: int) -> np.ndarray:
+        """The negatives of a query, int64, the best first."""
+        at = int(self.queries.searchsorted(query))
+        if at == len(self.queries) or self.queries[at] != query:
+            return np.empty(0, np.int64)
+        return self.documents[at]
+
+    def pairs(self) -> np.ndarray:
+        """Each query with each of its negatives, int64 [n, 2]."""
+        counts = np.diff(np.asarray(self.documents.ends), prepend=0)
+        return np.stack([np.repeat(np.asarray(self.queries), counts), np.asarray(self.documents.flat)], axis=1)
+
+
+def write(folder: Path, negatives: Mapping[int, np.ndarray], about: Mapping[str, Any]) -> None:
+    """Write a generation into an existing folder: the negatives of each query, by its number."""
+    queries = sorted(negatives)
+    np.save(folder / "queries.npy", np.array(queries, np.int64))
+    np.save(folder / "ends.npy", np.cumsum([len(negatives[query]) for query in queries], dtype=np.int64))
+    np.save(folder / "documents.npy", np.concatenate([negatives[query] for query in queries]).astype(np.int64))
+    (folder / ABOUT).write_text(json.dumps(dict(about), indent=1) + "\n")

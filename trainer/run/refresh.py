@@ -1,0 +1,185 @@
+"""Hard negatives that the model mines while it learns (ANCE: Xiong et al., 2021), as a part of the run.
+
+At every N-th step the run saves a checkpoint. All ranks encode the documents with its weights, a block each in turn,
+and search for the queries, a part each in turn. RUN/negatives/step-NNNNNNNN is then published in one rename, and the
+examples of the next steps draw their hard negatives from it.
+
+The negatives of a step depend on the checkpoint alone. A run that is killed on the way, and resumed from it on any
+number of ranks, goes on with the blocks and parts that are there, and draws the same negatives.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
+from models.matching.dual_encoder import DualEncoder
+from trainer.checkpoints import checkpoint
+from trainer.checkpoints.load import LoadedModel, load_trained
+from trainer.data import generation
+from trainer.data.generation import Generation
+from trainer.data.group_source import GroupSource
+from trainer.engine.world import World
+from trainer.errors import SharedError
+from trainer.recipe.schema import RefreshConfig
+from trainer.retrieval.build_index import builder
+from trainer.retrieval.encode import encode_texts
+from trainer.retrieval.index import Index
+from trainer.retrieval.mining import mine, mining_texts
+from trainer.retrieval.task import Texts, matching_of, on_device
+
+PART = 1024  # queries that are searched for together
+PARTS, INDEX, WORK = "parts", "index", ".work"
+
+
+@dataclass
+class Refresh:
+    """The generations of a run's negatives, and which of them its examples have."""
+
+    config: RefreshConfig
+    source: GroupSource  # of the examples
+    run: Path
+    world: World
+    current: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
+
+    def step_of(self, step: int) -> int:
+        """The step whose generation the examples after `step` steps have."""
+        return step - step % self.config.every
+
+    def is_due(self, step: int) -> bool:
+        """Whether a generation is mined after `step` steps."""
+        return step > 0 and step % self.config.every == 0
+
+    def use(self, step: int) -> None:
+        """Let the examples have the negatives that belong to a step.
+
+        Raises:
+            SharedError: they are missing or damaged.
+        """
+        self.current = self.step_of(step)
+        try:
+            self.source.generation = Generation.map(self._folder(self.current)) if self.current else None
+        except InputError as error:
+            raise SharedError(str(error)) from None
+
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
+        """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
+
+        A generation that is there already, of the same weights, is not made again. `beat` is called on the way.
+
+        Raises:
+            InputError: a file cannot be written, or an embedding is not finite.
+        """
+        weights = json.loads(read_bytes(saved / checkpoint.MANIFEST, LARGEST_JSON))["files"][checkpoint.WEIGHTS]
+        about = {"step": step, "weights": weights["sha256"], "depth": self.config.depth, "margin": self.config.margin}
+        final, work = self._folder(step), self._folder(step).with_name(self._folder(step).name + WORK)
+        if self.world.rank == 0:
+            _begin(work, about)
+        dist.barrier()
+        if not (final.is_dir() and about.items() <= Generation.map(final).about.items()):
+            self._mine(load_trained(saved), work, beat)
+            if self.world.rank == 0:
+                self._publish(work, final, about)
+        dist.barrier()
+        if self.world.rank == 0:
+            self._tidy(final)
+        figures: dict[str, float] = Generation.map(final).about["figures"]
+        return figures
+
+    def _folder(self, step: int) -> Path:
+        return self.run / "negatives" / f"step-{step:08d}"
+
+    def _mine(self, trained: LoadedModel, work: Path, beat: Callable[[], None]) -> None:
+        """Encode and search, each rank its own blocks and parts of those that are missing."""
+        rank, ranks = self.world.rank, self.world.size
+        texts = mining_texts(self.source.collection, self.source.split)
+        texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
+        if rank:
+            dist.barrier()  # rank 0 begins the index
+        blocks = builder(trained, texts.collection, work / INDEX, documents=np.array(texts.pool))
+        if not rank:
+            dist.barrier()
+        blocks.write(rank, ranks, beat)
+        dist.barrier()
+        if rank == 0:
+            blocks.finish()
+        dist.barrier()
+        index = Index.open(work / INDEX)
+        for number, start in enumerate(range(0, len(texts.queries), PART)):
+            file = work / PARTS / f"{number:06d}.npy"
+            if number % ranks == rank and not file.is_file():
+                queries = texts.queries[start : start + PART]
+                self._mine_part(trained, index, Texts(texts.collection, queries, texts.pool), file)
+                beat()
+        dist.barrier()
+
+    def _mine_part(self, trained: LoadedModel, index: Index, texts: Texts, file: Path) -> None:
+        """Write (query, document) int64 [n, 2] of a part's negatives, and behind them their counts of figures."""
+        model, method = matching_of(trained, texts.collection)
+        assert isinstance(model, DualEncoder)  # as the index holds its vectors
+        vectors = encode_texts(
+            model.embed_queries,
+            method.query_framing(trained.tokenizer),
+            map(texts.collection.queries.tokens, texts.queries),
+            what="encode queries",
+            device=on_device(trained.model),
+        )
+        ranked = index.search(vectors, self.config.depth)
+        mined = mine(texts, self.source.relevant, ranked, self.config.margin)
+        rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
+        with whole_file(file) as opened:
+            np.save(opened, np.array([*rows, (-1, mined.above_relevant)], np.int64))
+
+    def _publish(self, work: Path, final: Path, about: dict[str, Any]) -> None:
+        """Put the parts together, in one folder that appears whole."""
+        parts = [np.load(file, allow_pickle=False) for file in sorted((work / PARTS).iterdir())]
+        pairs = np.concatenate([part[:-1] for part in parts])
+        above = sum(int(part[-1, 1]) for part in parts)
+        queries = np.unique(np.asarray(self.source.groups.queries)).tolist()
+        ends = np.searchsorted(pairs[:, 0], queries, side="right")  # parts are in the order of the queries
+        starts = np.searchsorted(pairs[:, 0], queries, side="left")
+        negatives = {q: pairs[a:b, 1] for q, a, b in zip(queries, starts, ends, strict=True)}
+        figures = {
+            "new": self._share_of_new(pairs, about["step"] - self.config.every),
+            "above_relevant": above / max(1, len(pairs)),
+            "of_a_query": len(pairs) / len(queries),
+            "minutes": (time.time() - (work / generation.ABOUT).stat().st_mtime) / 60,
+        }
+        with whole_folder(final) as folder:
+            generation.write(folder, negatives, {**about, "figures": figures})
+
+    def _share_of_new(self, pairs: np.ndarray, step_before: int) -> float:
+        """The share of negatives that the generation before did not have; the first one is compared with the groups."""
+        earlier = self._folder(step_before)
+        before = Generation.map(earlier).pairs() if step_before else self.source.given_pairs()
+        documents = len(self.source.collection.corpus)
+        numbers = [of[:, 0] * documents + of[:, 1] for of in (pairs, before)]
+        return float(1 - np.isin(*numbers).mean()) if len(pairs) else 0.0
+
+    def _tidy(self, final: Path) -> None:
+        """Remove what no checkpoint can need: work, and generations before that of the oldest checkpoint."""
+        oldest = min(checkpoint.step_of(saved) for saved in checkpoint.newest_first(self.run))
+        for folder in final.parent.iterdir():
+            if folder.name.endswith(WORK) or folder.name < self._folder(self.step_of(oldest)).name:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(work: Path, about: dict[str, Any]) -> None:
+    """Make the folder to work in; begin anew where it has the work of other weights."""
+    file = work / generation.ABOUT
+    if file.is_file() and json.loads(read_bytes(file, LARGEST_JSON)) != about:
+        shutil.rmtree(work)
+    make_directory(work / PARTS)
+    if not file.is_file():
+        with whole_file(file) as opened:
+            opened.write(json.dumps(about).encode())
