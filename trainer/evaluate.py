@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
@@ -46,8 +46,18 @@ RESERVED = (  # keys of the results
     "classes",
     "majority",
     "majority_class",
+    "pairs_of_systems",
+    "run_files",
+    "remarks",
 )
-OF_THE_POOL = ("fuse", "fuse_split", "rerank")  # options that need a ranking of the whole pool
+OF_THE_POOL = (
+    "fuse",
+    "fuse_split",
+    "rerank",
+    "run",
+    "write_runs",
+    "all_pairs",
+)  # options that need a ranking of the whole pool
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -55,26 +65,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = _arguments(argv)
     with exit_on_input_error("trainer.evaluate"):
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
-        runs = _runs(arguments.model)
-        if not runs and not arguments.bm25:
-            raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, or both")
+        runs = _named(arguments.model, "model", "RUN", ())
+        files = _named(arguments.run or [], "run", "FILE", runs)
+        if not runs and not files and not arguments.bm25:
+            raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, --run NAME=FILE, or several of them")
         _refuse_options_of_the_pool(arguments)
         collection = Collection.open(arguments.collection)
         # refuse a wrong split before loading a model
         read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
         read(collection, arguments.split)
-        fuse = _fusion(arguments, collection, [*(["bm25"] if arguments.bm25 else []), *runs])
-        rerank = _rerank(arguments.rerank, ["bm25", *runs])
+        fuse = _fusion(arguments, collection, [*(["bm25"] if arguments.bm25 else []), *files, *runs])
+        rerank = _rerank(arguments.rerank, ["bm25", *files, *runs])
         refuse_folder(arguments.out)
-        make_directory(arguments.out.parent)
+        for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
+            make_directory(folder)
         models = {name: load_any(run) for name, run in runs.items()}
         if arguments.candidates:
             results = compare_lists(collection, arguments.split, models, arguments.bm25)
         elif arguments.classes:
             results = compare_classes(collection, arguments.split, models)
         else:
-            results = compare(collection, arguments.split, models, arguments.bm25, fuse, rerank)
-        print("\n".join(table(results, list(runs))))
+            results = compare(
+                collection, arguments.split, models, arguments.bm25, fuse, rerank, files, arguments.write_runs
+            )
+        print("\n".join(table(results, [*files, *runs], bool(arguments.all_pairs))))
         with whole_file(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
 
@@ -93,17 +107,19 @@ def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:
         raise InputError("--bm25 tells no classes: leave it out, or --classes")
 
 
-def _runs(given: Sequence[str]) -> dict[str, Path]:
-    """Parse the NAME=RUN arguments: run folders by name."""
-    runs: dict[str, Path] = {}
+def _named(given: Sequence[str], option: str, what: str, taken: Container[str]) -> dict[str, Path]:
+    """Parse the arguments NAME=PATH of an option: the paths by name."""
+    paths: dict[str, Path] = {}
     for argument in given:
-        name, equals, run = argument.partition("=")
-        if not (name and equals and run):
-            raise InputError(f"--model {argument}: write --model NAME=RUN")
-        if name in RESERVED or name in runs:
-            raise InputError(f"--model {argument}: the name {name!r} is taken: choose another")
-        runs[name] = Path(run)
-    return runs
+        name, equals, path = argument.partition("=")
+        if not (name and equals and path):
+            raise InputError(f"--{option} {argument}: write --{option} NAME={what}")
+        if name in RESERVED or name in taken or name in paths:
+            raise InputError(f"--{option} {argument}: the name {name!r} is taken: choose another")
+        if "/" in name:
+            raise InputError(f"--{option} {argument}: a name has no slash, as it may become a file's")
+        paths[name] = Path(path)
+    return paths
 
 
 def _fusion(arguments: argparse.Namespace, collection: Collection, names: Sequence[str]) -> Fusion | None:
@@ -155,6 +171,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         metavar="NAME=RUN",
         help="a fine-tuning run, or a sentence-transformers folder; may be repeated",
+    )
+    parser.add_argument(
+        "--run",
+        action="append",
+        metavar="NAME=FILE",
+        help="a ranking in a TREC run file, made elsewhere; may be repeated",
+    )
+    parser.add_argument(
+        "--write-runs", type=Path, metavar="FOLDER", help="write each system's ranking there, as a TREC run file"
+    )
+    parser.add_argument(
+        "--all-pairs",
+        action="store_true",
+        default=None,
+        help="also print how each pair of systems differs, with intervals and corrected p-values",
     )
     parser.add_argument(
         "--fuse", metavar="NAME+NAME", help="also rank with two of these systems as one, such as bm25+NAME"

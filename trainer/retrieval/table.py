@@ -7,11 +7,18 @@ from typing import Any
 
 from trainer.retrieval import bm25, fusion
 from trainer.retrieval.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, row_title
+from trainer.retrieval.significance import LEVEL
 from trainer.retrieval.task import TIE_RULE
 
 
-def table(results: Mapping[str, Any], models: Sequence[str]) -> Iterator[str]:
-    """The lines of the table, of the tests and of the conditions; `models` are the names of the rows' models."""
+def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = False) -> Iterator[str]:
+    """The lines of the table, of the tests and of the conditions.
+
+    Args:
+        results: those of an evaluation.
+        models: the names of the rows' models and run files.
+        all_pairs: also say how each pair of systems differs.
+    """
     headings, tested = headings_of(results)
     titles = {name: row_title(name, results) for name in ("bm25", "majority", *models, "fused") if name in results}
     width = max(map(len, titles.values()))
@@ -19,12 +26,15 @@ def table(results: Mapping[str, Any], models: Sequence[str]) -> Iterator[str]:
     for name, title in titles.items():
         yield f"{title:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in headings)
     if results["p_value"] is not None:
-        first, second = models[-2:]
+        first, second = [name for name in models if name not in results.get("run_files", {})][-2:]
         yield _comparison(results, first, second, "p_value", tested)
     if results.get("p_value_bm25") is not None:
         yield _comparison(results, "bm25", "fused", "p_value_bm25", tested)
+    if all_pairs and results["pairs_of_systems"]:
+        yield from _pairs(results)
     if "fusion" in results:
         yield _fusion_rule(results)
+    yield from results.get("remarks", ())
     yield _what_was_measured(results)
     if results["max_tokens"]:
         yield _truncation(results)
@@ -62,6 +72,17 @@ def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: st
     ours, theirs = (f"{row_title(name, results)} {results[name][metric]:.4f}" for name in (second, first))
     test = f"p = {results[p_value]:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
     return f"{headings_of(results)[0][metric]}: {ours} against {theirs}, {test}"
+
+
+def _pairs(results: Mapping[str, Any]) -> Iterator[str]:
+    """How each pair of systems differs, a line each."""
+    pairs = results["pairs_of_systems"]
+    yield f"{headings_of(results)[0][pairs[0]['metric']]}, every pair; p corrected by Holm for {len(pairs)} of them:"
+    for pair in pairs:
+        first, second = (row_title(name, results) for name in pair["systems"])
+        low, high = pair["interval"]
+        interval = f"{LEVEL:.0%} interval {low:+.4f} to {high:+.4f}, bootstrap over queries"
+        yield f"  {second} - {first}: {pair['difference']:+.4f}, {interval}; p = {pair['p_value_holm']:.4f}"
 
 
 def _fusion_rule(results: Mapping[str, Any]) -> str:

@@ -1,0 +1,104 @@
+"""TREC run files: a line `QUERY Q0 DOCUMENT RANK SCORE TAG` for each document that a system ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors, whole_file
+from trainer.retrieval.search import Ranked, order_of
+from trainer.retrieval.task import Task
+
+
+class RunFile(NamedTuple):
+    """A ranking that was made elsewhere, as a system that finds but does not score."""
+
+    ranked: list[Ranked]  # of each query of the task
+    remarks: list[str]
+
+    def rank(self, k: int) -> list[Ranked]:
+        """At most k documents for each query."""
+        return [Ranked(documents[:k], scores[:k]) for documents, scores in self.ranked]
+
+
+def write(path: Path, task: Task, ranked: Sequence[Ranked], tag: str) -> None:
+    """Write the ranking of each of a task's queries; scores are written with all digits that fp32 has.
+
+    Raises:
+        InputError: an id has a space in it, which the format has no way to write, or the file cannot be written.
+    """
+    names = task.collection.corpus.ids
+    with whole_file(path) as file:
+        for query, (documents, scores) in zip(task.qrels, ranked, strict=True):
+            for rank, (position, score) in enumerate(zip(documents.tolist(), scores, strict=True), 1):
+                fields = query, "Q0", names[task.pool[position]], str(rank), str(score), tag
+                if any(len(field.split()) != 1 for field in fields):
+                    raise InputError(f"{path}: {' '.join(fields)!r}: run files cannot have ids with spaces in them")
+                file.write((" ".join(fields) + "\n").encode())
+
+
+def read(path: Path, task: Task) -> RunFile:
+    """Read a ranking of a task's queries over its pool: by score, as trec_eval does, equal ones in the pool's order.
+
+    Queries that the split does not judge, and documents that are not in its pool, are left out, and counted in a
+    remark; so are judged queries that the file does not have, which count 0.
+
+    Raises:
+        InputError: naming the line, where it is not one of a run file, names a query or a document that the collection
+            does not have, repeats a document or a rank of a query, or its score is NaN.
+    """
+    place = {document: position for position, document in enumerate(task.pool)}
+    rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
+    seen: set[tuple[str, str]] = set()
+    not_judged, not_in_pool = set(), 0
+    with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            query, document, score = _row(f"{path}:{number}", line, task, seen)
+            if query not in rows:
+                not_judged.add(query)
+            elif document not in place:
+                not_in_pool += 1
+            else:
+                rows[query][place[document]] = score
+    missing = [query for query, found in rows.items() if not found]
+    remarks = {
+        "judged queries are not in it, and count 0": len(missing),
+        "of its queries are not judged, and left out": len(not_judged),
+        "of its lines are of documents that are not in the pool, and left out": not_in_pool,
+    }
+    ranked = []
+    for found in rows.values():
+        positions, scores = np.array([*found], np.int64), np.array([*found.values()], np.float32)
+        order = order_of(scores, positions)
+        ranked.append(Ranked(positions[order], scores[order]))
+    return RunFile(ranked, [f"{path}: {count:,} {what}" for what, count in remarks.items() if count])
+
+
+def _row(where: str, line: str, task: Task, seen: set[tuple[str, str]]) -> tuple[str, int, float]:
+    """The query's id, the document's number and the score of a line; `seen` has the lines' documents and ranks."""
+    fields = line.split()
+    if len(fields) != 6:
+        raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
+    query, _, document, rank, text, _ = fields
+    for ids, name, what in (
+        (task.collection.queries.ids, query, "query"),
+        (task.collection.corpus.ids, document, "document"),
+    ):
+        if name not in ids:
+            raise InputError(f"{where}: the collection has no {what} {name!r}")
+    for key, what in ((f"d {document}", f"document {document!r}"), (f"r {rank}", f"rank {rank}")):
+        if (query, key) in seen:
+            raise InputError(f"{where}: {what} of query {query!r} is on an earlier line, too")
+        seen.add((query, key))
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if math.isnan(score):
+        raise InputError(f"{where}: the score {text!r} is not a number")
+    return query, task.collection.corpus.ids.number(document), score
