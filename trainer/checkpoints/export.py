@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MatchingConfig
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
+from models.trunk import token_types
 from trainer.checkpoints import model_card
 from trainer.checkpoints.load import TrainedModel
 
@@ -46,7 +48,9 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
     method = trained.method
     if with_decoder and isinstance(method, MatchingConfig):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
-    if isinstance(method, MatchingConfig):
+    if isinstance(method, CrossEncoderConfig):
+        _check_is_sequence_classifier(trained, method)
+    elif isinstance(method, MatchingConfig):
         _check_is_sentence_transformer(trained)
     if with_decoder and not trained.model.heads:
         raise InputError(f"{trained.checkpoint}: {method.name} trains only the encoder: leave out --with-decoder")
@@ -55,8 +59,11 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False)
     make_directory(out.parent)
     trunk = trained.model.trunk
     with whole_folder(out) as folder:
-        _write_encoder(trunk, folder)
-        _write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
+        if isinstance(method, CrossEncoderConfig):
+            _write_cross_encoder(trained, method, folder)
+        else:
+            _write_encoder(trunk, folder)
+            _write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
         if isinstance(method, SiameseConfig):
             _write_sentence_transformer(method, trunk.config.hidden_size, folder)
         if with_decoder:
@@ -83,6 +90,38 @@ def _check_is_sentence_transformer(trained: TrainedModel) -> None:
             raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot {what}; use the run")
 
 
+def _check_is_sequence_classifier(trained: TrainedModel, method: CrossEncoderConfig) -> None:
+    """Raise InputError where BERT's sequence classifier would not compute the scores of a cross-encoder."""
+    beyond = {
+        f"have a trunk of {trained.model.trunk.config.model_type}": trained.model.trunk.config.model_type != "bert",
+        "pool all states (method.pooling)": method.pooling != "cls",
+        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
+        "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: BERT's sequence classifier cannot {what}; use the run")
+
+
+def _write_cross_encoder(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
+    """Write BertForSequenceClassification, whose pooler and classifier are the head, and a tokenizer of pairs."""
+    trunk, head = trained.model.trunk, trained.model.heads
+    config = copy.deepcopy(trunk.config)
+    config.num_labels = method.classes or 1
+    config.architectures = ["BertForSequenceClassification"]
+    # CrossEncoder would put a single score through a sigmoid
+    config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    state = {f"bert.{name}": tensor.detach() for name, tensor in trunk.state_dict().items()}
+    names = {"head.0": "bert.pooler.dense", "head.3": "classifier"}
+    for own, theirs in names.items():
+        state |= {f"{theirs}.{part}": head[f"{own}.{part}"].detach() for part in ("weight", "bias")}
+    _save_tensors(state, folder / "model.safetensors")
+    config.save_pretrained(folder)
+    (pair,) = method.input_lengths.values()
+    types = ["token_type_ids"] if token_types(trunk) >= 2 else []
+    _write_tokenizer(trained.tokenizer, pair, folder, types)
+
+
 def _write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
     stock = AutoModel.from_config(copy.deepcopy(trunk.config))
@@ -99,8 +138,11 @@ def _write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     stock.config.save_pretrained(folder)
 
 
-def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> None:
-    """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates to `max_tokens` if asked."""
+def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path, more: Sequence[str] = ()) -> None:
+    """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates to `max_tokens` if asked.
+
+    `more` names what the model takes besides ids and mask.
+    """
     backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
     backend.no_truncation()
     backend.no_padding()
@@ -110,7 +152,7 @@ def _write_tokenizer(tokenizer: Tokenizer, max_tokens: int, folder: Path) -> Non
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_tokens,
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", "attention_mask", *more],
         "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
         "clean_up_tokenization_spaces": False,
     }

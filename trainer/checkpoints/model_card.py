@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from trainer.checkpoints.load import TrainedModel
 
@@ -27,6 +28,26 @@ print(model.similarity(queries, documents))
 
 `transformers.AutoModel` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
 `pooler_output` is not trained.
+"""
+
+CROSS_ENCODER = """---
+library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, text-classification, deepsiam]
+---
+# {name}
+
+A cross-encoder trained with deepsiam, which {does}. It read queries of up to {query_tokens} tokens and documents of up
+to {document_tokens}; the tokenizer cuts the longer of a pair to {pair_tokens} in all. From `{run}`, step {step}.
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("{out}")
+print(model.predict([("a query", "a document"), ("a query", "another")]))
+```
+
+`transformers.AutoModelForSequenceClassification` loads the same folder.
 """
 
 PRETRAINED = """---
@@ -86,6 +107,14 @@ def text(trained: TrainedModel, out: Path, with_decoder: bool) -> str:
             pooling={"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling],
             similarity=method.similarity,
             query_tokens=method.max_query_tokens,
+        )
+    if isinstance(method, CrossEncoderConfig):
+        return CROSS_ENCODER.format(
+            **facts,
+            does=f"tells {method.classes} classes" if method.classes else "scores a document for a query",
+            query_tokens=method.max_query_tokens,
+            document_tokens=method.max_document_tokens,
+            pair_tokens=next(iter(method.input_lengths.values())),
         )
     card = PRETRAINED.format(**facts)
     if (special := 1 + method.added_tokens) > 1:

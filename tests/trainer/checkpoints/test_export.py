@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
@@ -22,6 +22,7 @@ from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.init_from import load_encoder
 from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.retrieval.encode import encode_texts
 
@@ -263,5 +264,67 @@ def test_what_a_sentence_transformer_cannot_do_is_refused(
 ) -> None:
     trained = siamese(tmp_path / "run", tokenizer_json, **keys)
     with pytest.raises(InputError, match=f"a SentenceTransformer cannot {what}; use the run"):
+        export_encoder(trained, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def pair_scores_of(trained: TrainedModel, pairs: list[tuple[str, str]]) -> np.ndarray:
+    """The run's own scores, each pair by itself."""
+    framing = trained.method.pair_framing(trained.tokenizer)  # type: ignore[attr-defined]
+    scores = []
+    for pair in pairs:
+        arrays = framing.arrays(*([tokens] for tokens in trained.tokenizer.encode(pair)))
+        with torch.no_grad():
+            scores.append(trained.model.score_pairs(**{k: torch.from_numpy(v) for k, v in arrays.items()})[0])  # type: ignore[operator]
+    return torch.stack(scores).numpy()
+
+
+PAIRS = [(a, b) for a in TEXTS[:4] for b in TEXTS[:5]]
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+@pytest.mark.parametrize("types", [1, 2])
+def test_a_cross_encoder_scores_as_the_trainers(
+    tmp_path: Path, tokenizer_json: Path, classes: int | None, types: int
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    loss = {"loss": "classes", "classes": classes} if classes else {"loss": "binary", "hard_negatives": 1}
+    method = {"name": "cross_encoder", "max_query_tokens": 40, "max_document_tokens": 40, **loss}
+    trunk = {**toy.TRUNK, "type_vocab_size": types}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, trunk=trunk, **method))
+    export_encoder(trained, tmp_path / "out")
+    expected = pair_scores_of(trained, PAIRS)
+    assert np.ptp(expected, axis=0).min() > 1e-3
+    model = CrossEncoder(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(model.predict(PAIRS), expected, rtol=1e-4, atol=1e-5)
+    stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    with torch.no_grad():
+        logits = stock(**tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")).logits
+    np.testing.assert_allclose(logits.numpy().reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f'CrossEncoder("{tmp_path / "out"}")' in card
+    assert ("tells 3 classes" in card) == bool(classes)
+    start = load_encoder(tmp_path / "out", trained.tokenizer)  # its trunk is an encoder like others
+    for name, tensor in start.trunk.state_dict().items():
+        torch.testing.assert_close(tensor, trained.model.trunk.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"trunk": ROBERTA}, "have a trunk of roberta"),
+        ({"pooling": "mean"}, "pool all states"),
+        ({"hidden_layer": False}, "do without a hidden layer"),
+        ({"kept_of_query": "end"}, "keep the end of a text"),
+    ],
+)
+def test_what_a_sequence_classifier_cannot_do_is_refused(
+    tokenizer_json: Path, tmp_path: Path, keys: dict[str, object], what: str
+) -> None:
+    method = {"name": "cross_encoder", "loss": "binary", "hard_negatives": 1, "max_query_tokens": 8}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method, max_document_tokens=16, **keys))
+    with pytest.raises(InputError, match=f"BERT's sequence classifier cannot {what}.*; use the run"):
         export_encoder(trained, tmp_path / "out")
     assert not (tmp_path / "out").exists()
