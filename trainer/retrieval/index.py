@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,14 @@ class Index:
         width = self.vectors.arrays[0].shape[1]
         return f"{len(self.rows):,} documents of {different:,} different texts, {width} x {dtype} each"
 
+    @cached_property
+    def _documents_of_texts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The documents of each text, behind each other, int64 [documents], and where those of each end."""
+        return np.argsort(self.rows, kind="stable"), np.bincount(self.rows, minlength=len(self.vectors)).cumsum()
+
     def search(self, queries: np.ndarray, k: int) -> list[Ranked]:
         """Find the k best documents for each query fp32 [Q, H]: exact, equal scores in the collection's order."""
-        order = np.argsort(self.rows, kind="stable")  # the documents of each text, behind each other
-        ends = np.bincount(self.rows, minlength=len(self.vectors)).cumsum()
+        order, ends = self._documents_of_texts
         found = search(queries, self.vectors, k)  # type: ignore[arg-type]  # it reads rows by slices alone
         return [_documents(ranked, order, ends, k) for ranked in found.each()]
 
