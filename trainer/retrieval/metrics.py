@@ -14,6 +14,7 @@ HEADINGS = {
     "recall@100": "Recall@100",
 }  # key: title of a column
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
+MIND = ("auc", "ndcg@5", "ndcg@10")  # further ones of them, which MIND's papers report beside MRR
 CLASS_HEADINGS = {"accuracy": "accuracy"}
 IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
 DEPTH = 100  # the longest ranking that a metric reads
@@ -74,20 +75,27 @@ def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequenc
 
 
 def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
-    """Compute R@1, R@2, R@5, MRR and MAP of candidate lists, as trec_eval does.
+    """Compute R@1, R@2, R@5, MRR, MAP and nDCG of candidate lists, as trec_eval does, and the area under ROC's curve.
 
-    Recall is the share of a list's relevant candidates: with one of them, whether it is among the first.
+    Recall is the share of a list's relevant candidates: with one of them, whether it is among the first. The area is
+    the share of the pairs of a relevant and another candidate that are in this order; 1 where there are none.
 
     Args:
         ranked: for each list which of its candidates are relevant, bool [n], best first; at least one is.
     """
-    values = {name: np.zeros(len(ranked)) for name in LIST_HEADINGS}
+    values = {name: np.zeros(len(ranked)) for name in (*LIST_HEADINGS, *MIND)}
     for row, relevant in enumerate(ranked):
         ranks = np.flatnonzero(relevant) + 1
         for k in (1, 2, 5):
             values[f"r@{k}"][row] = (ranks <= k).mean()
         values["mrr"][row] = 1 / ranks[0]
         values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).mean()
+        others_above = ranks - np.arange(1, len(ranks) + 1)
+        others = len(relevant) - len(ranks)
+        values["auc"][row] = 1 - others_above.mean() / others if others else 1.0
+        for k in (5, 10):
+            gains = 1 / np.log2(1 + np.arange(1, k + 1))
+            values[f"ndcg@{k}"][row] = gains[ranks[ranks <= k] - 1].sum() / gains[: len(ranks)].sum()
     return Metrics(values)
 
 

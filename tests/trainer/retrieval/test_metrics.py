@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainer.retrieval.metrics import (
     LIST_HEADINGS,
+    MIND,
     Metrics,
     measure,
     measure_lists,
@@ -113,13 +114,16 @@ def lists(number: int, seed: int) -> list[np.ndarray]:
 def test_candidate_lists_by_hand() -> None:
     ranked = [[0, 1, 0, 1, 0, 0], [1, 0], [0, 0, 0, 0, 0, 1], [1, 1]]
     metrics = measure_lists([np.array(relevant, bool) for relevant in ranked])
-    assert metrics.values.keys() == LIST_HEADINGS.keys()
+    assert list(metrics.values) == [*LIST_HEADINGS, *MIND]
     expected = {
         "r@1": [0, 1, 0, 1 / 2],
         "r@2": [1 / 2, 1, 0, 1],
         "r@5": [1, 1, 0, 1],
         "mrr": [1 / 2, 1, 1 / 6, 1],
         "map": [(1 / 2 + 2 / 4) / 2, 1, 1 / 6, 1],
+        "auc": [5 / 8, 1, 0, 1],
+        "ndcg@5": [(1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)), 1, 0, 1],
+        "ndcg@10": [(1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)), 1, 1 / log2(7), 1],
     }
     for name, values in expected.items():
         np.testing.assert_allclose(metrics.values[name], values, err_msg=name)
@@ -135,7 +139,15 @@ def test_candidate_lists_are_measured_as_by_ir_measures() -> None:
         for d, relevant in enumerate(row)
     ]
     run = [ir_measures.ScoredDoc(f"{q}", f"{d}", -d) for q, row in enumerate(ranked) for d in range(len(row))]
-    names = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "RR", "map": "AP"}
+    names = {
+        "r@1": "R@1",
+        "r@2": "R@2",
+        "r@5": "R@5",
+        "mrr": "RR",
+        "map": "AP",
+        "ndcg@5": "nDCG@5",
+        "ndcg@10": "nDCG@10",
+    }
     theirs = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in names.values()], qrels, run)
     means = measure_lists(ranked).means
     for ours, name in names.items():
@@ -158,3 +170,9 @@ def test_titles_of_rows() -> None:
     assert row_title("other", again) == "other"
     assert row_title("bm25", again) == "BM25"
     assert row_title("majority", {"majority_class": "neutral"}) == "always neutral"
+
+
+def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
+    for relevant, area in zip((ranked := lists(100, seed=1)), measure_lists(ranked).values["auc"], strict=True):
+        pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(~relevant)]
+        assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
