@@ -18,9 +18,9 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
-from trainer.evaluate import Fusion, compare
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load as load_recipe
+from trainer.retrieval.compare import Asked, Fusion, compare
 from trainer.retrieval.task import evaluate_run
 
 COLLECTION, DEMO, OUT = Path("data/demo/collection"), Path("runs/demo"), Path("runs/demo_parts")
@@ -78,7 +78,8 @@ def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, An
     models = {rate: load_trained(run) for rate, run in runs.items()}
     dev = {rate: evaluate_run(model, collection, "dev").means["mrr@10"] for rate, model in models.items()}
     rate = max(dev, key=lambda rate: dev[rate])
-    results = compare(collection, "test", {"encoder": models[rate]}, True, Fusion(("bm25", "encoder"), "dev"))
+    asked = Asked(bm25=True, fuse=Fusion(("bm25", "encoder"), "dev"))
+    results = compare(collection, "test", {"encoder": models[rate]}, asked)
     return {
         "lr": rate,
         "dev_mrr@10_by_lr": {f"{tried:g}": value for tried, value in dev.items()},

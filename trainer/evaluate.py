@@ -21,7 +21,8 @@ from trainer.checkpoints.published import load_any
 from trainer.retrieval import fusion
 from trainer.retrieval.candidate_lists import CandidateTask, compare_lists
 from trainer.retrieval.classes import compare_classes, read_classes
-from trainer.retrieval.compare import Fusion, compare
+from trainer.retrieval.compare import Asked, Fusion, compare
+from trainer.retrieval.pipeline import Pipeline
 from trainer.retrieval.rerank import Rerank
 from trainer.retrieval.table import table
 from trainer.retrieval.task import Task
@@ -48,6 +49,7 @@ RESERVED = (  # keys of the results
     "majority_class",
     "pairs_of_systems",
     "run_files",
+    "pipelines",
     "remarks",
 )
 OF_THE_POOL = (
@@ -55,6 +57,7 @@ OF_THE_POOL = (
     "fuse_split",
     "rerank",
     "run",
+    "pipeline",
     "write_runs",
     "all_pairs",
 )  # options that need a ranking of the whole pool
@@ -76,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         read(collection, arguments.split)
         fuse = _fusion(arguments, collection, [*(["bm25"] if arguments.bm25 else []), *files, *runs])
         rerank = _rerank(arguments.rerank, ["bm25", *files, *runs])
+        pipelines = _pipelines(arguments.pipeline or [], ["bm25", *files, *runs], list(runs))
         refuse_folder(arguments.out)
         for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
             make_directory(folder)
@@ -85,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif arguments.classes:
             results = compare_classes(collection, arguments.split, models)
         else:
-            results = compare(
-                collection, arguments.split, models, arguments.bm25, fuse, rerank, files, arguments.write_runs
-            )
-        print("\n".join(table(results, [*files, *runs], bool(arguments.all_pairs))))
+            asked = Asked(arguments.bm25, files, pipelines, fuse, rerank, arguments.write_runs)
+            results = compare(collection, arguments.split, models, asked)
+        print("\n".join(table(results, [*files, *runs, *pipelines], bool(arguments.all_pairs))))
         with whole_file(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
 
@@ -155,9 +158,33 @@ def _rerank(given: str | None, names: Sequence[str]) -> Rerank | None:
     name, _, documents = given.rpartition(":")
     if name not in names:
         raise InputError(f"--rerank {given}: write NAME:K, with a system of this command: {', '.join(names)}")
+    return Rerank(name, _documents(f"--rerank {given}", name, documents))
+
+
+def _documents(where: str, name: str, documents: str) -> int:
+    """Parse K in NAME:K."""
     if not re.fullmatch("[1-9][0-9]{0,8}", documents):
-        raise InputError(f"--rerank {given}: K in NAME:K is a number of documents, 1 or more: write {name}:100, say")
-    return Rerank(name, int(documents))
+        raise InputError(f"{where}: K in NAME:K is a number of documents, 1 or more: write {name}:100, say")
+    return int(documents)
+
+
+def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[str]) -> dict[str, Pipeline]:
+    """Parse the arguments NAME=SYSTEM:K,MODEL:K,...,MODEL."""
+    pipelines: dict[str, Pipeline] = {}
+    for argument in given:
+        where, (name, _, stages) = f"--pipeline {argument}", argument.partition("=")
+        *passed_on, last = stages.split(",")
+        if not name or not passed_on:
+            raise InputError(f"{where}: write NAME=SYSTEM:K,MODEL, where a model ranks a system's first K again")
+        if name in RESERVED or name in systems or name in pipelines or "/" in name:
+            raise InputError(f"{where}: the name {name!r} is taken, or has a slash: choose another")
+        parts = [stage.rpartition(":") for stage in passed_on]
+        for number, of_stage in enumerate([*(system for system, _, _ in parts), last]):
+            what, known = ("model", models) if number else ("system", systems)
+            if of_stage not in known:
+                raise InputError(f"{where}: {of_stage!r} is no {what} of this command: {', '.join(known) or 'none'}")
+        pipelines[name] = Pipeline(tuple(Rerank(system, _documents(where, system, k)) for system, _, k in parts), last)
+    return pipelines
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -177,6 +204,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         metavar="NAME=FILE",
         help="a ranking in a TREC run file, made elsewhere; may be repeated",
+    )
+    parser.add_argument(
+        "--pipeline",
+        action="append",
+        metavar="NAME=SYSTEM:K,MODEL[:K,MODEL...]",
+        help="also rank a system's first K documents again by a model, the first K of that by another, and so on; a "
+        "model that is only such a later stage is not ranked by itself; may be repeated",
     )
     parser.add_argument(
         "--write-runs", type=Path, metavar="FOLDER", help="write each system's ranking there, as a TREC run file"

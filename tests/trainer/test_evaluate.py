@@ -361,7 +361,7 @@ def test_a_run_file_is_ranked_again(toy_collection: Path, tmp_path: Path) -> Non
         (["--run=a"], "write --run NAME=FILE"),
         (["--run=a=RUN", "--run=a=RUN"], "the name 'a' is taken"),
         (["--run=a/b=RUN"], "a name has no slash"),
-        (["--run=a=RUN", "--bm25", "--fuse=bm25+a"], "a is a run file, which scores only what it lists"),
+        (["--run=a=RUN", "--bm25", "--fuse=bm25+a"], "a scores only some documents: fuse two systems"),
         (["--run=a=none.trec"], "none.trec: cannot read"),
         (["--run=a=RUN", "--candidates"], "--run is for rankings of the whole pool"),
         (["--bm25", "--candidates", "--write-runs=x"], "--write-runs is for rankings of the whole pool"),

@@ -1,6 +1,7 @@
 """trainer.evaluate with every kind of model: of several vectors a text, of pairs; candidate lists and classes."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from trainer import evaluate
 from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.retrieval.candidate_lists import CandidateTask
 from trainer.retrieval.metrics import LIST_HEADINGS
+from trainer.retrieval.rerank import rerank_task
 from trainer.retrieval.table import table
 from trainer.retrieval.task import Task, index_task
 
@@ -221,6 +223,77 @@ def test_another_model_is_ranked_again_wherever_it_is_named(
     assert one["overlap"] == one["tokens"]  # the order of one document
     assert one["tokens"] == results["tokens"]
     assert results["overlap"] != one["overlap"]
+
+
+def test_pipelines_rank_again_and_again(
+    models: dict[str, TrainedModel],
+    toy_collection: Path,
+    opened: Collection,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = ["--model=overlap=overlap", "--model=tokens=tokens"]
+    one = run(toy_collection, tmp_path / "1.json", "--pipeline=p=bm25:30,overlap", "--model=overlap=overlap")
+    assert "overlap" not in one  # it is not ranked by itself
+    assert "bm25" not in one  # nor asked for
+    alone = run(toy_collection, tmp_path / "2.json", "--model=overlap=overlap", "--rerank=bm25:30")
+    assert one["p"] == alone["overlap"]
+    capsys.readouterr()
+    lines = ["--pipeline=long=bm25:40,tokens:7,overlap", "--pipeline=short=tokens:1,overlap", "--bm25"]
+    results = run(toy_collection, tmp_path / "3.json", *both, *lines)
+    assert list(results)[:4] == ["bm25", "tokens", "long", "short"]
+    assert results["short"] == results["tokens"]  # the order of one document
+    assert results["pipelines"]["long"]["stages"] == ["bm25:40", "tokens:7", "overlap"]
+    assert len(results["pipelines"]["long"]["seconds"]) == 3
+    assert results["p_value"] is not None  # of both pipelines
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:5]] == ["BM25", "tokens", "long", "short"]
+    took = re.compile("long: bm25:40 [0-9.]+ s, then tokens:7 [0-9.]+ s, then overlap [0-9.]+ s")
+    assert any(took.fullmatch(line) for line in printed)
+
+    task = Task.of(opened, "test")
+    again = rerank_task(models["tokens"], task, index_task(task).rank(100), 40)
+    again = rerank_task(models["overlap"], task, again, 7)
+    assert results["long"] == task.measure(again).means
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("p", "write NAME=SYSTEM:K,MODEL"),
+        ("p=bm25:10", "write NAME=SYSTEM:K,MODEL"),
+        ("p=bm25,tokens", "'' is no system of this command: bm25, overlap, tokens"),
+        ("p=bm25:0,tokens", "K in NAME:K is a number of documents"),
+        ("p=bm25:x,tokens", "K in NAME:K is a number of documents"),
+        ("p=other:5,tokens", "'other' is no system of this command"),
+        ("p=tokens:5,bm25", "'bm25' is no model of this command: overlap, tokens"),
+        ("p=bm25:5,tokens:3", "'tokens:3' is no model of this command"),
+        ("tokens=bm25:5,overlap", "the name 'tokens' is taken"),
+        ("pipelines=bm25:5,overlap", "the name 'pipelines' is taken"),
+        ("p=overlap:5,tokens", "overlap cannot search: begin with another"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_made_is_refused(
+    models: dict[str, TrainedModel],
+    toy_collection: Path,
+    tmp_path: Path,
+    given: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(
+            toy_collection,
+            tmp_path / "r.json",
+            "--model=overlap=overlap",
+            "--model=tokens=tokens",
+            f"--pipeline={given}",
+        )
+    assert stopped.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("trainer.evaluate: ")]
+    assert f"--pipeline {given}: " in line
+    assert message in line
+    assert not (tmp_path / "r.json").exists()
 
 
 def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(

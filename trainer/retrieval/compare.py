@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from models.config import MatchingConfig
 from trainer.checkpoints.load import LoadedModel
-from trainer.retrieval import fusion, run_file
+from trainer.retrieval import fusion, pipeline, run_file
 from trainer.retrieval.metrics import DEPTH, Metrics, p_value
+from trainer.retrieval.pipeline import Pipeline
 from trainer.retrieval.rerank import Rerank, rerank_task
 from trainer.retrieval.run_file import RunFile
 from trainer.retrieval.search import Ranked
@@ -30,85 +32,85 @@ class Fusion(NamedTuple):
     split: str | None  # where the weight is chosen; None: reciprocal ranks
 
 
-def compare(
-    collection: Collection,
-    split: str,
-    models: Mapping[str, LoadedModel],
-    with_bm25: bool,
-    fuse: Fusion | None = None,
-    rerank: Rerank | None = None,
-    runs: Mapping[str, Path] | None = None,
-    write_runs: Path | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Asked:
+    """What is evaluated beside models."""
+
+    bm25: bool = False
+    runs: Mapping[str, Path] = field(default_factory=dict)  # run files by name: systems that score only what they list
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)  # by name
+    fuse: Fusion | None = None  # two systems as one
+    rerank: Rerank | None = None  # what models rank again that cannot search; by default BM25's first 100
+    write_runs: Path | None = None  # a folder for a run file of each system
+
+
+def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, Any]:
     """Evaluate every system: its mean metrics, how each pair of them differs, and what was ranked, as JSON values.
 
-    Models that cannot search rank again what `rerank` names, by default BM25's first 100.
-
-    Args:
-        collection: has the texts and the judgements.
-        split: names the queries.
-        models: by name.
-        with_bm25: also evaluate BM25.
-        fuse: also evaluate two systems as one.
-        rerank: what is ranked again.
-        runs: run files by name, which are systems, too, but score only what they list.
-        write_runs: a folder for a run file of each system.
+    A model that is only a later stage of a pipeline is not evaluated by itself.
 
     Raises:
         InputError: a model cannot rank the collection, or not in the way that is asked for; before the first is
             evaluated.
     """
-    methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
-    rerankers = {name: trained for name, trained in models.items() if not searches(trained, collection)}
-    runs = runs or {}
-    _check(rerankers, methods, fuse, rerank, runs)
-    rerank = rerank or Rerank()
+    later = {name for line in asked.pipelines.values() for name in line.later}
+    first = {line.first.system for line in asked.pipelines.values()}
+    alone = {name: trained for name, trained in models.items() if name not in later or name in first}
+    rerankers = {name: trained for name, trained in alone.items() if not searches(trained, collection)}
+    _check(collection, models, rerankers, asked)
+    by_bm25 = bool(rerankers) and (asked.rerank or Rerank()).system == "bm25"
     builders: Builders = {
-        **({"bm25": index_task} if with_bm25 or (rerankers and rerank.system == "bm25") else {}),
-        **{name: partial(run_file.read, path) for name, path in runs.items()},
-        **{name: partial(embed_task, trained) for name, trained in models.items() if name not in rerankers},
+        **({"bm25": index_task} if asked.bm25 or by_bm25 or "bm25" in first else {}),
+        **{name: partial(run_file.read, path) for name, path in asked.runs.items()},
+        **{name: partial(embed_task, trained) for name, trained in alone.items() if name not in rerankers},
     }
     task = Task.of(collection, split)
-    weight = _weight(collection, fuse, builders) if fuse else None
-    rankings, remarks = _rank(task, builders, fuse, weight, rerankers, rerank)
-    rows = [*(["bm25"] if with_bm25 else []), *runs, *models, *(["fused"] if fuse else [])]
-    metrics = {name: task.measure(rankings[name]) for name in rows}
-    if write_runs:
+    weight = _weight(collection, asked.fuse, builders) if asked.fuse else None
+    ranked = _rank(task, builders, rerankers, models, asked, weight)
+    of_fusion = ["fused"] if asked.fuse else []
+    rows = [*(["bm25"] if asked.bm25 else []), *asked.runs, *alone, *asked.pipelines, *of_fusion]
+    metrics = {name: task.measure(ranked.rankings[name]) for name in rows}
+    if asked.write_runs:
         for name in rows:
-            run_file.write(write_runs / f"{name}.trec", task, rankings[name], name)
+            run_file.write(asked.write_runs / f"{name}.trec", task, ranked.rankings[name], name)
     return {
         **{name: metrics[name].means for name in rows},
-        "p_value": p_value(metrics, list(models), "mrr@10"),
+        "p_value": p_value(metrics, [*alone, *asked.pipelines], "mrr@10"),
         "pairs_of_systems": every_pair(metrics, rows, "mrr@10"),
-        **({"run_files": {name: str(path) for name, path in runs.items()}, "remarks": remarks} if runs else {}),
+        **({"run_files": {name: str(path) for name, path in asked.runs.items()}} if asked.runs else {}),
+        **({"remarks": ranked.remarks} if asked.runs else {}),
         "queries": len(task.queries),
         "corpus": len(task.pool),
         **about_models(collection, split, models),
-        **({"rerank": {name: rerank._asdict() for name in rerankers}} if rerankers else {}),
-        **(_about_fusion(fuse, weight, metrics) if fuse else {}),
+        **({"rerank": {name: (asked.rerank or Rerank())._asdict() for name in rerankers}} if rerankers else {}),
+        **(_about_pipelines(asked.pipelines, ranked.seconds) if asked.pipelines else {}),
+        **(_about_fusion(asked.fuse, weight, metrics) if asked.fuse else {}),
     }
 
 
 def _check(
-    rerankers: Mapping[str, LoadedModel],
-    methods: Mapping[str, MatchingConfig],
-    fuse: Fusion | None,
-    rerank: Rerank | None,
-    runs: Mapping[str, Path],
+    collection: Collection, models: Mapping[str, LoadedModel], rerankers: Mapping[str, LoadedModel], asked: Asked
 ) -> None:
-    """Raise InputError for models that cannot search where they cannot do what is asked for either."""
-    for name, trained in rerankers.items():
-        require_scores(trained, methods[name])
+    """Raise InputError for systems that cannot do what is asked of them."""
+    fuse, rerank = asked.fuse, asked.rerank
+    together = "+".join(fuse.systems) if fuse else ""
+    for name, trained in models.items():
+        _, method = matching_of(trained, collection)
+        if name in rerankers or any(name in line.later for line in asked.pipelines.values()):
+            require_scores(trained, method)
+    for name in rerankers:
         if fuse and name in fuse.systems:
             raise InputError(
-                f"--fuse {'+'.join(fuse.systems)}: {name} scores only the documents that it ranks again: "
+                f"--fuse {together}: {name} scores only the documents that it ranks again: "
                 "fuse two systems that score all of them"
             )
-    for name in set(runs).intersection(fuse.systems if fuse else ()):
+    for name in {*asked.runs, *asked.pipelines}.intersection(fuse.systems if fuse else ()):
         raise InputError(
-            f"--fuse {'+'.join(fuse.systems if fuse else ())}: {name} is a run file, which scores only what it lists: "
-            "fuse two systems that score all documents"
+            f"--fuse {together}: {name} scores only some documents: fuse two systems that score all of them"
         )
+    for name, line in asked.pipelines.items():
+        if line.first.system in rerankers:
+            raise InputError(f"--pipeline {name}={line}: {line.first.system} cannot search: begin with another")
     if rerank and rerank.system in rerankers:
         raise InputError(f"--rerank {rerank}: {rerank.system} ranks again itself: name bm25, or a model that searches")
     if rerank and not rerankers:
@@ -129,35 +131,59 @@ def _scoring(system: System | RunFile) -> System:
     return system
 
 
+@dataclass
+class _Rankings:
+    """What every system has ranked."""
+
+    rankings: dict[str, list[Ranked]] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # of each stage of a pipeline, and of what searches
+    remarks: list[str] = field(default_factory=list)  # on run files
+
+
 def _rank(
     task: Task,
     builders: Builders,
-    fuse: Fusion | None,
-    weight: float | None,
     rerankers: Mapping[str, LoadedModel],
-    rerank: Rerank,
-) -> tuple[dict[str, list[Ranked]], list[str]]:
-    """The rankings of what searches, of what ranks again, and last of `fused`; remarks on run files.
-
-    Every text is encoded once.
-    """
-    rankings: dict[str, list[Ranked]] = {}
-    remarks: list[str] = []
+    models: Mapping[str, LoadedModel],
+    asked: Asked,
+    weight: float | None,
+) -> _Rankings:
+    """Rank by what searches, by what ranks again, by pipelines, and last by `fused`; every text is encoded once."""
+    ranked, rerank = _Rankings(), asked.rerank or Rerank()
     to_fuse: dict[str, System] = {}
+    depth = dict.fromkeys(builders, DEPTH)
+    for stage in (rerank, *(line.first for line in asked.pipelines.values())):
+        depth[stage.system] = max(stage.documents, depth.get(stage.system, DEPTH))
     for name, build in builders.items():
+        began = time.monotonic()
         system = build(task)
-        rankings[name] = system.rank(max(DEPTH, rerank.documents) if name == rerank.system else DEPTH)
+        ranked.rankings[name] = system.rank(depth[name])
+        ranked.seconds[name] = [time.monotonic() - began]
         if isinstance(system, RunFile):
-            remarks += system.remarks
-        elif fuse and name in fuse.systems:
+            ranked.remarks += system.remarks
+        elif asked.fuse and name in asked.fuse.systems:
             to_fuse[name] = system
         del system  # the embeddings of one encoder are freed before those of the next are made
     for name, trained in rerankers.items():
-        rankings[name] = rerank_task(trained, task, rankings[rerank.system], rerank.documents)
-    if fuse:
-        first, second = (to_fuse[name] for name in fuse.systems)
-        (rankings["fused"],) = fusion.rank(first, second, [weight], DEPTH)
-    return rankings, remarks
+        ranked.rankings[name] = rerank_task(trained, task, ranked.rankings[rerank.system], rerank.documents)
+    for name, line in asked.pipelines.items():
+        found = ranked.rankings[line.first.system]
+        ranked.rankings[name], seconds = pipeline.run(line, task, found, models)
+        ranked.seconds[name] = [*ranked.seconds[line.first.system], *seconds]
+    if asked.fuse:
+        first, second = (to_fuse[name] for name in asked.fuse.systems)
+        (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], DEPTH)
+    return ranked
+
+
+def _about_pipelines(pipelines: Mapping[str, Pipeline], seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The stages of each pipeline and the seconds that each took, as JSON values."""
+    return {
+        "pipelines": {
+            name: {"stages": str(line).split(","), "seconds": [round(taken, 3) for taken in seconds[name]]}
+            for name, line in pipelines.items()
+        }
+    }
 
 
 def _about_fusion(fuse: Fusion, weight: float | None, metrics: Mapping[str, Metrics]) -> dict[str, Any]:

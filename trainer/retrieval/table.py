@@ -26,12 +26,15 @@ def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = F
     for name, title in titles.items():
         yield f"{title:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in headings)
     if results["p_value"] is not None:
-        first, second = [name for name in models if name not in results.get("run_files", {})][-2:]
+        first, second = [name for name in models if name in results and name not in results.get("run_files", {})][-2:]
         yield _comparison(results, first, second, "p_value", tested)
     if results.get("p_value_bm25") is not None:
         yield _comparison(results, "bm25", "fused", "p_value_bm25", tested)
     if all_pairs and results["pairs_of_systems"]:
         yield from _pairs(results)
+    for name, how in results.get("pipelines", {}).items():
+        stages = (f"{stage} {seconds:.1f} s" for stage, seconds in zip(how["stages"], how["seconds"], strict=True))
+        yield f"{name}: {', then '.join(stages)}"
     if "fusion" in results:
         yield _fusion_rule(results)
     yield from results.get("remarks", ())
