@@ -16,6 +16,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
+from trainer.retrieval.approximate import KINDS, file_of, make, require_faiss
 from trainer.retrieval.build_index import builder
 from trainer.retrieval.index import DTYPES, MANIFEST
 
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.index"):
         if world.size > 1:
             join(world)
+        if chosen.approximate:
+            require_faiss()
         collection, trained = Collection.open(chosen.collection), load_any(chosen.run)
         if world.rank:
             _wait(world)  # until rank 0 has begun the folder, or refused it
@@ -39,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if world.rank == 0:
             made = building.finish()
             print(f"{made.directory}: {'complete already: ' if complete else ''}{made}", flush=True)
+            if chosen.approximate and not (file := file_of(chosen.out, chosen.approximate)).is_file():
+                make(chosen.approximate, made.vectors, file)
+                print(f"{file}: for trainer.search --approximate {chosen.approximate}", flush=True)
 
 
 def _wait(world: World) -> None:
@@ -52,6 +58,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the stored numbers; float16 halves them")
+    parser.add_argument("--approximate", choices=KINDS, help="also prepare approximate search by faiss")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)
 

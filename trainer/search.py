@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
+from trainer.retrieval.approximate import KINDS
 from trainer.retrieval.index import Index
 from trainer.retrieval.searcher import Found, Searcher
 
@@ -25,12 +26,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.search"):
         searcher = Searcher.open(Index.open(chosen.index), chosen.collection, chosen.model)
         if chosen.queries:
-            for query, found in zip(chosen.queries, searcher.search(chosen.queries, chosen.k), strict=True):
+            for query, found in zip(
+                chosen.queries, searcher.search(chosen.queries, chosen.k, chosen.approximate), strict=True
+            ):
                 _show(query, found)
             return
         for query in _typed():
-            (found,) = searcher.search([query], chosen.k)
-            _show(query, found)
+            (of_query,) = searcher.search([query], chosen.k, chosen.approximate)
+            _show(query, of_query)
 
 
 def _typed() -> Iterator[str]:
@@ -59,6 +62,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("index", type=Path, help="folder of trainer.index")
     parser.add_argument("queries", nargs="*", metavar="QUERY", help="in words; by default lines of the standard input")
     parser.add_argument("--k", type=positive, default=10, help="documents to show for each query (10)")
+    parser.add_argument("--approximate", choices=KINDS, help="search so, where trainer.index has prepared it")
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
     return parser.parse_args(argv)

@@ -141,3 +141,22 @@ def test_two_ranks_refuse_in_one_line(made: Path, tmp_path: Path) -> None:
     lines = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("trainer.index: ")]
     assert lines == [f"trainer.index: {mine}: holds something that is not an index: name another folder"]
     assert result.returncode
+
+
+def test_approximate_search_is_prepared_and_used(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(made / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'index'}"]
+    index.main([*arguments, "--approximate=hnsw"])
+    file = tmp_path / "index" / "approximate-hnsw.faiss"
+    assert capsys.readouterr().out.splitlines()[-1] == f"{file}: for trainer.search --approximate hnsw"
+    texts = [Collection.open(made / "collection").queries.text(i) for i in (3, 8)]
+    search.main([str(tmp_path / "index"), *texts])
+    exact = capsys.readouterr().out
+    search.main([str(tmp_path / "index"), *texts, "--approximate=hnsw"])
+    assert capsys.readouterr().out == exact  # of so few documents none is missed
+    with pytest.raises(SystemExit) as stopped:
+        search.main([str(tmp_path / "index"), *texts, "--approximate=ivf"])
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("approximate-ivf.faiss: no such file; trainer.index --approximate makes it")

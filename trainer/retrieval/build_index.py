@@ -144,7 +144,7 @@ def _begin(directory: Path, about: dict[str, Any]) -> None:
                 if _identity(there, key) != _identity(about, key):
                     raise InputError(f"{directory}: holds an index with another {what}: name another folder")
             return
-    if directory.exists() and any(file.name not in ("blocks",) for file in directory.iterdir()):
+    if directory.exists() and any(file.name != "blocks" for file in directory.iterdir()):
         raise InputError(f"{directory}: holds something that is not an index: name another folder")
     make_directory(directory / "blocks")
     with whole_file(directory / BUILDING) as file:

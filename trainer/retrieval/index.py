@@ -2,7 +2,8 @@
 
 blocks/NNNNNN.npy   fp32 or fp16 [up to BLOCK, H]: the vectors of the different texts, by their first documents
 rows.npy            int64 [documents]: which of the different texts each document has
-manifest.json       the model, the collection, and the SHA-256 of every file; it is written last
+manifest.json       the model, the collection, and the SHA-256 of these files; it is written last
+approximate-KIND.faiss   optional: see approximate.py
 building.json       instead of it, while blocks are missing: what they are made of
 
 build_index.py makes it. Documents whose texts are equal, as the model reads them, have one vector, so
@@ -24,6 +25,7 @@ import numpy as np
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes
 from trainer.checkpoints.load import LoadedModel
+from trainer.retrieval import approximate
 from trainer.retrieval.search import CORPUS_BLOCK, Ranked, search
 
 FORMAT = 1
@@ -51,6 +53,14 @@ class Blocks(Sequence[np.ndarray]):
         pieces = self.arrays[first : last + 1]
         rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return rows[start - first * BLOCK : stop - first * BLOCK]
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Those of some rows, int64 [n], each block's at once."""
+        taken = np.empty((len(rows), self.arrays[0].shape[1]), self.arrays[0].dtype)
+        for block in np.unique(rows // BLOCK).tolist():
+            of_block = rows // BLOCK == block
+            taken[of_block] = self.arrays[block][rows[of_block] - block * BLOCK]
+        return taken
 
 
 @dataclass(frozen=True)
@@ -96,11 +106,18 @@ class Index:
         """The documents of each text, behind each other, int64 [documents], and where those of each end."""
         return np.argsort(self.rows, kind="stable"), np.bincount(self.rows, minlength=len(self.vectors)).cumsum()
 
-    def search(self, queries: np.ndarray, k: int) -> list[Ranked]:
-        """Find the k best documents for each query fp32 [Q, H]: exact, equal scores in the collection's order."""
+    def search(self, queries: np.ndarray, k: int, kind: str | None = None) -> list[Ranked]:
+        """Find the k best documents for each query fp32 [Q, H], equal scores in the collection's order.
+
+        Exact, or with a `kind` of approximate search that trainer.index has prepared; its errors are those of
+        `approximate.search`.
+        """
         order, ends = self._documents_of_texts
-        found = search(queries, self.vectors, k)  # type: ignore[arg-type]  # it reads rows by slices alone
-        return [_documents(ranked, order, ends, k) for ranked in found.each()]
+        if kind:
+            found = approximate.search(approximate.file_of(self.directory, kind), queries, self.vectors, k)
+        else:
+            found = search(queries, self.vectors, k).each()  # type: ignore[arg-type]  # it reads rows by slices alone
+        return [_documents(ranked, order, ends, k) for ranked in found]
 
 
 def _documents(texts: Ranked, order: np.ndarray, ends: np.ndarray, k: int) -> Ranked:

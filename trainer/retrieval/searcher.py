@@ -60,11 +60,11 @@ class Searcher:
             )
         return cls(index, opened, trained)
 
-    def search(self, queries: Sequence[str], k: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], k: int, kind: str | None = None) -> list[list[Found]]:
         """Find the best k documents for each query; equal scores are in the collection's order.
 
         Raises:
-            InputError: an embedding is not finite.
+            InputError: an embedding is not finite; as `Index.search`.
         """
         model, method = matching_of(self.trained, self.collection)
         assert isinstance(model, DualEncoder)  # as the index holds its vectors
@@ -76,5 +76,5 @@ class Searcher:
         ids, corpus = self.collection.corpus.ids, self.collection.corpus
         return [
             [Found(ids[i], score, corpus.text(i)) for i, score in zip(*map(list, ranked), strict=True)]
-            for ranked in self.index.search(vectors, k)
+            for ranked in self.index.search(vectors, k, kind)
         ]
