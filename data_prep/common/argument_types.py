@@ -31,3 +31,10 @@ def margin(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number, 0 or above")
     return value
+
+
+def port(text: str) -> int:
+    """The number of a port, or 0 for any that is free."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
+    return int(text)

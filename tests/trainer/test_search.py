@@ -104,6 +104,10 @@ def test_another_collection_or_model_is_refused(
         (index, ["MADE/run", "--collection=MADE/collection", "--out=MADE"], "holds something that is not an index"),
         (search, ["MADE/run", "abc"], "not an index"),
         (search, ["MADE/index", "abc", "--k=0"], "'0' is not a whole number above 0"),
+        (search, ["MADE/index", "--serve=99999"], "'99999' is not a port"),
+        (search, ["MADE/index", "--serve=0", "abc"], "--serve takes its queries from the page"),
+        (search, ["MADE/index", "--beside=MADE/index", "--serve=0"], "--beside names the same index"),
+        (search, ["MADE/index", "--beside=MADE/other"], "--beside is for the page: add --serve PORT"),
     ],
 )
 def test_what_is_refused(

@@ -1,0 +1,89 @@
+"""Serve the page of a search to this machine's browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from data_prep.common.errors import InputError
+from trainer.retrieval.page import page
+from trainer.retrieval.searcher import Found
+
+MOST, LONGEST = 100, 1000  # documents that a page shows; characters of a query
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+Search = Callable[[str, int], list[Found]]
+
+
+def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> ThreadingHTTPServer:
+    """Return a server of the page, which listens already; `serve_forever` answers.
+
+    Args:
+        systems: by name, each finds the best documents for a query.
+        host: the address to listen at.
+        port: 0 takes any that is free.
+        k: documents to show for each query, unless the address says otherwise.
+
+    Raises:
+        InputError: the port is in use, or the address is none of this machine's.
+    """
+    one_at_a_time = threading.Lock()  # a model's calls
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802 (the library's name)
+            url = urlsplit(self.path)
+            if not _is_asked_of(self.headers.get("Host", ""), host):
+                self.send_error(HTTPStatus.FORBIDDEN, "This page is served to this machine alone")
+            elif url.path != "/":
+                self.send_error(HTTPStatus.NOT_FOUND)
+            else:
+                fields = parse_qs(url.query)
+                query, most = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0]
+                wanted = min(int(most), MOST) if most.isdecimal() and int(most) else k
+                with one_at_a_time:
+                    found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
+                self._answer(page(query, wanted, found).encode())
+
+        def _answer(self, content: bytes) -> None:
+            self.send_response(HTTPStatus.OK)
+            for name, value in {
+                "Content-Type": "text/html; charset=utf-8",
+                "Content-Length": str(len(content)),
+                "Content-Security-Policy": POLICY,
+                "X-Content-Type-Options": "nosniff",
+                "Cache-Control": "no-store",
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of each request."""
+
+    try:
+        return ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise InputError(f"--serve {port}: cannot listen at {host}:{port}: {error.strerror or error}") from error
+
+
+def _is_asked_of(name: str, host: str) -> bool:
+    """Whether a request that names its host so may be answered.
+
+    A page elsewhere can have its own name point to this machine, and so read what is served to it alone: where only
+    this machine can ask, the name must be this machine's.
+    """
+    if not _is_loopback(host):
+        return True
+    asked = urlsplit(f"//{name}").hostname or ""
+    return asked == "localhost" or _is_loopback(asked)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
