@@ -88,7 +88,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--approximate", choices=KINDS, help="search so, where trainer.index has prepared it")
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
-    chosen = parser.parse_args(argv)
+    chosen = parser.parse_intermixed_args(argv)
     if chosen.beside == chosen.index:
         parser.error("--beside names the same index: name another one")
     if chosen.serve is None and chosen.beside:
