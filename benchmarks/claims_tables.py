@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.claims_collections import COLLECTIONS, RATES, Tuning, Values
 from trainer.retrieval.metrics import paired_permutation_test
+from trainer.retrieval.significance import bootstrap_interval
 
 AGAINST = {"mlm": "the masked LM", "random": "random weights"}  # starts that all others are compared with
 ROUNDS = 10_000
@@ -36,14 +37,6 @@ def best(tried: Mapping[float, float]) -> float:
     return max(tried, key=lambda rate: tried[rate])
 
 
-def interval(values: np.ndarray, rounds: int = ROUNDS) -> tuple[float, float]:
-    """The interval of the means of 95 % of bootstrap samples of values fp64 [Q]."""
-    rng = np.random.default_rng(0)
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(rounds)]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
 def table(rows: Mapping[str, Row], collection: str, tuned: Sequence[str], bm25: Mapping[str, Sequence[float]]) -> str:
     """Write the table of a collection: a row a start, the best first, and one for each text that BM25 reads.
 
@@ -54,7 +47,7 @@ def table(rows: Mapping[str, Row], collection: str, tuned: Sequence[str], bm25: 
     head += [f"p against {name}" for name in AGAINST.values()]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, values in sorted(measured.items(), key=lambda item: -item[1].mean()):
-        low, high = interval(values.mean(0))
+        low, high = bootstrap_interval(values.mean(0))
         cells = [
             name,
             ", ".join(f"{rows[name].rates[tuning]:g}" for tuning in tuned),

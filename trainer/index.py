@@ -10,14 +10,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch.distributed as dist
-
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
 from trainer.retrieval.approximate import KINDS, file_of, make, require_faiss
-from trainer.retrieval.build_index import builder
+from trainer.retrieval.build_index import build
 from trainer.retrieval.index import DTYPES, MANIFEST
 
 
@@ -31,25 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         if chosen.approximate:
             require_faiss()
         collection, trained = Collection.open(chosen.collection), load_any(chosen.run)
-        if world.rank:
-            _wait(world)  # until rank 0 has begun the folder, or refused it
-        building = builder(trained, collection, chosen.out, chosen.dtype)
-        if not world.rank:
-            _wait(world)
         complete = (chosen.out / MANIFEST).is_file()
-        building.write(world.rank, world.size)
-        _wait(world)
+        made = build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
         if world.rank == 0:
-            made = building.finish()
             print(f"{made.directory}: {'complete already: ' if complete else ''}{made}", flush=True)
             if chosen.approximate and not (file := file_of(chosen.out, chosen.approximate)).is_file():
                 make(chosen.approximate, made.vectors, file)
                 print(f"{file}: for trainer.search --approximate {chosen.approximate}", flush=True)
-
-
-def _wait(world: World) -> None:
-    if world.size > 1:
-        dist.barrier()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -10,6 +10,7 @@ import numpy as np
 from data_prep.collections.flat_arrays import map_array
 from data_prep.collections.groups import Groups
 from data_prep.collections.ids import Ids
+from data_prep.collections.relevant import Relevant
 
 
 def texts_without_words(documents: Path) -> Iterator[str]:
@@ -31,9 +32,8 @@ def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -
         labels = np.asarray(groups.labels)
         if not np.array_equal(labels, np.round(labels)):
             continue
-        found = np.searchsorted(np.asarray(groups.candidates.ends), np.flatnonzero(labels > 0), side="right")
         judged = np.unique(groups.queries)
-        without = np.setdiff1d(judged, np.asarray(groups.queries)[found])
+        without = np.setdiff1d(judged, Relevant(groups).queries)
         if len(without):
             first = queries[int(without[0])]
             counts = f"{len(without):,} of {len(judged):,} queries"

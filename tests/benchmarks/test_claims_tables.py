@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.claims_collections import COLLECTIONS, RATES, TEXTS, Tuning
-from benchmarks.claims_tables import Row, interval, rates_table, report, table
+from benchmarks.claims_tables import Row, rates_table, report, table
+from trainer.retrieval.significance import bootstrap_interval
 
 TUNED = {"docstrings": ("docstrings",), "first": ("cranfield", "vaswani"), "second": ("cranfield", "vaswani")}
 
@@ -23,7 +24,7 @@ def cells(line: str) -> list[str]:
 
 def test_the_interval_is_that_of_the_mean() -> None:
     values = np.random.default_rng(1).normal(0.3, 0.2, 1000)
-    low, high = interval(values, 2000)
+    low, high = bootstrap_interval(values, 2000)
     error = values.std() / np.sqrt(len(values))
     assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.2 * error)
     assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)

@@ -1,4 +1,4 @@
-"""A generation of mined negatives, as the files of a folder, for the examples of a split.
+"""A folder with one generation of mined negatives for the queries of a split.
 
 queries.npy     int64 [Q], sorted: the numbers of queries
 ends.npy        int64 [Q]: where the negatives of each end in the next one

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
@@ -93,6 +94,39 @@ class Builder:
         return Index.open(self.directory)
 
 
+def build(
+    trained: LoadedModel,
+    collection: Collection,
+    directory: Path,
+    rank: int,
+    ranks: int,
+    *,
+    dtype: str = "float32",
+    documents: np.ndarray | None = None,
+    beat: Callable[[], None] = lambda: None,
+) -> Index:
+    """Make an index, or resume one, and open it; all ranks call. The arguments and errors are those of `builder`.
+
+    `beat` is called after every batch.
+    """
+
+    def wait() -> None:
+        if ranks > 1:
+            dist.barrier()
+
+    if rank:
+        wait()  # until rank 0 has begun the folder, or refused it
+    building = builder(trained, collection, directory, dtype, documents)
+    if not rank:
+        wait()
+    building.write(rank, ranks, beat)
+    wait()
+    if not rank:
+        building.finish()
+    wait()
+    return Index.open(directory)
+
+
 def builder(
     trained: LoadedModel,
     collection: Collection,
@@ -100,7 +134,7 @@ def builder(
     dtype: str = "float32",
     documents: np.ndarray | None = None,
 ) -> Builder:
-    """Begin an index, or go on with one.
+    """Start an index, or resume one.
 
     Args:
         trained: embeds the documents.
@@ -136,7 +170,7 @@ def builder(
 
 
 def _begin(directory: Path, about: dict[str, Any]) -> None:
-    """Make the folder of an index, or make sure that it is one of the same; any number of ranks may call at once."""
+    """Make the folder of an index, or check that the folder holds an index of the same."""
     for name in (MANIFEST, BUILDING):
         if (directory / name).is_file():
             there = read_about(directory / name)

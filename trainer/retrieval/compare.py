@@ -34,7 +34,7 @@ class Fusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is evaluated beside models."""
+    """What to evaluate in addition to models, and how."""
 
     bm25: bool = False
     runs: Mapping[str, Path] = field(default_factory=dict)  # run files by name: systems that score only what they list

@@ -77,7 +77,7 @@ class Index:
         """Open an index.
 
         Raises:
-            InputError: it is none, unfinished or damaged.
+            InputError: the folder is not an index, or an unfinished or damaged one.
         """
         if not (directory / MANIFEST).is_file():
             if (directory / BUILDING).is_file():
@@ -103,7 +103,7 @@ class Index:
 
     @cached_property
     def _documents_of_texts(self) -> tuple[np.ndarray, np.ndarray]:
-        """The documents of each text, behind each other, int64 [documents], and where those of each end."""
+        """The documents sorted by text, int64 [documents], and where those of each text end, int64 [texts]."""
         return np.argsort(self.rows, kind="stable"), np.bincount(self.rows, minlength=len(self.vectors)).cumsum()
 
     def search(self, queries: np.ndarray, k: int, kind: str | None = None) -> list[Ranked]:

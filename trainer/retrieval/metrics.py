@@ -14,7 +14,7 @@ HEADINGS = {
     "recall@100": "Recall@100",
 }  # key: title of a column
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
-MIND = ("auc", "ndcg@5", "ndcg@10")  # further ones of them, which MIND's papers report beside MRR
+MIND = ("auc", "ndcg@5", "ndcg@10")  # more metrics of candidate lists; papers on MIND report them with MRR
 CLASS_HEADINGS = {"accuracy": "accuracy"}
 IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
 DEPTH = 100  # the longest ranking that a metric reads

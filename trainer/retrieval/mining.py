@@ -126,7 +126,7 @@ class _Copies:
 
 
 def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
-    """Each group with the negatives of its query behind its own candidates, labelled 0; none that it has already.
+    """Append to each group the negatives of its query that it does not have yet, labelled 0.
 
     Args:
         groups: those of the split.

@@ -38,7 +38,7 @@ def run(
 ) -> tuple[list[Ranked], list[float]]:
     """Rank what the first stage found by each later stage; return the last ranking, and the seconds of each of these.
 
-    Documents behind those that a stage ranks again keep their order, behind them.
+    Documents that a stage does not rank again keep their order, after those that it does.
     """
     ranked, seconds = list(found), []
     for stage, name in zip(pipeline.passed_on, pipeline.later, strict=True):

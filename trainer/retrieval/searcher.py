@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from models.matching.dual_encoder import DualEncoder
 from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
-from trainer.retrieval.encode import encode_texts
 from trainer.retrieval.index import Index, fingerprint
-from trainer.retrieval.task import matching_of, on_device
+from trainer.retrieval.task import query_vectors
 
 
 class Found(NamedTuple):
@@ -66,13 +64,8 @@ class Searcher:
         Raises:
             InputError: an embedding is not finite; as `Index.search`.
         """
-        model, method = matching_of(self.trained, self.collection)
-        assert isinstance(model, DualEncoder)  # as the index holds its vectors
         tokens = self.collection.tokenizer.encode(list(queries))
-        framing = method.query_framing(self.trained.tokenizer)
-        vectors = encode_texts(
-            model.embed_queries, framing, tokens, what="encode queries", device=on_device(self.trained.model)
-        )
+        vectors = query_vectors(self.trained, self.collection, tokens)
         ids, corpus = self.collection.corpus.ids, self.collection.corpus
         return [
             [Found(ids[i], score, corpus.text(i)) for i, score in zip(*map(list, ranked), strict=True)]

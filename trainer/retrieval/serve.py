@@ -29,7 +29,7 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
         k: documents to show for each query, unless the address says otherwise.
 
     Raises:
-        InputError: the port is in use, or the address is none of this machine's.
+        InputError: the port is in use, or the address is not this machine's.
     """
     one_at_a_time = threading.Lock()  # a model's calls
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,18 @@ def encode_task(trained: LoadedModel, task: Texts) -> Embedded | Scored | Scored
         return Embedded(*(encode_texts(*side, what=f"encode {name}", device=device) for name, side in sides.items()))
     encoded = [encode_vectors(*side, what=f"encode {name}", device=device) for name, side in sides.items()]
     return (ScoredTogether if model.index == "list" else Scored)(model.score, encoded[0], encoded[1], device)
+
+
+def query_vectors(trained: LoadedModel, collection: Collection, tokens: Iterable[np.ndarray]) -> np.ndarray:
+    """Encode queries, from their token ids, with a model of one vector a text: fp32 [Q, H].
+
+    Raises:
+        InputError: as `matching_of`, or an embedding is not finite.
+    """
+    model, method = matching_of(trained, collection)
+    assert isinstance(model, DualEncoder)
+    framing = method.query_framing(trained.tokenizer)
+    return encode_texts(model.embed_queries, framing, tokens, what="encode queries", device=on_device(model))
 
 
 def index_task(task: Texts) -> Bm25:

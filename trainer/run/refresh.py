@@ -23,7 +23,6 @@ import torch.distributed as dist
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
-from models.matching.dual_encoder import DualEncoder
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.data import generation
@@ -32,11 +31,10 @@ from trainer.data.group_source import GroupSource
 from trainer.engine.world import World
 from trainer.errors import SharedError
 from trainer.recipe.schema import RefreshConfig
-from trainer.retrieval.build_index import builder
-from trainer.retrieval.encode import encode_texts
+from trainer.retrieval.build_index import build
 from trainer.retrieval.index import Index
 from trainer.retrieval.mining import mine, mining_texts
-from trainer.retrieval.task import Texts, matching_of, on_device
+from trainer.retrieval.task import Texts, query_vectors
 
 PART = 1024  # queries that are searched for together
 PARTS, INDEX, WORK = "parts", "index", ".work"
@@ -104,17 +102,8 @@ class Refresh:
         rank, ranks = self.world.rank, self.world.size
         texts = mining_texts(self.source.collection, self.source.split)
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
-        if rank:
-            dist.barrier()  # rank 0 begins the index
-        blocks = builder(trained, texts.collection, work / INDEX, documents=np.array(texts.pool))
-        if not rank:
-            dist.barrier()
-        blocks.write(rank, ranks, beat)
-        dist.barrier()
-        if rank == 0:
-            blocks.finish()
-        dist.barrier()
-        index = Index.open(work / INDEX)
+        pool = np.array(texts.pool)
+        index = build(trained, texts.collection, work / INDEX, rank, ranks, documents=pool, beat=beat)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():
@@ -124,16 +113,9 @@ class Refresh:
         dist.barrier()
 
     def _mine_part(self, trained: LoadedModel, index: Index, texts: Texts, file: Path) -> None:
-        """Write (query, document) int64 [n, 2] of a part's negatives, and behind them their counts of figures."""
-        model, method = matching_of(trained, texts.collection)
-        assert isinstance(model, DualEncoder)  # as the index holds its vectors
-        vectors = encode_texts(
-            model.embed_queries,
-            method.query_framing(trained.tokenizer),
-            map(texts.collection.queries.tokens, texts.queries),
-            what="encode queries",
-            device=on_device(trained.model),
-        )
+        """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
+        tokens = map(texts.collection.queries.tokens, texts.queries)
+        vectors = query_vectors(trained, texts.collection, tokens)
         ranked = index.search(vectors, self.config.depth)
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
@@ -175,7 +157,7 @@ class Refresh:
 
 
 def _begin(work: Path, about: dict[str, Any]) -> None:
-    """Make the folder to work in; begin anew where it has the work of other weights."""
+    """Make the folder to work in, or start over if it holds the work of other weights."""
     file = work / generation.ABOUT
     if file.is_file() and json.loads(read_bytes(file, LARGEST_JSON)) != about:
         shutil.rmtree(work)
