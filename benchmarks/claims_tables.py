@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims_collections import COLLECTIONS, RATES, Tuning, Values
-from trainer.retrieval.metrics import paired_permutation_test
-from trainer.retrieval.significance import bootstrap_interval
+from trainer.evaluation.metrics import paired_permutation_test
+from trainer.evaluation.significance import bootstrap_interval
 
 AGAINST = {"mlm": "the masked LM", "random": "random weights"}  # starts that all others are compared with
 ROUNDS = 10_000

@@ -16,7 +16,7 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
-from trainer.retrieval.task import evaluate_run
+from trainer.evaluation.task import evaluate_run
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))

@@ -18,10 +18,10 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
+from trainer.evaluation.compare import Asked, Fusion, compare
+from trainer.evaluation.task import evaluate_run
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load as load_recipe
-from trainer.retrieval.compare import Asked, Fusion, compare
-from trainer.retrieval.task import evaluate_run
 
 COLLECTION, DEMO, OUT = Path("data/demo/collection"), Path("runs/demo"), Path("runs/demo_parts")
 SEED, ICT = "recipes/demo_seed.yaml", "recipes/demo_ict.yaml"

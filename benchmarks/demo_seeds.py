@@ -15,8 +15,8 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
-from trainer.retrieval.compare import Asked, Fusion, compare
-from trainer.retrieval.table import table
+from trainer.evaluation.compare import Asked, Fusion, compare
+from trainer.evaluation.table import table
 
 SEEDS = (1, 2, 3)
 OUTPUT = Path(__file__).parent / "results" / "demo_seeds.json"

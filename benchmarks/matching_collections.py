@@ -14,7 +14,7 @@ from typing import Any, Literal
 from benchmarks.claims_material import FOLDS, classic, data_prep, write
 from data_prep.collections.collection import Collection
 from data_prep.common.files import read_bytes
-from trainer.retrieval.metrics import Metrics
+from trainer.evaluation.metrics import Metrics
 
 CLASSIC = ("cranfield", "cacm", "vaswani")
 DIALOGUES = {"reddit": 0.3, "irc": 0.03}  # the share of threads held out: a thousand replies or so

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.matching_collections import Study
-from trainer.retrieval.metrics import paired_permutation_test
+from trainer.evaluation.metrics import paired_permutation_test
 
 Results = dict[tuple[str, str, str, str], list[list[float]]]  # (collection, metric, model, start): [seeds, queries]
 BASELINE = {"pool": "BM25", "lists": "BM25", "classes": "the most frequent class"}

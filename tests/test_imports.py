@@ -43,6 +43,7 @@ ROOMS = {
             "supervise",
         },
         {"run", "analysis"},
+        {"evaluation"},
         {"retrieval"},
         {"checkpoints"},
         {"data"},

@@ -18,14 +18,14 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from trainer.checkpoints.published import load_any
-from trainer.retrieval import fusion
-from trainer.retrieval.candidate_lists import CandidateTask, compare_lists
-from trainer.retrieval.classes import compare_classes, read_classes
-from trainer.retrieval.compare import Asked, Fusion, compare
-from trainer.retrieval.pipeline import Pipeline
+from trainer.evaluation import fusion
+from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
+from trainer.evaluation.classes import compare_classes, read_classes
+from trainer.evaluation.compare import Asked, Fusion, compare
+from trainer.evaluation.pipeline import Pipeline
+from trainer.evaluation.table import table
+from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import Rerank
-from trainer.retrieval.table import table
-from trainer.retrieval.task import Task
 
 RESERVED = (  # keys of the results
     "bm25",

@@ -23,7 +23,7 @@ from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
 from trainer.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.retrieval.system import System
-from trainer.retrieval.task import Texts, embed_task, index_task, matching_of, require_scores
+from trainer.retrieval.texts import Texts, embed_task, index_task, matching_of, require_scores
 
 DEPTH = 100
 

@@ -15,7 +15,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, read_bytes
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
-from trainer.retrieval.metrics import HEADINGS, row_title
+from trainer.evaluation.metrics import HEADINGS, row_title
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),

@@ -21,9 +21,9 @@ from benchmarks.matching_collections import (
 from benchmarks.matching_results import PRETRAINED, RATES, Bench
 from benchmarks.matching_tables import p_values, table
 from tests.toy import ROOT
+from trainer.evaluation.metrics import Metrics
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe.yaml_file import load
-from trainer.retrieval.metrics import Metrics
 
 ITEMS = 9
 

@@ -10,9 +10,9 @@ from benchmarks import negatives
 from benchmarks.claims_collections import COLLECTIONS, Tuning
 from benchmarks.negatives import BATCH, BM25, KINDS, OWN, RANDOM, Bench, run, table
 from data_prep.collections.collection import Collection
+from trainer.evaluation.metrics import paired_permutation_test
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load
-from trainer.retrieval.metrics import paired_permutation_test
 
 
 @pytest.fixture

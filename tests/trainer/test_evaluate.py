@@ -17,9 +17,10 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate
 from trainer.checkpoints.load import load_trained
-from trainer.retrieval import task
-from trainer.retrieval.metrics import paired_permutation_test
-from trainer.retrieval.task import Task, embed_task, index_task
+from trainer.evaluation.metrics import paired_permutation_test
+from trainer.evaluation.task import Task, evaluate_bm25, evaluate_run
+from trainer.retrieval import texts
+from trainer.retrieval.texts import embed_task, index_task
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
@@ -61,7 +62,7 @@ def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_metrics_are_those_of_a_plain_loop(runs: dict[str, Path], toy_collection: Path, name: str) -> None:
     collection = Collection.open(toy_collection)
-    metrics = task.evaluate_run(load_trained(runs[name]), collection, "test")
+    metrics = evaluate_run(load_trained(runs[name]), collection, "test")
     expected = plain_reciprocal_ranks(runs[name], collection)
     np.testing.assert_allclose(metrics.values["mrr@10"], expected)
     assert 0 < sum(expected) < len(expected)
@@ -159,8 +160,8 @@ def test_a_fused_row(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, out = with_dev if dev else toy_collection, tmp_path / "results.json"
-    encoded = Mock(side_effect=task.encode_texts)
-    monkeypatch.setattr(task, "encode_texts", encoded)
+    encoded = Mock(side_effect=texts.encode_texts)
+    monkeypatch.setattr(texts, "encode_texts", encoded)
     models = [f"--model=from_random={runs['one']}", f"--model=from_seed={runs['two']}"]
     evaluate.main(arguments(folder, out, "--bm25", *models, "--fuse=from_seed+bm25"))
     assert encoded.call_count == (6 if dev else 4)  # queries and documents: of two models, and of one on dev
@@ -176,7 +177,7 @@ def test_a_fused_row(
     fused = plain_fused(collection, "test", runs["two"], weight)
     assert results["fused"].keys() == {"mrr@10", "ndcg@10", "recall@100"}
     assert results["fused"]["mrr@10"] == pytest.approx(np.mean(fused))
-    bm25 = task.evaluate_bm25(collection, "test").values["mrr@10"]
+    bm25 = evaluate_bm25(collection, "test").values["mrr@10"]
     assert results["p_value_bm25"] == paired_permutation_test(np.array(fused), bm25)
     printed = capsys.readouterr().out.splitlines()
     assert printed[4].split() == ["from_seed+bm25", *(f"{value:.4f}" for value in results["fused"].values())]
@@ -307,7 +308,7 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
     shutil.copytree(toy_collection, tmp_path / "other")
     build("beir", [tmp_path / "other"], tmp_path / "other", other)
     with pytest.raises(InputError, match="another tokenizer"):
-        task.evaluate_run(load_trained(runs["one"]), Collection.open(tmp_path / "other"), "test")
+        evaluate_run(load_trained(runs["one"]), Collection.open(tmp_path / "other"), "test")
 
 
 def test_a_missing_package_is_named(

@@ -19,11 +19,12 @@ from tests.trainer.retrieval.small_collections import candidate_lists, labelled_
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.checkpoints.load import TrainedModel, load_trained
-from trainer.retrieval.candidate_lists import CandidateTask
-from trainer.retrieval.metrics import LIST_HEADINGS
+from trainer.evaluation.candidate_lists import CandidateTask
+from trainer.evaluation.metrics import LIST_HEADINGS
+from trainer.evaluation.table import table
+from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import rerank_task
-from trainer.retrieval.table import table
-from trainer.retrieval.task import Task, index_task
+from trainer.retrieval.texts import index_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # that a model needs besides its name, or for texts of these lengths
@@ -296,7 +297,7 @@ def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("index_task", "embed_task"):
-        monkeypatch.setattr(f"trainer.retrieval.compare.{name}", Mock(side_effect=AssertionError(name)))
+        monkeypatch.setattr(f"trainer.evaluation.compare.{name}", Mock(side_effect=AssertionError(name)))
     overlap, tokens = "--model=overlap=overlap", "--model=tokens=tokens"
 
     def refused(*options: str) -> str:

@@ -12,7 +12,7 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index, search
 from trainer.checkpoints.load import load_trained
-from trainer.retrieval.task import Texts, embed_task
+from trainer.retrieval.texts import Texts, embed_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

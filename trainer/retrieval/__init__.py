@@ -1,1 +1,1 @@
-"""Embed, search, rank, measure."""
+"""Encode, index, search, mine: what a fine-tuned model finds."""

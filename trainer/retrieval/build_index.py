@@ -27,7 +27,7 @@ from models.vectors import Vectors
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.encode import encode_batches, require_finite
 from trainer.retrieval.index import BLOCK, BUILDING, FORMAT, MANIFEST, ROWS, Index, fingerprint, read_about
-from trainer.retrieval.task import matching_of, on_device
+from trainer.retrieval.texts import matching_of, on_device
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from data_prep.common.progress import track
 from models.interface import PairScorer
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.pairs import List, pair_scores
-from trainer.retrieval.task import Texts, encode_task
+from trainer.retrieval.texts import Texts, encode_task
 
 
 def list_scores(

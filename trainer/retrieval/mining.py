@@ -19,7 +19,7 @@ from models.interface import Corpus
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import Ranked
-from trainer.retrieval.task import Texts, in_pool_order
+from trainer.retrieval.texts import Texts, in_pool_order
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy

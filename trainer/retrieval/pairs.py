@@ -17,7 +17,7 @@ from models.batching.framing import PairFraming
 from models.interface import Corpus, PairScorer, Vocabulary
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.encode import BATCH_TOKENS, length_batches
-from trainer.retrieval.task import matching_of, on_device
+from trainer.retrieval.texts import matching_of, on_device
 
 List = tuple[int, Sequence[int]]  # the number of a query, those of documents
 

@@ -10,7 +10,7 @@ import numpy as np
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import Ranked, order_of
-from trainer.retrieval.task import Task
+from trainer.retrieval.texts import Texts
 
 
 class Rerank(NamedTuple):
@@ -24,7 +24,7 @@ class Rerank(NamedTuple):
         return f"{self.system}:{self.documents}"
 
 
-def rerank_task(trained: LoadedModel, task: Task, found: Sequence[Ranked], documents: int) -> list[Ranked]:
+def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
     """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
 
     Those after them have lower scores than all ranked again, one lower than the other.

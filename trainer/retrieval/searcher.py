@@ -12,7 +12,7 @@ from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
 from trainer.retrieval.index import Index, fingerprint
-from trainer.retrieval.task import query_vectors
+from trainer.retrieval.texts import query_vectors
 
 
 class Found(NamedTuple):

@@ -34,7 +34,7 @@ from trainer.recipe.schema import RefreshConfig
 from trainer.retrieval.build_index import build
 from trainer.retrieval.index import Index
 from trainer.retrieval.mining import mine, mining_texts
-from trainer.retrieval.task import Texts, query_vectors
+from trainer.retrieval.texts import Texts, query_vectors
 
 PART = 1024  # queries that are searched for together
 PARTS, INDEX, WORK = "parts", "index", ".work"

@@ -14,8 +14,9 @@ from trainer import evaluate
 from trainer.checkpoints.export import export_encoder
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.published import load_published
+from trainer.evaluation.task import Task
 from trainer.retrieval.system import Embedded
-from trainer.retrieval.task import Task, embed_task
+from trainer.retrieval.texts import embed_task
 
 METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.samples import DATA, needs
 from tests.trainer.retrieval.fakes import positions
+from trainer.evaluation.metrics import measure
 from trainer.retrieval.bm25 import K1, B, Bm25
-from trainer.retrieval.metrics import measure
 
 
 def formula(query: str, documents: list[str]) -> list[float]:

@@ -16,7 +16,7 @@ from tests import toy
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap
 from trainer.retrieval.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
 from trainer.retrieval.search import Ranked
-from trainer.retrieval.task import index_task
+from trainer.retrieval.texts import index_task
 
 QUERIES = 30
 WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]

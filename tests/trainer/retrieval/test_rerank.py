@@ -5,8 +5,9 @@ import pytest
 
 from data_prep.collections.collection import Collection
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap, positions, ranked_as
+from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import Rerank, rerank_task
-from trainer.retrieval.task import Task, index_task
+from trainer.retrieval.texts import index_task
 
 
 def test_the_first_are_ranked_by_score_and_the_others_follow(opened: Collection) -> None:

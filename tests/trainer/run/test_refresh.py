@@ -31,7 +31,7 @@ from trainer.recipe.yaml_file import load
 from trainer.retrieval import build_index
 from trainer.retrieval import index as index_module
 from trainer.retrieval.mining import mine, mining_texts
-from trainer.retrieval.task import Texts, embed_task
+from trainer.retrieval.texts import Texts, embed_task
 from trainer.run import refresh as refresh_module
 from trainer.run.refresh import Refresh
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainer.retrieval import bm25, fusion
-from trainer.retrieval.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, row_title
-from trainer.retrieval.significance import LEVEL
-from trainer.retrieval.task import TIE_RULE
+from trainer.evaluation import fusion
+from trainer.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, row_title
+from trainer.evaluation.significance import LEVEL
+from trainer.evaluation.task import TIE_RULE
+from trainer.retrieval import bm25
 
 
 def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = False) -> Iterator[str]:

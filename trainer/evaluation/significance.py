@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.retrieval.metrics import ROUNDS, Metrics, paired_permutation_test
+from trainer.evaluation.metrics import ROUNDS, Metrics, paired_permutation_test
 
 LEVEL = 0.95  # of the intervals
 

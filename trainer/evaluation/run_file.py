@@ -11,8 +11,8 @@ import numpy as np
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors, whole_file
+from trainer.evaluation.task import Task
 from trainer.retrieval.search import Ranked, order_of
-from trainer.retrieval.task import Task
 
 
 class RunFile(NamedTuple):

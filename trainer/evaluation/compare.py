@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
-from trainer.retrieval import fusion, pipeline, run_file
-from trainer.retrieval.metrics import DEPTH, Metrics, p_value
-from trainer.retrieval.pipeline import Pipeline
+from trainer.evaluation import fusion, pipeline, run_file
+from trainer.evaluation.metrics import DEPTH, Metrics, p_value
+from trainer.evaluation.pipeline import Pipeline
+from trainer.evaluation.run_file import RunFile
+from trainer.evaluation.significance import every_pair
+from trainer.evaluation.task import Task, about_models
 from trainer.retrieval.rerank import Rerank, rerank_task
-from trainer.retrieval.run_file import RunFile
 from trainer.retrieval.search import Ranked
-from trainer.retrieval.significance import every_pair
 from trainer.retrieval.system import System
-from trainer.retrieval.task import Task, about_models, embed_task, index_task, matching_of, require_scores, searches
+from trainer.retrieval.texts import embed_task, index_task, matching_of, require_scores, searches
 
 Builders = Mapping[str, Callable[[Task], System | RunFile]]  # how each system encodes or indexes a task's texts
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.trainer.retrieval.fakes import positions
-from trainer.retrieval import fusion
+from trainer.evaluation import fusion
+from trainer.evaluation.fusion import WEIGHTS, choose_weight, fuse, reciprocal_ranks, standardise
+from trainer.evaluation.metrics import Metrics
 from trainer.retrieval.bm25 import Bm25
-from trainer.retrieval.fusion import WEIGHTS, choose_weight, fuse, reciprocal_ranks, standardise
-from trainer.retrieval.metrics import Metrics
 from trainer.retrieval.search import Ranked, best
 from trainer.retrieval.system import Embedded
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainer.checkpoints.load import LoadedModel
+from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import Rerank, rerank_task
 from trainer.retrieval.search import Ranked
-from trainer.retrieval.task import Task
 
 
 class Pipeline(NamedTuple):

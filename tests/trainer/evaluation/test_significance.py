@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.retrieval.metrics import Metrics, paired_permutation_test
-from trainer.retrieval.significance import bootstrap_interval, every_pair, holm
+from trainer.evaluation.metrics import Metrics, paired_permutation_test
+from trainer.evaluation.significance import bootstrap_interval, every_pair, holm
 
 
 def test_holm_by_hand() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.retrieval.metrics import (
+from trainer.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
     Metrics,

@@ -9,8 +9,8 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap, tokens_run
 from tests.trainer.retrieval.small_collections import CLASSES, labelled_pairs
-from trainer.retrieval.classes import compare_classes, read_classes
-from trainer.retrieval.metrics import paired_permutation_test
+from trainer.evaluation.classes import compare_classes, read_classes
+from trainer.evaluation.metrics import paired_permutation_test
 
 
 @pytest.fixture(scope="module")

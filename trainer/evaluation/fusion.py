@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from data_prep.common.progress import meter
-from trainer.retrieval.metrics import Metrics
+from trainer.evaluation.metrics import Metrics
 from trainer.retrieval.search import SCORES, Ranked, best, row_blocks
 from trainer.retrieval.system import System
 

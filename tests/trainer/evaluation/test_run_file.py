@@ -8,9 +8,10 @@ import pytest
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests.trainer.retrieval.fakes import positions, ranked_as
-from trainer.retrieval import run_file
+from trainer.evaluation import run_file
+from trainer.evaluation.task import Task
 from trainer.retrieval.search import Ranked
-from trainer.retrieval.task import Task, index_task
+from trainer.retrieval.texts import index_task
 
 
 @pytest.fixture

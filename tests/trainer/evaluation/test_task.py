@@ -11,9 +11,9 @@ from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.retrieval.metrics import DEPTH
+from trainer.evaluation.metrics import DEPTH
+from trainer.evaluation.task import Task, evaluate_bm25
 from trainer.retrieval.search import search
-from trainer.retrieval.task import Task, evaluate_bm25
 
 DOCUMENTS, QUERIES = 1000, 200
 

@@ -1,0 +1,1 @@
+"""Rank a split, measure, compare systems."""
