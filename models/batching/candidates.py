@@ -48,7 +48,8 @@ class Candidates:
     def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
         """Return the example's first candidate, then negatives: `hard` of its own, then `at_random` of the pool.
 
-        No negative is relevant to the query, nor has the text of a document that is.
+        No negative is relevant to the query, nor has the text of a document that is; those of the pool do not have the
+        text of its own either.
 
         Raises:
             ValueError: there are too few.
@@ -57,20 +58,21 @@ class Candidates:
         relevant = set(self.keys(example.relevant).tolist())
         negatives = self._draw(given, hard, relevant, 0, rng)
         others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
-        negatives += self._draw(self.pool, others, relevant, len(example.relevant), rng)
+        taken = relevant | set(self.keys(negatives).tolist())
+        negatives += self._draw(self.pool, others, taken, len(example.relevant) + len(negatives), rng)
         if len(negatives) < hard + at_random:
             raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {hard + at_random}")
         return [positive, *negatives]
 
     def _draw(
-        self, among: np.ndarray, wanted: int, relevant: set[int], spare: int, rng: np.random.Generator
+        self, among: np.ndarray, wanted: int, excluded: set[int], spare: int, rng: np.random.Generator
     ) -> list[int]:
         if not wanted:
             return []
-        size = min(wanted + spare, len(among))  # enough, even if all relevant ones are drawn
-        drawn = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in relevant]
-        if len(drawn) < wanted:  # copies of relevant ones were drawn, too
-            drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in relevant]
+        size = min(wanted + spare, len(among))  # enough, even if all excluded ones are drawn
+        drawn = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in excluded]
+        if len(drawn) < wanted:  # copies of excluded ones were drawn, too
+            drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
         return drawn[:wanted]
 
 

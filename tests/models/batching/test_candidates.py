@@ -1,0 +1,33 @@
+"""The negatives that are drawn for a query."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.batching.candidates import Candidates
+from tests.models.matching.examples import Corpus, positive
+
+DOCUMENTS = 12  # ten texts: documents 10 and 11 are copies of 0 and 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(own=st.sets(st.integers(0, DOCUMENTS - 1), max_size=4), relevant=st.integers(0, 9), seed=st.integers(0, 99))
+def test_negatives_at_random_have_no_text_of_its_own_or_of_a_relevant_one(
+    own: set[int], relevant: int, seed: int
+) -> None:
+    candidates = Candidates(Corpus(), np.arange(DOCUMENTS))
+    example = positive(relevant, given=sorted(own - {relevant}))
+    first, *negatives = candidates.choose(example, len(own), 3, np.random.default_rng(seed))
+    hard = [i for i in negatives if i in own and i % 10 != relevant]
+    at_random = negatives[len(hard) :]
+    assert first == relevant
+    assert len(negatives) == len(own) + 3
+    assert set(hard) == {i for i in own if i % 10 != relevant}
+    assert not {i % 10 for i in at_random} & {relevant, *(i % 10 for i in own)}
+
+
+def test_too_few_are_refused() -> None:
+    candidates = Candidates(Corpus(), np.arange(3))
+    with pytest.raises(ValueError, match="only 1 negatives to draw from, not 2"):
+        candidates.choose(positive(0, 1), 0, 2, np.random.default_rng(0))
