@@ -21,8 +21,8 @@ from trainer.checkpoints.published import load_any
 from trainer.evaluation import fusion
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
-from trainer.evaluation.compare import Asked, Fusion, compare
-from trainer.evaluation.pipeline import Pipeline
+from trainer.evaluation.compare import Asked, compare
+from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
 from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import Rerank
@@ -77,9 +77,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         # refuse a wrong split before loading a model
         read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
         read(collection, arguments.split)
-        fuse = _fusion(arguments, collection, [*(["bm25"] if arguments.bm25 else []), *files, *runs])
+        fuse = _fuse(arguments.fuse, [*(["bm25"] if arguments.bm25 else []), *files, *runs])
         rerank = _rerank(arguments.rerank, ["bm25", *files, *runs])
         pipelines = _pipelines(arguments.pipeline or [], ["bm25", *files, *runs], list(runs))
+        weighted = fuse is not None or any(line.interpolated for line in pipelines.values())
+        split = _weights_split(arguments, collection, weighted)
         refuse_folder(arguments.out)
         for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
             make_directory(folder)
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif arguments.classes:
             results = compare_classes(collection, arguments.split, models)
         else:
-            asked = Asked(arguments.bm25, files, pipelines, fuse, rerank, arguments.write_runs)
+            asked = Asked(arguments.bm25, files, pipelines, fuse, split, rerank, arguments.write_runs)
             results = compare(collection, arguments.split, models, asked)
         print("\n".join(table(results, [*files, *runs, *pipelines], bool(arguments.all_pairs))))
         with whole_file(arguments.out) as file:
@@ -125,20 +127,27 @@ def _named(given: Sequence[str], option: str, what: str, taken: Container[str]) 
     return paths
 
 
-def _fusion(arguments: argparse.Namespace, collection: Collection, names: Sequence[str]) -> Fusion | None:
-    """Parse `--fuse` and `--fuse-split`; `names` are the systems that are evaluated."""
-    if arguments.fuse is None:
-        if arguments.fuse_split is not None:
-            raise InputError(f"--fuse-split {arguments.fuse_split}: give --fuse NAME+NAME, too, or leave it out")
+def _fuse(given: str | None, names: Sequence[str]) -> tuple[str, str] | None:
+    """Parse `--fuse`; `names` are the systems that are evaluated."""
+    if given is None:
         return None
     # a name may contain a plus
-    pairs = [(a, b) for a in names for b in names if a != b and f"{a}+{b}" == arguments.fuse]
+    pairs = [(a, b) for a in names for b in names if a != b and f"{a}+{b}" == given]
     if not pairs:
         raise InputError(
-            f"--fuse {arguments.fuse}: write two different systems of this command as NAME+NAME; "
+            f"--fuse {given}: write two different systems of this command as NAME+NAME; "
             f"it has {', '.join(names)}{'' if 'bm25' in names else ' (bm25 needs --bm25)'}"
         )
-    split = arguments.fuse_split
+    return pairs[0]
+
+
+def _weights_split(arguments: argparse.Namespace, collection: Collection, weighted: bool) -> str | None:
+    """The split to choose weights on, if anything is weighted and there is one."""
+    split: str | None = arguments.fuse_split
+    if not weighted:
+        if split is not None:
+            raise InputError(f"--fuse-split {split}: give --fuse or a pipeline with +MODEL, too, or leave it out")
+        return None
     if split is None and fusion.SPLIT in collection.splits() and arguments.split != fusion.SPLIT:
         split = fusion.SPLIT
     elif split == arguments.split:
@@ -148,7 +157,7 @@ def _fusion(arguments: argparse.Namespace, collection: Collection, names: Sequen
         )
     if split is not None:
         Task.of(collection, split)  # refuse a wrong one
-    return Fusion(pairs[0], split)
+    return split
 
 
 def _rerank(given: str | None, names: Sequence[str]) -> Rerank | None:
@@ -169,7 +178,7 @@ def _documents(where: str, name: str, documents: str) -> int:
 
 
 def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[str]) -> dict[str, Pipeline]:
-    """Parse the arguments NAME=SYSTEM:K,MODEL:K,...,MODEL."""
+    """Parse the arguments NAME=SYSTEM:K,MODEL:K,...,MODEL, where a model may be +MODEL."""
     pipelines: dict[str, Pipeline] = {}
     for argument in given:
         where, (name, _, stages) = f"--pipeline {argument}", argument.partition("=")
@@ -179,11 +188,15 @@ def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[st
         if name in RESERVED or name in systems or name in pipelines or "/" in name:
             raise InputError(f"{where}: the name {name!r} is taken, or has a slash: choose another")
         parts = [stage.rpartition(":") for stage in passed_on]
-        for number, of_stage in enumerate([*(system for system, _, _ in parts), last]):
+        first, *later = [*(system for system, _, _ in parts), last]
+        plus = [model not in models and model.startswith(PLUS) for model in later]  # a name may begin with a plus
+        later = [model[len(PLUS) * interpolated :] for model, interpolated in zip(later, plus, strict=True)]
+        for number, of_stage in enumerate([first, *later]):
             what, known = ("model", models) if number else ("system", systems)
             if of_stage not in known:
                 raise InputError(f"{where}: {of_stage!r} is no {what} of this command: {', '.join(known) or 'none'}")
-        pipelines[name] = Pipeline(tuple(Rerank(system, _documents(where, system, k)) for system, _, k in parts), last)
+        numbers = [_documents(where, system, k) for system, _, k in parts]
+        pipelines[name] = Pipeline(first, tuple(map(Stage, numbers, later, plus)))
     return pipelines
 
 
@@ -209,8 +222,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--pipeline",
         action="append",
         metavar="NAME=SYSTEM:K,MODEL[:K,MODEL...]",
-        help="also rank a system's first K documents again by a model, the first K of that by another, and so on; a "
-        "model that is only such a later stage is not ranked by itself; may be repeated",
+        help="also rank a system's first K documents again by a model, the first K of that by another, and so on; by "
+        "+MODEL together with the scores that they were found by; a model that is only such a later stage is not "
+        "ranked by itself; may be repeated",
     )
     parser.add_argument(
         "--write-runs", type=Path, metavar="FOLDER", help="write each system's ranking there, as a TREC run file"
@@ -227,8 +241,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--fuse-split",
         metavar="SPLIT",
-        help=f"the split to choose the weight of --fuse on; by default {fusion.SPLIT}, and reciprocal ranks, which "
-        "need no weight, where there is no such split or it is the evaluated one",
+        help=f"the split to choose the weight of --fuse, and of +MODEL, on; by default {fusion.SPLIT}, and reciprocal "
+        "ranks, which need no weight, where there is no such split or it is the evaluated one",
     )
     parser.add_argument(
         "--rerank",

@@ -258,6 +258,31 @@ def test_pipelines_rank_again_and_again(
     assert results["long"] == task.measure(again).means
 
 
+def test_an_interpolated_pipeline_takes_its_weight_from_another_split(
+    models: dict[str, TrainedModel],
+    toy_collection: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--bm25", "--model=overlap=overlap", "--pipeline=p=bm25:30,+overlap"]
+    results = run(toy_collection, tmp_path / "1.json", *options, "--fuse-split=train")
+    about = results["pipelines"]["p"]
+    (weight,) = about["weights"]
+    assert about["stages"] == ["bm25:30", "+overlap"]
+    assert about["split"] == "train"
+    lines = capsys.readouterr().out.splitlines()
+    rule = f"p: {1 - weight:.1f} found + {weight:.1f} overlap, scores standardised per query; weight chosen by nDCG@10"
+    assert f"{rule} on split train" in lines
+    assert any(
+        line.startswith(f"MRR@10: p {results['p']['mrr@10']:.4f} against BM25")
+        and f"{about['p_value_bm25']:.4f}" in line
+        for line in lines
+    )
+    without = run(toy_collection, tmp_path / "2.json", *options)["pipelines"]["p"]  # it has no split dev
+    assert (without["weights"], without["split"]) == ([None], None)
+    assert any(line.startswith("p: reciprocal ranks") for line in capsys.readouterr().out.splitlines())
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -269,6 +294,8 @@ def test_pipelines_rank_again_and_again(
         ("p=other:5,tokens", "'other' is no system of this command"),
         ("p=tokens:5,bm25", "'bm25' is no model of this command: overlap, tokens"),
         ("p=bm25:5,tokens:3", "'tokens:3' is no model of this command"),
+        ("p=bm25:5,+other", "'other' is no model of this command"),
+        ("p=+bm25:5,tokens", "'+bm25' is no system of this command"),
         ("tokens=bm25:5,overlap", "the name 'tokens' is taken"),
         ("pipelines=bm25:5,overlap", "the name 'pipelines' is taken"),
         ("p=overlap:5,tokens", "overlap cannot search: begin with another"),

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation import fusion, pipeline, run_file
-from trainer.evaluation.metrics import DEPTH, Metrics, p_value
-from trainer.evaluation.pipeline import Pipeline
+from trainer.evaluation.metrics import DEPTH, Metrics, compared, p_value
+from trainer.evaluation.pipeline import ALONE, Pipeline, Weights
 from trainer.evaluation.run_file import RunFile
 from trainer.evaluation.significance import every_pair
 from trainer.evaluation.task import Task, about_models
@@ -26,13 +26,6 @@ from trainer.retrieval.texts import embed_task, index_task, matching_of, require
 Builders = Mapping[str, Callable[[Task], System | RunFile]]  # how each system encodes or indexes a task's texts
 
 
-class Fusion(NamedTuple):
-    """What `--fuse` asks for."""
-
-    systems: tuple[str, str]  # their names
-    split: str | None  # where the weight is chosen; None: reciprocal ranks
-
-
 @dataclass(frozen=True)
 class Asked:
     """What to evaluate in addition to models, and how."""
@@ -40,7 +33,8 @@ class Asked:
     bm25: bool = False
     runs: Mapping[str, Path] = field(default_factory=dict)  # run files by name: systems that score only what they list
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)  # by name
-    fuse: Fusion | None = None  # two systems as one
+    fuse: tuple[str, str] | None = None  # two systems as one
+    weights_split: str | None = None  # where weights are chosen; None: reciprocal ranks, which need none
     rerank: Rerank | None = None  # what models rank again that cannot search; by default BM25's first 100
     write_runs: Path | None = None  # a folder for a run file of each system
 
@@ -54,8 +48,8 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         InputError: a model cannot rank the collection, or not in the way that is asked for; before the first is
             evaluated.
     """
-    later = {name for line in asked.pipelines.values() for name in line.later}
-    first = {line.first.system for line in asked.pipelines.values()}
+    later = {name for line in asked.pipelines.values() for name in line.models}
+    first = {line.first for line in asked.pipelines.values()}
     alone = {name: trained for name, trained in models.items() if name not in later or name in first}
     rerankers = {name: trained for name, trained in alone.items() if not searches(trained, collection)}
     _check(collection, models, rerankers, asked)
@@ -66,8 +60,9 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         **{name: partial(embed_task, trained) for name, trained in alone.items() if name not in rerankers},
     }
     task = Task.of(collection, split)
-    weight = _weight(collection, asked.fuse, builders) if asked.fuse else None
-    ranked = _rank(task, builders, rerankers, models, asked, weight)
+    weight = _weight(collection, asked, builders)
+    weights = _pipeline_weights(collection, asked, builders, models)
+    ranked = _rank(task, builders, rerankers, models, asked, weight, weights)
     of_fusion = ["fused"] if asked.fuse else []
     rows = [*(["bm25"] if asked.bm25 else []), *asked.runs, *alone, *asked.pipelines, *of_fusion]
     metrics = {name: task.measure(ranked.rankings[name]) for name in rows}
@@ -76,7 +71,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
             run_file.write(asked.write_runs / f"{name}.trec", task, ranked.rankings[name], name)
     return {
         **{name: metrics[name].means for name in rows},
-        "p_value": p_value(metrics, [*alone, *asked.pipelines], "mrr@10"),
+        "p_value": p_value(metrics, compared([*alone], [*asked.pipelines]), "mrr@10"),
         "pairs_of_systems": every_pair(metrics, rows, "mrr@10"),
         **({"run_files": {name: str(path) for name, path in asked.runs.items()}} if asked.runs else {}),
         **({"remarks": ranked.remarks} if asked.runs else {}),
@@ -84,8 +79,8 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         "corpus": len(task.pool),
         **about_models(collection, split, models),
         **({"rerank": {name: (asked.rerank or Rerank())._asdict() for name in rerankers}} if rerankers else {}),
-        **(_about_pipelines(asked.pipelines, ranked.seconds) if asked.pipelines else {}),
-        **(_about_fusion(asked.fuse, weight, metrics) if asked.fuse else {}),
+        **(_about_pipelines(asked, ranked.seconds, weights, metrics) if asked.pipelines else {}),
+        **(_about_fusion(asked.fuse, asked.weights_split, weight, metrics) if asked.fuse else {}),
     }
 
 
@@ -94,37 +89,55 @@ def _check(
 ) -> None:
     """Raise InputError for systems that cannot do what is asked of them."""
     fuse, rerank = asked.fuse, asked.rerank
-    together = "+".join(fuse.systems) if fuse else ""
+    together = "+".join(fuse or ())
     for name, trained in models.items():
         _, method = matching_of(trained, collection)
-        if name in rerankers or any(name in line.later for line in asked.pipelines.values()):
+        if name in rerankers or any(name in line.models for line in asked.pipelines.values()):
             require_scores(trained, method)
     for name in rerankers:
-        if fuse and name in fuse.systems:
+        if fuse and name in fuse:
             raise InputError(
                 f"--fuse {together}: {name} scores only the documents that it ranks again: "
                 "fuse two systems that score all of them"
             )
-    for name in {*asked.runs, *asked.pipelines}.intersection(fuse.systems if fuse else ()):
+    for name in {*asked.runs, *asked.pipelines}.intersection(fuse or ()):
         raise InputError(
             f"--fuse {together}: {name} scores only some documents: fuse two systems that score all of them"
         )
     for name, line in asked.pipelines.items():
-        if line.first.system in rerankers:
-            raise InputError(f"--pipeline {name}={line}: {line.first.system} cannot search: begin with another")
+        if line.first in rerankers:
+            raise InputError(f"--pipeline {name}={line}: {line.first} cannot search: begin with another")
     if rerank and rerank.system in rerankers:
         raise InputError(f"--rerank {rerank}: {rerank.system} ranks again itself: name bm25, or a model that searches")
     if rerank and not rerankers:
         raise InputError(f"--rerank {rerank}: every model of this command can search: leave it out")
 
 
-def _weight(collection: Collection, fuse: Fusion, builders: Builders) -> float | None:
-    """The weight of the second system, chosen on another split's own queries and pool; None for reciprocal ranks."""
-    if fuse.split is None:
+def _weight(collection: Collection, asked: Asked, builders: Builders) -> float | None:
+    """The weight of the second fused system, chosen on another split's own queries and pool, or None."""
+    if asked.fuse is None or asked.weights_split is None:
         return None
-    task = Task.of(collection, fuse.split)
-    first, second = (_scoring(builders[name](task)) for name in fuse.systems)
+    task = Task.of(collection, asked.weights_split)
+    first, second = (_scoring(builders[name](task)) for name in asked.fuse)
     return fusion.choose_weight(first, second, task.measure)
+
+
+def _pipeline_weights(
+    collection: Collection, asked: Asked, builders: Builders, models: Mapping[str, LoadedModel]
+) -> dict[str, Weights]:
+    """The weights of each pipeline's stages, chosen as `_weight` does.
+
+    A run file is of one split: what it found is interpolated by reciprocal ranks.
+    """
+    weights: dict[str, Weights] = {}
+    for name, line in asked.pipelines.items():
+        if line.interpolated and asked.weights_split and line.first not in asked.runs:
+            task = Task.of(collection, asked.weights_split)
+            found = builders[line.first](task).rank(line.stages[0].documents)
+            weights[name] = pipeline.choose_weights(line, task, found, models, task.measure)
+        else:
+            weights[name] = [None if stage.interpolated else ALONE for stage in line.stages]
+    return weights
 
 
 def _scoring(system: System | RunFile) -> System:
@@ -148,13 +161,15 @@ def _rank(
     models: Mapping[str, LoadedModel],
     asked: Asked,
     weight: float | None,
+    weights: Mapping[str, Weights],
 ) -> _Rankings:
     """Rank by what searches, by what ranks again, by pipelines, and last by `fused`; every text is encoded once."""
     ranked, rerank = _Rankings(), asked.rerank or Rerank()
     to_fuse: dict[str, System] = {}
     depth = dict.fromkeys(builders, DEPTH)
-    for stage in (rerank, *(line.first for line in asked.pipelines.values())):
-        depth[stage.system] = max(stage.documents, depth.get(stage.system, DEPTH))
+    passed_on = ((line.first, line.stages[0].documents) for line in asked.pipelines.values())
+    for name, documents in ((rerank.system, rerank.documents), *passed_on):
+        depth[name] = max(documents, depth.get(name, DEPTH))
     for name, build in builders.items():
         began = time.monotonic()
         system = build(task)
@@ -162,35 +177,49 @@ def _rank(
         ranked.seconds[name] = [time.monotonic() - began]
         if isinstance(system, RunFile):
             ranked.remarks += system.remarks
-        elif asked.fuse and name in asked.fuse.systems:
+        elif asked.fuse and name in asked.fuse:
             to_fuse[name] = system
         del system  # the embeddings of one encoder are freed before those of the next are made
     for name, trained in rerankers.items():
         ranked.rankings[name] = rerank_task(trained, task, ranked.rankings[rerank.system], rerank.documents)
     for name, line in asked.pipelines.items():
-        found = ranked.rankings[line.first.system]
-        ranked.rankings[name], seconds = pipeline.run(line, task, found, models)
-        ranked.seconds[name] = [*ranked.seconds[line.first.system], *seconds]
+        found = ranked.rankings[line.first]
+        ranked.rankings[name], seconds = pipeline.run(line, task, found, models, weights[name])
+        ranked.seconds[name] = [*ranked.seconds[line.first], *seconds]
     if asked.fuse:
-        first, second = (to_fuse[name] for name in asked.fuse.systems)
+        first, second = (to_fuse[name] for name in asked.fuse)
         (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], DEPTH)
     return ranked
 
 
-def _about_pipelines(pipelines: Mapping[str, Pipeline], seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """The stages of each pipeline and the seconds that each took, as JSON values."""
+def _split_of(weights: Weights, asked: Asked) -> str | None:
+    """Where weights were chosen; None for reciprocal ranks."""
+    return None if None in weights else asked.weights_split
+
+
+def _about_pipelines(
+    asked: Asked, seconds: Mapping[str, Sequence[float]], weights: Mapping[str, Weights], metrics: Mapping[str, Metrics]
+) -> dict[str, Any]:
+    """The stages of each pipeline, the seconds that each took, their weights, and its p-value, as JSON values."""
     return {
         "pipelines": {
-            name: {"stages": str(line).split(","), "seconds": [round(taken, 3) for taken in seconds[name]]}
-            for name, line in pipelines.items()
+            name: {
+                "stages": line.names,
+                "seconds": [round(taken, 3) for taken in seconds[name]],
+                **({"weights": weights[name], "split": _split_of(weights[name], asked)} if line.interpolated else {}),
+                **({"p_value_bm25": p_value(metrics, ["bm25", name], "mrr@10")} if asked.bm25 else {}),
+            }
+            for name, line in asked.pipelines.items()
         }
     }
 
 
-def _about_fusion(fuse: Fusion, weight: float | None, metrics: Mapping[str, Metrics]) -> dict[str, Any]:
+def _about_fusion(
+    fuse: tuple[str, str], split: str | None, weight: float | None, metrics: Mapping[str, Metrics]
+) -> dict[str, Any]:
     """How the row `fused` was made, and its p-value against BM25 where that is one of the two, as JSON values."""
     rule = "reciprocal ranks" if weight is None else "standardised"
     return {
-        "p_value_bm25": p_value(metrics, ["bm25", "fused"], "mrr@10") if "bm25" in fuse.systems else None,
-        "fusion": {"systems": list(fuse.systems), "rule": rule, "weight": weight, "split": fuse.split},
+        "p_value_bm25": p_value(metrics, ["bm25", "fused"], "mrr@10") if "bm25" in fuse else None,
+        "fusion": {"systems": list(fuse), "rule": rule, "weight": weight, "split": split},
     }

@@ -80,14 +80,20 @@ def rank(
 
 
 def choose_weight(first: System, second: System, measure: Callable[[Sequence[Ranked]], Metrics]) -> float:
-    """Choose the weight of WEIGHTS whose rankings have the largest nDCG@10, the smallest such weight.
-
-    MRR@10 hangs on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.
+    """Choose the best weight of WEIGHTS.
 
     Args:
         first: scores of the queries to choose by.
         second: scores of the same queries and pool.
         measure: turns rankings, one a query, into metrics.
     """
-    means = [measure(ranked).means["ndcg@10"] for ranked in rank(first, second, WEIGHTS, 10)]
+    return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10)])
+
+
+def best_weight(measured: Sequence[Metrics]) -> float:
+    """Return the weight of the largest nDCG@10, the smallest such weight, given the metrics by each of WEIGHTS.
+
+    MRR@10 hangs on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.
+    """
+    means = [metrics.means["ndcg@10"] for metrics in measured]
     return WEIGHTS[int(np.argmax(np.round(means, 12)))]  # rounded: the last bits depend on the order of the sum

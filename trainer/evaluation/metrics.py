@@ -33,6 +33,11 @@ class Metrics:
         return {name: float(values.mean()) for name, values in self.values.items()}
 
 
+def compared(models: Sequence[str], pipelines: Sequence[str]) -> list[str]:
+    """The rows among which the last two have a p-value: models, and pipelines where there are too few of these."""
+    return [*models] if len(models) > 1 else [*models, *pipelines]
+
+
 def row_title(name: str, results: Mapping[str, Any]) -> str:
     """The title of a system's row, from its name in the results of trainer.evaluate and those results."""
     if name == "fused":

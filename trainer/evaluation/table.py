@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer.evaluation import fusion
-from trainer.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, row_title
+from trainer.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, compared, row_title
+from trainer.evaluation.pipeline import PLUS
 from trainer.evaluation.significance import LEVEL
 from trainer.evaluation.task import TIE_RULE
 from trainer.retrieval import bm25
@@ -27,15 +28,20 @@ def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = F
     for name, title in titles.items():
         yield f"{title:<{width}}" + "".join(f"  {results[name][metric]:>10.4f}" for metric in headings)
     if results["p_value"] is not None:
-        first, second = [name for name in models if name in results and name not in results.get("run_files", {})][-2:]
-        yield _comparison(results, first, second, "p_value", tested)
-    if results.get("p_value_bm25") is not None:
-        yield _comparison(results, "bm25", "fused", "p_value_bm25", tested)
+        rows = [name for name in models if name in results and name not in results.get("run_files", {})]
+        pipelines = [*results.get("pipelines", {})]
+        first, second = compared([name for name in rows if name not in pipelines], pipelines)[-2:]
+        yield _comparison(results, first, second, results["p_value"], tested)
+    for name, how in {**results.get("pipelines", {}), "fused": results}.items():
+        if how.get("p_value_bm25") is not None:
+            yield _comparison(results, "bm25", name, how["p_value_bm25"], tested)
     if all_pairs and results["pairs_of_systems"]:
         yield from _pairs(results)
     for name, how in results.get("pipelines", {}).items():
         stages = (f"{stage} {seconds:.1f} s" for stage, seconds in zip(how["stages"], how["seconds"], strict=True))
         yield f"{name}: {', then '.join(stages)}"
+        if "weights" in how:
+            yield _interpolation_rule(name, how)
     if "fusion" in results:
         yield _fusion_rule(results)
     yield from results.get("remarks", ())
@@ -71,10 +77,10 @@ def _what_was_measured(results: Mapping[str, Any]) -> str:
     return f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
 
 
-def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: str, metric: str) -> str:
-    """Two systems' values of a metric and the p-value of their difference, which has the key `p_value`, in one line."""
+def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: float, metric: str) -> str:
+    """Two systems' values of a metric and the p-value of their difference, in one line."""
     ours, theirs = (f"{row_title(name, results)} {results[name][metric]:.4f}" for name in (second, first))
-    test = f"p = {results[p_value]:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
+    test = f"p = {p_value:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
     return f"{headings_of(results)[0][metric]}: {ours} against {theirs}, {test}"
 
 
@@ -93,15 +99,25 @@ def _fusion_rule(results: Mapping[str, Any]) -> str:
     """How the fused row was made, in one line."""
     how = results["fusion"]
     first, second = (row_title(name, results) for name in how["systems"])
-    if how["weight"] is None:
+    return f"{row_title('fused', results)}: {_rule([(first, second, how['weight'])], how['split'])}"
+
+
+def _interpolation_rule(name: str, how: Mapping[str, Any]) -> str:
+    """How the interpolated stages of a pipeline are, in one line."""
+    later = zip(how["stages"][1:], how["weights"], strict=True)
+    weighted = [("found", stage[len(PLUS) :], weight) for stage, weight in later if stage.startswith(PLUS)]
+    return f"{name}: {_rule(weighted, how['split'])}"
+
+
+def _rule(weighted: Sequence[tuple[str, str, float | None]], split: str | None) -> str:
+    """How scores are fused: a first and a second one, and the weight of the second."""
+    if split is None:
         rule = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
-        why = f"no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
-        return f"{row_title('fused', results)}: {rule}; {why}"
-    weights = f"{1 - how['weight']:.1f} {first} + {how['weight']:.1f} {second}"
-    return (
-        f"{row_title('fused', results)}: {weights}, scores standardised per query; "
-        f"weight chosen by nDCG@10 on split {how['split']}"
+        return f"{rule}; no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
+    sums = ", then ".join(
+        f"{1 - weight:.1f} {first} + {weight:.1f} {second}" for first, second, weight in weighted if weight is not None
     )
+    return f"{sums}, scores standardised per query; weight chosen by nDCG@10 on split {split}"
 
 
 def _truncation(results: Mapping[str, Any]) -> str:

@@ -27,8 +27,6 @@ class Rerank(NamedTuple):
 def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
     """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
 
-    Those after them have lower scores than all ranked again, one lower than the other.
-
     Args:
         trained: any matching model.
         task: the queries and the pool.
@@ -38,17 +36,24 @@ def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], docu
     Raises:
         InputError: as `list_scores`.
     """
+    return [again(*both) for both in zip(found, scores_again(trained, task, found, documents), strict=True)]
+
+
+def scores_again(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[np.ndarray]:
+    """Score the first documents of each ranking, fp32 [n] for each query; arguments and errors are `rerank_task`'s."""
     lists = [
         (query, [task.pool[i] for i in ranked.documents[:documents].tolist()])
         for query, ranked in zip(task.queries, found, strict=True)
         if len(ranked.documents)
     ]
     scores = iter(list_scores(trained, task.collection, lists, "re-rank") if lists else [])
-    return [_again(ranked, next(scores)) if len(ranked.documents) else ranked for ranked in found]
+    return [next(scores) if len(ranked.documents) else np.empty(0, np.float32) for ranked in found]
 
 
-def _again(ranked: Ranked, scores: np.ndarray) -> Ranked:
-    """Order the first documents by new scores fp32 [n]."""
+def again(ranked: Ranked, scores: np.ndarray) -> Ranked:
+    """Order the first documents by new scores, fp32 [n]; those after them get lower ones, one below the other."""
+    if not len(scores):
+        return ranked
     first, rest = ranked.documents[: len(scores)], ranked.documents[len(scores) :]
     order = order_of(scores, first)
     after = scores.min() - np.arange(1, len(rest) + 1, dtype=np.float32)
