@@ -247,7 +247,7 @@ def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_
             ["--bm25", "--fuse=bm25+m", "--fuse-split=test"],
             "--fuse-split test: the weight would be chosen on the queries",
         ),
-        (["--bm25", "--fuse-split=train"], "--fuse-split train: give --fuse NAME+NAME, too"),
+        (["--bm25", "--fuse-split=train"], "--fuse-split train: give --fuse or a pipeline with +MODEL, too"),
         (["--model=fused=x"], "the name 'fused' is taken"),
         (["--model=fusion=x"], "the name 'fusion' is taken"),
         (["--model=p_value_bm25=x"], "the name 'p_value_bm25' is taken"),
