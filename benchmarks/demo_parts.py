@@ -18,7 +18,7 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
-from trainer.evaluation.compare import Asked, Fusion, compare
+from trainer.evaluation.compare import Asked, compare
 from trainer.evaluation.task import evaluate_run
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load as load_recipe
@@ -29,6 +29,7 @@ SIAMESE, SIAMESE_RANDOM = "recipes/demo_siamese.yaml", "recipes/demo_siamese_ran
 RATES = (3e-4, 1e-3)  # that every start is tried with; the first is the demo's
 EMBEDDINGS = "SEED, then ICT: embeddings only"
 OF_DEMO = ("from_random", "from_seed")
+WEIGHTS_SPLIT: str | None = "dev"
 OUTPUT = Path(__file__).parent / "results" / "demo_parts.json"
 
 
@@ -78,7 +79,7 @@ def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, An
     models = {rate: load_trained(run) for rate, run in runs.items()}
     dev = {rate: evaluate_run(model, collection, "dev").means["mrr@10"] for rate, model in models.items()}
     rate = max(dev, key=lambda rate: dev[rate])
-    asked = Asked(bm25=True, fuse=Fusion(("bm25", "encoder"), "dev"))
+    asked = Asked(bm25=True, fuse=("bm25", "encoder"), weights_split=WEIGHTS_SPLIT)
     results = compare(collection, "test", {"encoder": models[rate]}, asked)
     return {
         "lr": rate,

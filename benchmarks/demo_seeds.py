@@ -15,7 +15,7 @@ from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
-from trainer.evaluation.compare import Asked, Fusion, compare
+from trainer.evaluation.compare import Asked, compare
 from trainer.evaluation.table import table
 
 SEEDS = (1, 2, 3)
@@ -43,7 +43,8 @@ def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
     train("trainer.finetune", "recipes/demo_siamese_random.yaml", folder / "from_random", start)
     train("trainer.finetune", "recipes/demo_siamese.yaml", folder / "from_seed", start)
     models = {name: load_trained(folder / name) for name in MODELS}
-    results = compare(collection, "test", models, Asked(bm25=True, fuse=Fusion(("bm25", "from_seed"), "dev")))
+    asked = Asked(bm25=True, fuse=("bm25", "from_seed"), weights_split="dev")
+    results = compare(collection, "test", models, asked)
     return {key: value for key, value in results.items() if key not in ("collection", "checkpoints")}
 
 

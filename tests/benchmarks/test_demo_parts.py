@@ -8,7 +8,6 @@ import pytest
 from benchmarks import demo_parts
 from data_prep.collections.collection import Collection
 from tests.trainer.runs import write_run
-from trainer.evaluate import Fusion
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe.yaml_file import load
 
@@ -81,7 +80,7 @@ def test_the_run_is_chosen_on_the_development_split(
 
     monkeypatch.setattr(demo_parts, "evaluate_run", evaluate)
     # the toy collection has no development split to choose a weight on
-    monkeypatch.setattr(demo_parts, "Fusion", lambda systems, split: Fusion(systems, None))
+    monkeypatch.setattr(demo_parts, "WEIGHTS_SPLIT", None)
     row = demo_parts.measured(Collection.open(toy_collection), runs)
     assert (row["lr"], row["dev_mrr@10_by_lr"]) == (3e-4, {"0.001": 0.1, "0.0003": 0.2})
     bm25 = {"mrr@10": 0.5, "recall@100": 0.75}
