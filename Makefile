@@ -50,9 +50,11 @@ demo: setup
 	$(DEEPSPEED) trainer.pretrain recipes/demo_ict.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
+	$(DEEPSPEED) trainer.finetune recipes/demo_colbert.yaml --resume
 	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --bm25 \
 		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed \
-		--fuse bm25+from_seed --out runs/demo/results.json
+		--model colbert=runs/demo/colbert --pipeline reranked=bm25:100,+colbert \
+		--fuse bm25+from_seed --write-runs runs/demo/rankings --out runs/demo/results.json
 	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
 	$(BIN)/python -m trainer.report runs/demo
 

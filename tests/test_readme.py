@@ -45,14 +45,14 @@ def brief_demo(clone: Path) -> str:
     printed = subprocess.run(make, cwd=clone, capture_output=True, text=True, env=outside, check=True).stdout
     lines = printed.replace("\\\n", " ").splitlines()
     trainings = [line for line in lines if "--resume" in line]
-    assert len(trainings) == 4
+    assert len(trainings) == 5
     return "\n".join(f"{line} {BRIEF}" if line in trainings else line for line in lines)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
 def test_the_table_is_that_of_a_whole_demo(page: str) -> None:
     results = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text())
-    printed = "\n".join(f"    {line}" for line in table(results, ["from_random", "from_seed"]))
+    printed = "\n".join(f"    {line}" for line in table(results, ["from_random", "from_seed", "reranked"]))
     assert printed in (ROOT / page).read_text()
 
 
@@ -81,8 +81,9 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     results = json.loads((clone / "runs" / "demo" / "results.json").read_text())
     assert results["queries"] == 1000
     assert results["corpus"] == 10_000
-    for name in ("bm25", "from_random", "from_seed", "fused"):
+    for name in ("bm25", "from_random", "from_seed", "reranked", "fused"):
         assert set(results[name]) == {"mrr@10", "ndcg@10", "recall@100"}
+    assert results["pipelines"]["reranked"]["split"] == "dev"
     assert (results["fusion"]["rule"], results["fusion"]["split"]) == ("standardised", "dev")
     assert (clone / "runs" / "demo" / "export" / "model.safetensors").is_file()
     shutil.rmtree(clone / "data")

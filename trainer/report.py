@@ -1,4 +1,8 @@
-"""Plot every run below a folder, and print where everything is: python -m trainer.report FOLDER."""
+"""Report on every run below a folder: plots, and a page of HTML with everything: python -m trainer.report FOLDER.
+
+The page shows queries and scores where the folder has the run files of FOLDER/results.json:
+python -m trainer.evaluate ... --write-runs FOLDER/rankings --out FOLDER/results.json
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,10 @@ import numpy as np
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from data_prep.common.files import make_directory, read_bytes
+from data_prep.common.files import make_directory, read_bytes, whole_file
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
-from trainer.evaluation.metrics import HEADINGS, row_title
+from trainer.analysis.report_page import report_page
+from trainer.evaluation.metrics import HEADINGS, compared, row_title
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),
@@ -24,6 +29,7 @@ LOSSES = {  # loss term: its name, its unit
     "hinge": ("triplet hinge", "margin units per query"),
 }
 NEXT = "make demo-long"
+PAGE = "report.html"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -33,23 +39,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = parser.parse_args(argv).folder
     with exit_on_input_error("trainer.report"):
         require("evaluate", "matplotlib")
-        curves = {name: read_losses(run) for name, run in find_runs(folder).items()}
+        runs = find_runs(folder)
+        scalars = {name: read_scalars(run) for name, run in runs.items()}
+        curves = {name: losses_of(tags) for name, tags in scalars.items()}
         if not any(curves.values()):
             raise InputError(f"{folder}: no run below it has logged a loss to TensorBoard: train one first")
         make_directory(folder / "plots")
         drawn = [draw_losses(name, losses, folder / "plots") for name, losses in curves.items() if losses]
-        results = folder / "results.json"
-        if results.is_file():
-            drawn.append(draw_results(read_results(results), folder / "plots"))
+        file = folder / "results.json"
+        results = read_results(file) if file.is_file() else None
+        if results is not None:
+            drawn.append(draw_results(results, folder / "plots"))
+        html = report_page(str(folder), results, [*systems_of(results or {})], folder / "rankings", scalars, runs)
+        with whole_file(folder / PAGE) as opened:
+            opened.write(html.encode())
         print("\n".join(summary(folder, drawn)))
 
 
 def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
-    """Five lines: where the table, the logs, the plots and the model are, and what to do next."""
+    """Six lines: where the page, the table, the logs, the plots and the model are, and what to do next."""
     results, export = folder / "results.json", folder / "export"
     table = str(results) if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
     model = str(export) if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
     return [
+        f"page         {folder / PAGE}",
         f"table        {table}",
         f"TensorBoard  tensorboard --logdir {folder}",
         f"plots        {folder / 'plots'}: {', '.join(path.name for path in drawn)}",
@@ -64,9 +77,9 @@ def find_runs(folder: Path) -> dict[str, Path]:
     return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(runs)}
 
 
-def read_losses(run: Path) -> dict[str, Curve]:
-    """Read the loss terms of a run over optimizer steps."""
-    return {tag.removeprefix("loss/"): curve for tag, curve in read_scalars(run).items() if tag.startswith("loss/")}
+def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:
+    """The loss terms of a run over optimizer steps, from all that it logged."""
+    return {tag.removeprefix("loss/"): curve for tag, curve in scalars.items() if tag.startswith("loss/")}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -109,7 +122,7 @@ def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """The systems in the results, each with its metrics."""
-    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() == HEADINGS.keys()}
+    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() >= HEADINGS.keys()}
 
 
 def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
@@ -152,7 +165,9 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
     p_value = results.get("p_value")
     if isinstance(p_value, (int, float)) and math.isfinite(p_value):
-        first, second = [name for name in systems if name != "fused"][-2:]  # the last two models
+        pipelines = [*results.get("pipelines", {})]
+        models = [name for name in systems if name not in ("fused", *results.get("run_files", {}), *pipelines)]
+        first, second = compared(models, pipelines)[-2:]
         title += f"; {second} against {first} on MRR@10: p = {p_value:.2g}"
     figure.suptitle(title, x=0.01, ha="left", weight="bold")
     return save(figure, folder / "results.png")

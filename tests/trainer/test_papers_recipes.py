@@ -29,7 +29,7 @@ from trainer.recipe.yaml_file import load, read
 pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 
 RECIPES = toy.ROOT / "recipes"
-OTHERS = {"demo_siamese", "demo_siamese_random", "minilm_siamese"}  # `make demo`; a downloaded encoder
+OTHERS = {"demo_siamese", "demo_siamese_random", "demo_colbert", "minilm_siamese"}  # `make demo`; a downloaded encoder
 TRUNK = {**toy.TRUNK, "num_hidden_layers": 1, "max_position_embeddings": 640, "initializer_range": 0.2}
 STEPS = 2
 

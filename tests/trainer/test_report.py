@@ -1,4 +1,4 @@
-"""The report's curves, plots and five lines."""
+"""The report's curves, plots, page and six lines."""
 
 import json
 import struct
@@ -8,10 +8,22 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from data_prep.common.errors import InputError
-from trainer.report import draw_results, find_runs, main, read_losses, read_results
+from trainer.analysis.plots import read_scalars
+from trainer.report import draw_results, find_runs, losses_of, main, read_results
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
-RESULTS = {"bm25": METRICS, "from_random": METRICS, "from_seed": METRICS, "p_value": 0.5, "queries": 9, "corpus": 99}
+RESULTS = {
+    "bm25": METRICS,
+    "from_random": METRICS,
+    "from_seed": METRICS,
+    "p_value": 0.5,
+    "queries": 9,
+    "corpus": 99,
+    "collection": "no longer there",
+    "split": "test",
+    "checkpoints": {},
+    "max_tokens": {},
+}
 
 
 def log(run: Path, losses: dict[str, list[float]]) -> None:
@@ -37,16 +49,17 @@ def size(path: Path) -> tuple[int, int]:
     return struct.unpack(">II", content[16:24])
 
 
-def test_five_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_six_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "export").mkdir()
     main([str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
-    assert str(folder / "results.json") in lines[0]
-    assert f"tensorboard --logdir {folder}" in lines[1]
-    assert "labels-100.png, seed.png, results.png" in lines[2]
-    assert str(folder / "export") in lines[3]
-    assert "make" in lines[4]
+    assert len(lines) == 6
+    assert lines[0].split() == ["page", str(folder / "report.html")]
+    assert str(folder / "results.json") in lines[1]
+    assert f"tensorboard --logdir {folder}" in lines[2]
+    assert "labels-100.png, seed.png, results.png" in lines[3]
+    assert str(folder / "export") in lines[4]
+    assert "make" in lines[5]
     plots = folder / "plots"
     assert {path.name for path in plots.iterdir()} == {"seed.png", "labels-100.png", "results.png"}
     assert size(plots / "seed.png")[0] == 2 * size(plots / "labels-100.png")[0]  # a panel for each loss term
@@ -57,15 +70,15 @@ def test_what_is_missing_is_reported_with_its_command(folder: Path, capsys: pyte
     log(folder / "just started", {})
     main([str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
-    assert "python -m trainer.evaluate" in lines[0]
-    assert "python -m trainer.export" in lines[3]
+    assert len(lines) == 6
+    assert "python -m trainer.evaluate" in lines[1]
+    assert "python -m trainer.export" in lines[4]
     assert not (folder / "plots" / "results.png").exists()
 
 
 def test_only_losses_are_read_by_their_terms(tmp_path: Path) -> None:
     log(tmp_path / "run", {"mlm": [7, 6]})
-    losses = read_losses(tmp_path / "run")
+    losses = losses_of(read_scalars(tmp_path / "run"))
     assert losses.keys() == {"mlm"}
     steps, values = losses["mlm"]
     assert (steps.tolist(), values.tolist()) == ([0, 10], [7, 6])

@@ -1,0 +1,90 @@
+"""Charts as SVG: every number is where its axis says."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.charts import BOTTOM, HEIGHT, LEFT, POINTS, RIGHT, TOP, WIDTH, Line, _ticks, histogram, line_chart
+
+
+def points(element: ElementTree.Element) -> np.ndarray:
+    """The points of a line, fp64 [n, 2]."""
+    return np.array([pair.split(",") for pair in element.attrib["points"].split()], np.float64)
+
+
+def axis(svg: ElementTree.Element, anchor: str) -> list[tuple[float, float]]:
+    """The numbers of an axis and their places."""
+    place = "y" if anchor == "end" else "x"
+    texts = [text for text in svg.iter("text") if text.attrib.get("text-anchor") == anchor and text.text]
+    numbers = [(text.text or "", float(text.attrib[place])) for text in texts]
+    return [(float(text.replace(",", "")), at) for text, at in numbers if re.fullmatch(r"-?[\d.,]+(e-?\d+)?", text)]
+
+
+def test_a_line_is_where_the_axes_say() -> None:
+    x, y = np.arange(11) * 100, np.linspace(2, 7, 11)
+    svg = ElementTree.fromstring(line_chart("loss", {"a": Line(x, y)}, "step"))
+    (line,) = svg.iter("polyline")
+    places = points(line)
+    assert len(places) == 11
+    numbers = dict(axis(svg, "end"))
+    assert {2.0, 4.0, 6.0} <= numbers.keys()
+    at = np.interp(y, sorted(numbers), [numbers[value] - 4 for value in sorted(numbers)])  # a text is 4 below its line
+    np.testing.assert_allclose(places[:, 1], at, atol=0.11)
+    np.testing.assert_allclose(places[:, 0], LEFT + (WIDTH - LEFT - RIGHT) * x / 1000, atol=0.06)
+    assert not [text for text in svg.iter("text") if text.text == "a"]  # one line needs no legend
+
+
+def test_a_long_line_is_thinned_to_its_ends() -> None:
+    x = np.arange(10_000)
+    svg = ElementTree.fromstring(line_chart("long", {"a": Line(x, np.sin(x)), "raw": Line(x, x, faint=True)}, "step"))
+    lines = [points(line) for line in svg.iter("polyline")]
+    assert [len(line) for line in lines] == [POINTS, POINTS]
+    assert lines[0][0, 0] == LEFT
+    assert lines[0][-1, 0] == WIDTH - RIGHT
+
+
+def test_a_histogram_has_the_shares_of_each_group() -> None:
+    groups = {"relevant": np.array([3.0, 3.0, 1.0, 0.0]), "others": np.arange(4.0)}
+    svg = ElementTree.fromstring(histogram("scores", groups, "score", bins=3))
+    relevant, others = (points(polygon) for polygon in svg.iter("polygon"))
+    top, bottom = 0.5, HEIGHT - BOTTOM
+    heights = bottom - relevant[1:-1:2, 1]
+    np.testing.assert_allclose(heights / heights.max() * top, [0.25, 0.25, 0.5], atol=1e-3)
+    np.testing.assert_allclose((bottom - others[1:-1:2, 1]) / heights.max() * top, [0.25, 0.25, 0.5], atol=1e-3)
+    assert [text.text for text in svg.iter("text")][-2:] == [*groups]
+
+
+@pytest.mark.parametrize("numbers", [[5.0], [0.0, 0.0], [-1e-9, 1e-9], [1e9, 3e9]])
+def test_any_numbers_can_be_drawn(numbers: list[float]) -> None:
+    y = np.array(numbers)
+    for drawn in (line_chart("t", {"a": Line(np.arange(len(y)), y)}, "x"), histogram("t", {"a": y}, "x")):
+        svg = ElementTree.fromstring(drawn)
+        for shape in [*svg.iter("polyline"), *svg.iter("polygon")]:
+            places = points(shape)
+            assert np.isfinite(places).all()
+            assert (places[:, 0] >= LEFT - 0.1).all()
+            assert (places[:, 0] <= WIDTH).all()
+            assert (places[:, 1] >= TOP - 0.1).all()
+            assert (places[:, 1] <= HEIGHT - BOTTOM + 0.1).all()
+
+
+def test_names_cannot_become_markup() -> None:
+    name = '<script>"&'
+    drawn = line_chart(name, {name: Line(np.arange(2), np.arange(2)), "b": Line(np.arange(2), np.arange(2))}, name)
+    svg = ElementTree.fromstring(drawn)
+    assert svg.attrib["aria-label"] == name
+    assert not list(svg.iter("script"))
+    assert [text.text for text in svg.iter("text")].count(name) == 3
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_are_few_round_and_hold_the_numbers(low: float, width: float) -> None:
+    ticks = _ticks(low, low + width)
+    step = ticks[1] - ticks[0]
+    assert 2 <= len(ticks) <= 7
+    assert ticks[0] <= low + step * 1e-6
+    assert ticks[-1] >= low + width - step * 1e-6

@@ -1,0 +1,106 @@
+"""The report's page, made of real results, as a reader and a browser see it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from torch.utils.tensorboard import SummaryWriter
+
+from data_prep.collections.collection import Collection
+from tests.data_prep.common.test_html_page import Reader
+from tests.trainer.runs import write_run
+from trainer import evaluate, report
+from trainer.evaluation.metrics import HEADINGS
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+TAGS = ("loss/softmax", "validation/softmax", "probe/mrr@10", "negatives/age", "lr")
+
+
+@pytest.fixture(scope="module")
+def folder(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs, with results and run files."""
+    folder = tmp_path_factory.mktemp("runs") / "a & b"
+    options = ["--bm25", "--fuse=bm25+one", f"--write-runs={folder / 'rankings'}", f"--out={folder / 'results.json'}"]
+    for seed, name in enumerate(("one", "two")):
+        keys = {"max_query_tokens": 8, "max_document_tokens": 16, "seed": seed}
+        write_run(folder / name, toy_collection / "tokenizer.json", name="siamese", **keys)
+        options.append(f"--model={name}={folder / name}")
+        with SummaryWriter(str(folder / name / "tensorboard")) as writer:
+            for tag in TAGS:
+                for step in range(3):
+                    writer.add_scalar(tag, 2.0**-step, 10 * step)
+    evaluate.main([f"--collection={toy_collection}", "--split=test", *options])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    report.main([str(folder)])
+    return (folder / "report.html").read_text()
+
+
+def test_its_numbers_are_those_of_the_results(folder: Path, text: str) -> None:
+    results, read = json.loads((folder / "results.json").read_text()), Reader(text)
+    for name in ("bm25", "one", "two", "fused"):
+        title = {"bm25": "BM25", "fused": "bm25+one"}.get(name, name)
+        row = read.texts.index(title)
+        assert read.texts[row + 1 : row + 4] == [f"{results[name][metric]:.4f}" for metric in HEADINGS]
+    for pair in results["pairs_of_systems"]:
+        at = read.texts.index(f"{pair['difference']:+.4f}")
+        assert f"{pair['p_value_holm']:.4f}" in read.texts[at : at + 4]
+
+
+def test_it_has_every_curve_but_no_other(text: str) -> None:
+    charts = [attributes["aria-label"] or "" for tag, attributes in Reader(text).elements if tag == "svg"]
+    curves = [chart for chart in charts if ": " in chart]
+    assert [chart.split(": ")[1] for chart in curves] == [tag for tag in TAGS if tag != "lr"] * 2
+    assert sorted(set(charts) - set(curves)) == ["BM25", "bm25+one", "one", "two"]  # of scores
+
+
+def test_it_shows_the_queries_that_differ(folder: Path, text: str, toy_collection: Path) -> None:
+    collection, read = Collection.open(toy_collection), Reader(text)
+    queries = [collection.queries.text(i) for i in range(len(collection.queries))]
+    assert any(query in read.texts for query in queries)
+    assert "BM25 is ahead" in read.texts
+    assert ("li", {"class": "relevant"}) in read.elements
+
+
+def test_it_says_what_it_is_of(folder: Path, text: str, toy_collection: Path) -> None:
+    texts = Reader(text).texts
+    assert texts[texts.index("collection") + 1] == str(toy_collection)
+    assert texts[texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
+    assert "SHA-256 of corpus.jsonl" in texts
+
+
+def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("rankings"))
+    report.main([str(tmp_path / "runs")])
+    texts = Reader((tmp_path / "runs" / "report.html").read_text()).texts
+    assert any(f"trainer.evaluate --write-runs {tmp_path / 'runs' / 'rankings'}" in line for line in texts)
+
+
+def test_a_run_file_of_something_else_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html"))
+    (tmp_path / "runs" / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
+    with pytest.raises(SystemExit) as exit_:
+        report.main([str(tmp_path / "runs")])
+    assert exit_.value.code == 2
+    assert "one.trec:1: the collection has no query 'q'" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "report.html").exists()
+
+
+@pytest.mark.skipif(not BROWSER, reason="needs chromium")
+def test_a_browser_shows_and_prints_it(folder: Path, text: str, tmp_path: Path) -> None:
+    assert BROWSER
+    url = (folder / "report.html").as_uri()
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    pdf, image = tmp_path / "page.pdf", tmp_path / "page.png"
+    for wanted in (f"--print-to-pdf={pdf}", f"--screenshot={image}"):
+        subprocess.run([BROWSER, *options, wanted, url], capture_output=True, timeout=120, check=True)
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert image.read_bytes().startswith(b"\x89PNG")
+    assert len(text) < 200_000

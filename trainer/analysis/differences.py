@@ -1,0 +1,92 @@
+"""The queries for which two systems differ most, and what each ranks first for them (SEED, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainer.evaluation.task import Task
+from trainer.retrieval.search import Ranked
+
+QUERIES = 5  # that are shown, of each direction
+PASSAGES = 3  # that are shown, of each system
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A ranked document."""
+
+    name: str  # its id
+    text: str
+    score: float
+    relevant: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A query, and what two systems rank first for it."""
+
+    query: str
+    values: tuple[float, float]  # of the metric
+    first_relevant: tuple[int | None, int | None]  # the rank of the first relevant document; None: it is not ranked
+    passages: tuple[list[Passage], list[Passage]]
+
+
+def most_different(
+    task: Task, ranked: tuple[Sequence[Ranked], Sequence[Ranked]], metric: str, queries: int = QUERIES
+) -> tuple[list[Difference], list[Difference]]:
+    """Find the queries that the second system ranks better than the first by most, and those that it ranks worse.
+
+    Args:
+        task: the queries and the pool.
+        ranked: the rankings of both systems, one a query.
+        metric: whose values are compared; of equal differences the query that comes first.
+        queries: how many are returned, of each direction, at most.
+    """
+    first, second = (task.measure(rankings).values[metric] for rankings in ranked)
+    differences = second - first
+    order = np.argsort(-abs(differences), kind="stable")
+    better = [i for i in order.tolist() if differences[i] > 0][:queries]
+    worse = [i for i in order.tolist() if differences[i] < 0][:queries]
+
+    def shown(numbers: Sequence[int]) -> list[Difference]:
+        return [_difference(task, i, (ranked[0][i], ranked[1][i]), (first[i], second[i])) for i in numbers]
+
+    return shown(better), shown(worse)
+
+
+def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:
+    """The scores of what is ranked, fp32: of relevant documents, and of others."""
+    relevant = [flags for _, flags in _relevance(task, ranked)]
+    scores = [of_query.scores for of_query in ranked]
+    flags = np.concatenate(relevant) if relevant else np.empty(0, bool)
+    every = np.concatenate(scores) if scores else np.empty(0, np.float32)
+    return {"relevant": every[flags], "others": every[~flags]}
+
+
+def _relevance(task: Task, ranked: Sequence[Ranked]) -> Iterator[tuple[Ranked, np.ndarray]]:
+    """Each ranking, and which of its documents are relevant, bool [n]."""
+    names = task.collection.corpus.ids
+    for of_query, judged in zip(ranked, task.qrels.values(), strict=True):
+        flags = [judged.get(names[task.pool[i]], 0) > 0 for i in of_query.documents.tolist()]
+        yield of_query, np.array(flags, bool)
+
+
+def _difference(task: Task, number: int, ranked: tuple[Ranked, Ranked], values: tuple[float, float]) -> Difference:
+    judged = list(task.qrels.values())[number]
+    names, texts = task.collection.corpus.ids, task.collection.corpus
+    first_relevant, passages = [], []
+    for documents, scores in ranked:
+        ids = [names[task.pool[i]] for i in documents.tolist()]
+        ranks = [rank for rank, name in enumerate(ids, 1) if judged.get(name, 0) > 0]
+        first_relevant.append(ranks[0] if ranks else None)
+        passages.append(
+            [
+                Passage(name, texts.text(task.pool[i]), float(score), judged.get(name, 0) > 0)
+                for name, i, score in zip(ids[:PASSAGES], documents.tolist(), scores, strict=False)
+            ]
+        )
+    query = task.collection.queries.text(task.queries[number])
+    return Difference(query, values, (first_relevant[0], first_relevant[1]), (passages[0], passages[1]))

@@ -1,0 +1,194 @@
+"""The report of a folder of runs as one page of HTML: results, scores, queries that differ, curves, what it is of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.collection import Collection
+from data_prep.common.charts import Line, histogram, line_chart
+from data_prep.common.files import read_bytes
+from data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
+from trainer.analysis.differences import Difference, Passage, most_different, scores_of
+from trainer.analysis.plots import Curve, smooth
+from trainer.evaluation import run_file
+from trainer.evaluation.metrics import HEADINGS, row_title
+from trainer.evaluation.table import table as lines_of_table
+from trainer.evaluation.task import Task
+from trainer.retrieval.search import Ranked
+
+SHOWN = 320  # characters of a passage
+TESTED = "mrr@10"
+CURVES = {  # what is drawn of a run: the beginning of the tags, the title
+    "loss/": "training loss",
+    "validation/": "loss on held-out data",
+    "probe/mrr@10": "probe",
+    "negatives/": "negatives over generations",
+}
+Rankings = Mapping[str, Sequence[Ranked]]
+
+
+def report_page(
+    title: str,
+    results: Mapping[str, Any] | None,
+    systems: Sequence[str],
+    rankings: Path,
+    curves: Mapping[str, Mapping[str, Curve]],
+    runs: Mapping[str, Path],
+) -> str:
+    """Make the page.
+
+    Args:
+        title: of the page.
+        results: of trainer.evaluate over a pool, or None.
+        systems: the names of its rows.
+        rankings: the folder of the rows' run files, which may lack some.
+        curves: the scalars of each run by tag.
+        runs: the folder of each run.
+
+    Raises:
+        InputError: a run file is not one of the collection's.
+    """
+    sections = []
+    if results is not None:
+        sections += list(_of_results(results, systems, rankings))
+    sections += [section("Curves", *_curves(curves)), section("What it is of", *_about(results, runs))]
+    return page(title, sections)
+
+
+def _of_results(results: Mapping[str, Any], systems: Sequence[str], rankings: Path) -> Iterator[str]:
+    yield section("Results", *_results(results, systems))
+    directory = Path(results["collection"])
+    files = {name: rankings / f"{name}.trec" for name in systems if (rankings / f"{name}.trec").is_file()}
+    if not files or not directory.is_dir():
+        missing = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
+        why = f"No scores and no queries are shown: {missing} (trainer.evaluate --write-runs {rankings})."
+        yield section("Queries", note(why))
+        return
+    task = Task.of(Collection.open(directory), results["split"])
+    ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
+    yield section("Scores", *_scores(task, ranked, results))
+    if len(ranked) > 1:
+        yield section("Queries that differ most", *_differences(task, ranked, results))
+
+
+def _results(results: Mapping[str, Any], systems: Sequence[str]) -> Iterator[str]:
+    """The table, how each pair of systems differs, and the conditions, as trainer.evaluate prints them."""
+    values = [results[name][TESTED] for name in systems]
+    rows = [
+        [row_title(name, results), *(Number(f"{results[name][metric]:.4f}") for metric in HEADINGS)] for name in systems
+    ]
+    yield table(["system", *HEADINGS.values()], rows, best=values.index(max(values)))
+    pairs = results.get("pairs_of_systems") or []
+    if pairs:
+        yield "<h3>Every pair</h3>"
+        yield table(
+            ["difference", f"of {HEADINGS[TESTED]}", "95 % interval", "p", "p, corrected (Holm)"],
+            [
+                [
+                    " − ".join(row_title(name, results) for name in reversed(pair["systems"])),
+                    Number(f"{pair['difference']:+.4f}"),
+                    Number("{:+.4f} to {:+.4f}".format(*pair["interval"])),
+                    Number(f"{pair['p_value']:.4f}"),
+                    Number(f"{pair['p_value_holm']:.4f}"),
+                ]
+                for pair in pairs
+            ],
+        )
+    printed = lines_of_table(results, [name for name in systems if name not in ("bm25", "fused")])
+    for line in list(printed)[1 + len(systems) :]:
+        yield note(line)
+
+
+def _scores(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
+    yield paragraph(
+        "The scores of the ranked documents: those of relevant ones, and of all others, each as a share of its kind. "
+        "The further apart, the more can be told from a score."
+    )
+    charts = []
+    for name, rankings in ranked.items():
+        groups = {kind: scores for kind, scores in scores_of(task, rankings).items() if len(scores)}
+        if groups:
+            named = {f"{kind} ({len(scores):,})": scores for kind, scores in groups.items()}
+            charts.append(histogram(row_title(name, results), named, "score"))
+    yield f'<div class="charts">{"".join(charts)}</div>'
+
+
+def _differences(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
+    """The best system beside the first one, which is BM25 where that was evaluated."""
+    first = next(iter(ranked))
+    best = max((name for name in ranked if name != first), key=lambda name: results[name][TESTED])
+    titles = row_title(first, results), row_title(best, results)
+    better, worse = most_different(task, (ranked[first], ranked[best]), TESTED)
+    yield paragraph(
+        f"By {HEADINGS[TESTED]}, {titles[1]} beside {titles[0]}. "
+        "Relevant documents have a bar, the query's words are marked."
+    )
+    for title, found in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
+        yield f"<h3>{escape(title)}</h3>"
+        yield "".join(_difference(difference, titles) for difference in found) or paragraph("In no query.")
+
+
+def _difference(difference: Difference, titles: tuple[str, str]) -> str:
+    words = words_of(difference.query)
+    columns = "".join(
+        f"<div>{note(f'{title}: {_place(place)}')}<ol>{''.join(_passage(p, words) for p in passages)}</ol></div>"
+        for title, place, passages in zip(titles, difference.first_relevant, difference.passages, strict=True)
+    )
+    return f'<section><p><b>{escape(difference.query)}</b></p><div class="side-by-side">{columns}</div></section>'
+
+
+def _place(rank: int | None) -> str:
+    return "no relevant document ranked" if rank is None else f"first relevant document at rank {rank}"
+
+
+def _passage(passage: Passage, words: set[str]) -> str:
+    kind = ' class="relevant"' if passage.relevant else ""
+    about = f"{passage.name} · {passage.score:.4f}{' · relevant' if passage.relevant else ''}"
+    return f'<li{kind}><span class="note">{escape(about)}</span><br>{marked(passage.text, words, SHOWN)}</li>'
+
+
+def _curves(curves: Mapping[str, Mapping[str, Curve]]) -> Iterator[str]:
+    if not any(curves.values()):
+        yield note("No run has logged anything yet.")
+    for run, scalars in curves.items():
+        charts = []
+        for beginning, title in CURVES.items():
+            tags = [tag for tag in scalars if tag.startswith(beginning) and len(scalars[tag][0]) > 1]
+            charts += [line_chart(f"{title}: {tag}", _lines(tag, *scalars[tag]), "optimizer step") for tag in tags]
+        if charts:
+            yield f'<h3>{escape(run)}</h3><div class="charts">{"".join(charts)}</div>'
+
+
+def _lines(tag: str, steps: Any, values: Any) -> dict[str, Line]:
+    """A loss as logged and its moving average; another scalar as it is."""
+    if tag.startswith("loss/"):
+        return {"moving average": Line(steps, smooth(values)), "as logged": Line(steps, values, faint=True)}
+    return {tag: Line(steps, values)}
+
+
+def _about(results: Mapping[str, Any] | None, runs: Mapping[str, Path]) -> Iterator[str]:
+    """What data, code and versions the runs are of."""
+    if results is not None:
+        rows = [["collection", results["collection"]], ["split", results["split"]]]
+        rows += [[f"checkpoint of {name}", checkpoint] for name, checkpoint in results["checkpoints"].items()]
+        manifest = Path(results["collection"]) / "manifest.json"
+        if manifest.is_file():
+            inputs = json.loads(read_bytes(manifest)).get("inputs", [])
+            rows += [[f"SHA-256 of {entry['file']}", entry["sha256"]] for entry in inputs]
+        yield table(["", ""], rows)
+    for run, folder in runs.items():
+        if (folder / "environment.json").is_file():
+            about = json.loads(read_bytes(folder / "environment.json"))
+            rows = [["folder", str(folder)], *([key, _shown(about[key])] for key in sorted(about))]
+            yield f"<h3>{escape(run)}</h3>{table(['', ''], rows)}"
+
+
+def _shown(value: Any) -> str:
+    """A value of environment.json in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
