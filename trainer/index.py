@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
 from trainer.indexes import approximate
 from trainer.indexes.folder import MANIFEST
-from trainer.indexes.index import Index
+from trainer.indexes.index import require_choice
+from trainer.indexes.ranks import rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 
 
@@ -28,10 +29,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.index"):
         if world.size > 1:
             join(world)
-        collection = Collection.open(chosen.collection)
-        trained = None if chosen.bm25 else load_any(chosen.run)
-        kind = kind_of(trained, collection) if trained else KINDS["bm25"]
-        _refuse_what_the_kind_has_not(kind, chosen)
+        with rank_0_first(world.rank, world.size):
+            collection = Collection.open(chosen.collection)
+            trained = None if chosen.bm25 else load_any(chosen.run)
+            kind = kind_of(trained, collection) if trained else KINDS["bm25"]
+            what = f"the index of {chosen.run or 'BM25'}"
+            require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
+            require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
+            if chosen.approximate in approximate.KINDS:
+                approximate.require_faiss()
         complete = (chosen.out / MANIFEST).is_file()
         index = kind.build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
         if world.rank == 0:
@@ -40,17 +46,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             index.prepare(chosen.approximate, world.rank, world.size)
             if world.rank == 0:
                 print(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}", flush=True)
-
-
-def _refuse_what_the_kind_has_not(kind: type[Index], chosen: argparse.Namespace) -> None:
-    """Raise InputError, before any work, for options that this kind of index does not have."""
-    for option, names in {"dtype": kind.DTYPES, "approximate": kind.APPROXIMATIONS}.items():
-        given = getattr(chosen, option)
-        if given and given not in names:
-            has = f"has {', '.join(names)}" if names else "has none: leave it out"
-            raise InputError(f"--{option} {given}: the index of {chosen.run or 'BM25'} {has}")
-    if chosen.approximate in approximate.KINDS:
-        approximate.require_faiss()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

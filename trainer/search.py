@@ -22,7 +22,7 @@ from data_prep.common.files import refuse_folder
 from trainer.engine.world import World, join
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
-from trainer.indexes.index import Index
+from trainer.indexes.index import Index, require_choice
 from trainer.indexes.query_file import read_queries
 from trainer.indexes.ranks import merge, rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, open_index
@@ -39,14 +39,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     world = World.from_environment()
     with exit_on_input_error("trainer.search"):
         if world.size > 1:
-            if not chosen.queries:
-                raise InputError("several ranks search for the queries of a file or split: give --queries")
             join(world)
         with rank_0_first(world.rank, world.size):
+            if world.size > 1 and not chosen.queries:
+                raise InputError("several ranks search for the queries of a file or split: give --queries")
             if chosen.write_run:
                 refuse_folder(chosen.write_run)
             index = open_index(chosen.index, chosen.collection, chosen.model)
             if chosen.approximate:
+                require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
                 index.require(chosen.approximate)
             queries = read_queries(chosen.queries, index.collection) if chosen.queries else {}
         if chosen.serve is not None:

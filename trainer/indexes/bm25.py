@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.common.files import whole_folder
 from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import folder as folders
 from trainer.indexes.folder import Folder
+from trainer.indexes.index import require_choice
 from trainer.indexes.ranks import each_its_queries, rank_0_first
 from trainer.retrieval.bm25 import DESCRIPTION, index_words, rank_by_words
 from trainer.retrieval.search import Ranked
@@ -83,7 +83,7 @@ class Bm25Index:
 
     def require(self, approximation: str) -> None:
         """Refuse: there is none."""
-        raise InputError(f"--approximate {approximation}: {self.folder.directory} ranks by BM25, always exactly")
+        require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
 
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1

@@ -95,7 +95,8 @@ class Builder:
         """The vectors of a text as they are stored."""
         if len(vectors) != 1 and not self.layout.several:
             raise ValueError(f"a text has {len(vectors)} vectors, not one")
-        stored = vectors.astype(self.layout.dtype)
+        with np.errstate(over="ignore"):  # refused below
+            stored = vectors.astype(self.layout.dtype)
         require_finite(vectors, f"encode {file.name}")
         require_finite(stored, f"{file.name} as {self.layout.dtype}")
         return stored

@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
 from trainer.indexes.folder import Folder
 from trainer.retrieval.search import Ranked
+
+
+def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:
+    """Raise InputError where an option of the command line is given that a kind of index does not have."""
+    if given and given not in names:
+        has = f"has {', '.join(names)}" if names else "has none: leave it out"
+        raise InputError(f"{option} {given}: {index} {has}")
 
 
 class Index(Protocol):

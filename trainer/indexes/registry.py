@@ -60,7 +60,10 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
             f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
             "make the index again, or name the collection with --collection"
         )
-    return KINDS[folder.manifest["kind"]].open(folder, _model(folder, model), opened)
+    trained = _model(folder, model)
+    if trained:
+        matching_of(trained, opened)  # refuse another tokenizer before the first query
+    return KINDS[folder.manifest["kind"]].open(folder, trained, opened)
 
 
 def _model(folder: Folder, elsewhere: Path | None) -> LoadedModel | None:

@@ -13,11 +13,11 @@ from data_prep.collections.collection import Collection
 from data_prep.common import extras
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from tests.trainer.indexes.shares import search_shares, tree
 from trainer.indexes import bm25 as bm25_module
 from trainer.indexes.bm25 import Bm25Index
 from trainer.indexes.folder import Folder
 from trainer.retrieval.bm25 import Bm25
-from trainer.retrieval.search import merged, packed
 
 QUERIES = [*range(0, 120, 7)]
 
@@ -43,20 +43,13 @@ def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int)
 
 @pytest.mark.parametrize("ranks", [2, 4, 40])
 def test_the_shares_of_ranks_merge_to_the_ranking_of_one(index: Bm25Index, ranks: int) -> None:
-    shares = [index.search(texts(index), 9, None, rank, ranks) for rank in range(ranks)]
-    together = merged(np.concatenate([packed(found, 9) for found in shares], axis=1), 9)
-    for one, other in zip(index.search(texts(index), 9), together, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
+    search_shares(index, texts(index), 9, ranks)
 
 
 def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(index: Bm25Index, tmp_path: Path) -> None:
     Bm25Index.build(None, index.collection, tmp_path / "again")
-    one, two = (
-        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (index.folder.directory, tmp_path / "again")
-    )
-    assert one == two
+    one = tree(index.folder.directory)
+    assert one == tree(tmp_path / "again")
     for name, content in one.items():
         if name.endswith(".npy"):
             np.load(tmp_path / "again" / name, allow_pickle=False)
@@ -114,7 +107,7 @@ def test_a_damaged_index_is_refused(
 
 def test_an_approximation_is_refused(index: Bm25Index) -> None:
     for ask in (index.prepare, index.require):
-        with pytest.raises(InputError, match="--approximate hnsw: .* ranks by BM25, always exactly"):
+        with pytest.raises(InputError, match="--approximate hnsw: .* has none: leave it out"):
             ask("hnsw")
 
 

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from tests.trainer.indexes.shares import search_shares, tree
 from tests.trainer.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 from trainer.checkpoints.load import LoadedModel, TrainedModel, load_trained
@@ -25,24 +23,10 @@ from trainer.indexes.blocks import Blocks
 from trainer.indexes.dense import DenseIndex
 from trainer.indexes.encode_blocks import Builder, Layout, builder
 from trainer.indexes.folder import Folder
-from trainer.indexes.ranks import merge
 from trainer.retrieval.encode import encode_texts
-from trainer.retrieval.search import Ranked, merged, packed
 
 BLOCK = 20  # of 90 different texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
-
-
-@pytest.fixture(scope="module")
-def copies(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
-    """The toy collection, of whose 120 documents the last 30 are copies of the first ones."""
-    folder = tmp_path_factory.mktemp("copies") / "c"
-    shutil.copytree(toy_collection, folder)
-    lines = (folder / "corpus.jsonl").read_text().splitlines()
-    texts = [lines[i].split('"text"')[1] for i in range(30)]
-    lines[90:] = [f'{lines[90 + i].split(chr(34) + "text")[0]}"text"{text}' for i, text in enumerate(texts)]
-    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    return build("beir", [folder], folder, tokenizers.load(folder / "tokenizer.json"))
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +69,6 @@ def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32")
         map(collection.corpus.tokens, range(len(collection.corpus))),
     )
     return queries, documents.astype(dtype)
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(("ranks", "dtype"), [(1, "float32"), (3, "float32"), (1, "float16")])
@@ -247,16 +227,9 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
 ) -> None:
     index = made(trained, copies, tmp_path / "index")
     queries = [copies.queries.text(i) for i in range(9)]
-    shares = [index.search(queries, k, None, rank, ranks) for rank in range(ranks)]
-    same(merged(np.concatenate([packed(found, k) for found in shares], axis=1), k), index.search(queries, k))
-    assert merge(shares[0], k, 0, 1) is shares[0]
-
-
-def same(ranked: list[Ranked], expected: list[Ranked]) -> None:
-    assert len(ranked) == len(expected)
-    for one, other in zip(ranked, expected, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
+    shares = search_shares(index, queries, k, ranks)
+    assert [len(found) for found in shares] == [9] * ranks
+    assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)  # of five blocks
 
 
 def test_a_whole_index_is_opened_without_reading_the_texts(

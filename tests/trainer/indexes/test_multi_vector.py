@@ -1,4 +1,4 @@
-"""An index of several vectors a text: against a plain loop and `trainer.evaluate`, by ranks, by centroids, what is refused."""
+"""An index of several vectors a text: against a plain loop and evaluation, by ranks, by centroids, what is refused."""
 
 import shutil
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from tests.trainer.indexes.shares import search_shares, tree
 from tests.trainer.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 from trainer.checkpoints.load import LoadedModel, load_trained
@@ -58,10 +59,6 @@ def build(trained: LoadedModel, collection: Collection, folder: Path, dtype: str
 
 def texts(collection: Collection) -> list[str]:
     return [collection.queries.text(i) for i in QUERIES]
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_what_is_stored_is_what_the_model_encodes(
@@ -115,12 +112,7 @@ def test_a_score_is_that_of_a_plain_loop(index: MultiVectorIndex, trained: Loade
 def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
     index: MultiVectorIndex, collection: Collection, ranks: int, approximation: str | None
 ) -> None:
-    alone = index.search(texts(collection), 30, approximation)
-    shares = [index.search(texts(collection), 30, approximation, rank, ranks) for rank in range(ranks)]
-    together = merged(np.concatenate([packed(found, 30) for found in shares], axis=1), 30)
-    for one, other in zip(alone, together, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
+    shares = search_shares(index, texts(collection), 30, ranks, approximation)
     if ranks == 7:  # of five blocks
         assert all(len(ranked.documents) == 0 for ranked in shares[6])
 
@@ -151,23 +143,13 @@ def test_centroids_find_nearly_all_that_exact_search_does(
     assert recall() > 0.95
 
 
-def test_equal_documents_tie_in_the_order_of_the_collection(trained: LoadedModel, tmp_path: Path, collection) -> None:
-    copy = tmp_path / "c"
-    shutil.copytree(collection.directory, copy)
-    lines = (copy / "corpus.jsonl").read_text().splitlines()
-    lines[90:] = [f'{{"_id": "e{i}", {lines[i].split(", ", 1)[1]}' for i in range(30)]
-    (copy / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    from data_prep.collections.build import build as build_collection
-    from data_prep.tokenizers import tokenizer as tokenizers
-
-    for split in ("train", "test"):
-        (copy / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\n")
-    made = build(
-        trained, build_collection("beir", [copy], copy, tokenizers.load(copy / "tokenizer.json")), tmp_path / "i"
-    )
+def test_equal_documents_tie_in_the_order_of_the_collection(
+    trained: LoadedModel, copies: Collection, tmp_path: Path
+) -> None:
+    made = build(trained, copies, tmp_path / "index")
     assert str(made).startswith("120 documents of 90 different texts, ")
     for approximation in (None, centroids.NAME):
-        for ranked in made.search(["abc", made.collection.queries.text(3)], 120, approximation):
+        for ranked in made.search(["abc", copies.queries.text(3)], 120, approximation):
             place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
             for i in range(30):
                 assert (i in place) == (90 + i in place)
