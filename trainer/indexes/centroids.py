@@ -83,12 +83,12 @@ def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
     """The number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     columns = torch.from_numpy(of_centroids).to(device).T  # [H, C]
-    half_squares = columns.square().sum(dim=0) / 2
+    half_squares = columns.square().sum(dim=0) / -2
     belongs = np.empty(len(vectors), np.int64)
     step = max(1, PRODUCTS // columns.shape[1])
     for start in range(0, len(vectors), step):
         rows = torch.from_numpy(vectors[start : start + step].astype(np.float32)).to(device)
-        belongs[start : start + step] = (rows @ columns - half_squares).argmax(dim=1).cpu().numpy()
+        belongs[start : start + step] = torch.addmm(half_squares, rows, columns).argmax(dim=1).cpu().numpy()
     return belongs
 
 
