@@ -92,10 +92,10 @@ def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
     return belongs
 
 
-def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray, probe: int = PROBE) -> np.ndarray:
-    """The different centroids of the largest inner products with a query's vectors fp32 [m, H], `probe` of each."""
+def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
+    """The different centroids of the largest inner products with a query's vectors fp32 [m, H], `PROBE` of each."""
     products = vectors @ of_centroids.T
-    probe = min(probe, len(of_centroids))
+    probe = min(PROBE, len(of_centroids))
     return np.unique(np.argpartition(-products, probe - 1, axis=1)[:, :probe])
 
 
