@@ -24,7 +24,7 @@ from trainer.indexes.folder import Folder
 from trainer.indexes.ranks import wait_for
 
 NAME = "centroids"
-PROBE = 4  # centroids that are looked at for each vector of a query
+PROBE = 2  # centroids that are looked at for each vector of a query
 ROUNDS, TRAINED_ON = 4, 32  # of k-means: rounds, and vectors for each centroid
 PRODUCTS = 2**24  # of vectors and centroids, held at once: 64 MiB in fp32
 
