@@ -44,6 +44,7 @@ ROOMS = {
         },
         {"run", "analysis"},
         {"evaluation"},
+        {"indexes"},
         {"retrieval"},
         {"checkpoints"},
         {"data"},

@@ -1,6 +1,7 @@
-"""Encode a collection's documents into an index, which `trainer.search` searches.
+"""Make an index of a collection's documents, which `trainer.search` searches.
 
 python -m trainer.index runs/mine --collection data/mine --out indexes/mine
+python -m trainer.index --bm25 --collection data/mine --out indexes/bm25
 deepspeed --hostfile hostfile --module trainer.index runs/mine --collection data/mine --out indexes/mine
 """
 
@@ -14,9 +15,11 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
-from trainer.retrieval.approximate import KINDS, file_of, make, require_faiss
-from trainer.retrieval.build_index import build
-from trainer.retrieval.index import DTYPES, MANIFEST
+from trainer.indexes import approximate
+from trainer.indexes.folder import MANIFEST
+from trainer.indexes.index import require_choice
+from trainer.indexes.ranks import rank_0_first
+from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,27 +29,40 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.index"):
         if world.size > 1:
             join(world)
-        if chosen.approximate:
-            require_faiss()
-        collection, trained = Collection.open(chosen.collection), load_any(chosen.run)
+        with rank_0_first(world.rank, world.size):
+            collection = Collection.open(chosen.collection)
+            trained = None if chosen.bm25 else load_any(chosen.run)
+            kind = kind_of(trained, collection) if trained else KINDS["bm25"]
+            what = f"the index of {chosen.run or 'BM25'}"
+            require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
+            require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
+            if chosen.approximate in approximate.KINDS:
+                approximate.require_faiss()
         complete = (chosen.out / MANIFEST).is_file()
-        made = build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
+        index = kind.build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
         if world.rank == 0:
-            print(f"{made.directory}: {'complete already: ' if complete else ''}{made}", flush=True)
-            if chosen.approximate and not (file := file_of(chosen.out, chosen.approximate)).is_file():
-                make(chosen.approximate, made.vectors, file)
-                print(f"{file}: for trainer.search --approximate {chosen.approximate}", flush=True)
+            print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
+        if chosen.approximate:
+            index.prepare(chosen.approximate, world.rank, world.size)
+            if world.rank == 0:
+                print(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}", flush=True)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trainer.index", description="Encode a collection's documents into an index.")
-    parser.add_argument("run", type=Path, help="a fine-tuning run, or a sentence-transformers folder")
+    parser = argparse.ArgumentParser(prog="trainer.index", description="Make an index of a collection's documents.")
+    parser.add_argument("run", type=Path, nargs="?", help="a fine-tuning run, or a sentence-transformers folder")
+    parser.add_argument("--bm25", action="store_true", help="index words, for BM25, instead of a run's vectors")
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
-    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="of the stored numbers; float16 halves them")
-    parser.add_argument("--approximate", choices=KINDS, help="also prepare approximate search by faiss")
+    parser.add_argument(
+        "--dtype", choices=("float32", "float16"), help="of the stored numbers (float32; float16 for several vectors)"
+    )
+    parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-    return parser.parse_args(argv)
+    chosen = parser.parse_args(argv)
+    if bool(chosen.run) == chosen.bm25:
+        parser.error("name a run, or give --bm25")
+    return chosen
 
 
 if __name__ == "__main__":

@@ -2,58 +2,109 @@
 
 python -m trainer.search indexes/mine "how do planes fly" "what is lift"
 python -m trainer.search indexes/mine < queries.txt         a query a line; asks for them on a terminal
-python -m trainer.search indexes/mine --beside indexes/other --serve 8000
+python -m trainer.search indexes/mine --beside indexes/bm25 --serve 8000
+deepspeed --hostfile hostfile --module trainer.search indexes/mine --queries test --write-run mine.trec
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from data_prep.common.argument_types import port, positive
-from data_prep.common.errors import exit_on_input_error
-from trainer.retrieval.approximate import KINDS
-from trainer.retrieval.index import Index
-from trainer.retrieval.searcher import Found, Searcher
-from trainer.retrieval.serve import make_server
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import refuse_folder
+from trainer.engine.world import World, join
+from trainer.evaluation import run_file
+from trainer.indexes.found import Found, found
+from trainer.indexes.index import Index, require_choice
+from trainer.indexes.query_file import read_queries
+from trainer.indexes.ranks import merge, rank_0_first
+from trainer.indexes.registry import APPROXIMATIONS, open_index
+from trainer.indexes.serve import make_server
+from trainer.retrieval.search import Ranked
 
 WIDTH = 100  # characters that are shown of a document
+AT_ONCE = 1024  # queries of a run file
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
+    world = World.from_environment()
     with exit_on_input_error("trainer.search"):
-        searcher = Searcher.open(Index.open(chosen.index), chosen.collection, chosen.model)
+        if world.size > 1:
+            join(world)
+        with rank_0_first(world.rank, world.size):
+            if world.size > 1 and not chosen.queries:
+                raise InputError("several ranks search for the queries of a file or split: give --queries")
+            if chosen.write_run:
+                refuse_folder(chosen.write_run)
+            index = open_index(chosen.index, chosen.collection, chosen.model)
+            if chosen.approximate:
+                require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
+                index.require(chosen.approximate)
+            queries = read_queries(chosen.queries, index.collection) if chosen.queries else {}
         if chosen.serve is not None:
-            _serve(searcher, chosen)
-            return
-        if chosen.queries:
-            for query, found in zip(
-                chosen.queries, searcher.search(chosen.queries, chosen.k, chosen.approximate), strict=True
-            ):
-                _show(query, found)
-            return
-        for query in _typed():
-            (of_query,) = searcher.search([query], chosen.k, chosen.approximate)
-            _show(query, of_query)
+            _serve(index, chosen)
+        elif chosen.queries:
+            _write_run(index, queries, chosen, world)
+        elif chosen.words:
+            rankings = index.search(chosen.words, chosen.k, chosen.approximate)
+            for query, ranked in zip(chosen.words, rankings, strict=True):
+                _show(query, found(ranked, index.collection))
+        else:
+            for query in _typed():
+                _show(query, _find(index, query, chosen.k, chosen.approximate))
 
 
-def _serve(searcher: Searcher, chosen: argparse.Namespace) -> None:
-    """Answer a browser until Ctrl-C."""
-    searchers = {str(chosen.index): searcher}
+def _find(index: Index, query: str, k: int, approximation: str | None) -> list[Found]:
+    (ranked,) = index.search([query], k, approximation)
+    return found(ranked, index.collection)
+
+
+def _serve(index: Index, chosen: argparse.Namespace) -> None:
+    """Answer a browser until Ctrl-C; an index beside is searched in the same way where it can be."""
+    indexes = {str(chosen.index): (index, chosen.approximate)}
     if chosen.beside:
-        searchers[str(chosen.beside)] = Searcher.open(Index.open(chosen.beside))
+        beside = open_index(chosen.beside)
+        approximation = chosen.approximate if chosen.approximate in beside.APPROXIMATIONS else None
+        if approximation:
+            beside.require(approximation)
+        indexes[str(chosen.beside)] = beside, approximation
     systems = {
-        name: lambda query, k, of=one: of.search([query], k, chosen.approximate)[0] for name, one in searchers.items()
+        name: lambda query, k, of=of, by=approximation: _find(of, query, k, by)
+        for name, (of, approximation) in indexes.items()
     }
     with make_server(systems, chosen.host, chosen.serve, chosen.k) as server:
         print(f"http://{chosen.host}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
+
+
+def _write_run(index: Index, queries: dict[str, str], chosen: argparse.Namespace, world: World) -> None:
+    """Search for all queries, each rank in its share of the index, and write the run file on rank 0."""
+
+    def rankings() -> Iterator[tuple[str, Ranked]]:
+        left = iter(queries)
+        while names := list(islice(left, AT_ONCE)):
+            texts = [queries[name] for name in names]
+            own = index.search(texts, chosen.k, chosen.approximate, world.rank, world.size)
+            merged = merge(own, chosen.k, world.rank, world.size)
+            if merged is not None:
+                yield from zip(names, merged, strict=True)
+
+    if world.rank == 0:
+        names = index.collection.corpus.ids
+        run_file.write(chosen.write_run, rankings(), lambda i: names[i], chosen.index.resolve().name)
+        print(f"wrote {chosen.write_run}: {len(queries):,} queries, at most {chosen.k} documents each", flush=True)
+    else:
+        deque(rankings(), maxlen=0)  # the other ranks write nothing
 
 
 def _typed() -> Iterator[str]:
@@ -69,9 +120,9 @@ def _typed() -> Iterator[str]:
             yield query
 
 
-def _show(query: str, found: Sequence[Found]) -> None:
+def _show(query: str, documents: Sequence[Found]) -> None:
     print(query)
-    for rank, (name, score, text) in enumerate(found, 1):
+    for rank, (name, score, text) in enumerate(documents, 1):
         line = " ".join(text.split())
         print(f"{rank:4}  {score:8.4f}  {name}  {line if len(line) <= WIDTH else line[:WIDTH] + '…'}")
     print(flush=True)
@@ -80,21 +131,32 @@ def _show(query: str, found: Sequence[Found]) -> None:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="trainer.search", description="Search an index.")
     parser.add_argument("index", type=Path, help="folder of trainer.index")
-    parser.add_argument("queries", nargs="*", metavar="QUERY", help="in words; by default lines of the standard input")
-    parser.add_argument("--k", type=positive, default=10, help="documents to show for each query (10)")
+    parser.add_argument(
+        "words", nargs="*", metavar="QUERY", help="a query in words; by default lines of the standard input"
+    )
+    parser.add_argument("--k", type=positive, default=10, help="documents to find for each query (10)")
+    parser.add_argument(
+        "--queries", metavar="SPLIT|FILE", help="search for those of a split, or of a file of lines ID<TAB>TEXT"
+    )
+    parser.add_argument("--write-run", type=Path, metavar="FILE", help="and write what is found as a TREC run file")
     parser.add_argument("--serve", type=port, metavar="PORT", help="serve a page with a query box instead")
     parser.add_argument("--beside", type=Path, metavar="INDEX", help="another index, to show beside it on the page")
     parser.add_argument("--host", default="127.0.0.1", help="the address to serve at (127.0.0.1: this machine alone)")
-    parser.add_argument("--approximate", choices=KINDS, help="search so, where trainer.index has prepared it")
+    parser.add_argument("--approximate", choices=APPROXIMATIONS, help="search so, where trainer.index has prepared it")
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     chosen = parser.parse_intermixed_args(argv)
     if chosen.beside == chosen.index:
         parser.error("--beside names the same index: name another one")
     if chosen.serve is None and chosen.beside:
         parser.error("--beside is for the page: add --serve PORT")
-    if chosen.serve is not None and chosen.queries:
+    if chosen.serve is not None and (chosen.words or chosen.queries):
         parser.error("--serve takes its queries from the page: leave them out")
+    if chosen.words and chosen.queries:
+        parser.error("--queries names all queries: leave out those in words")
+    if bool(chosen.queries) != bool(chosen.write_run):
+        parser.error("--queries and --write-run go together: what to search for, and where to write what is found")
     return chosen
 
 

@@ -1,5 +1,6 @@
 """Progress with rate and time left: a bar on a terminal, a plain line every few seconds elsewhere."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -26,7 +27,13 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
 
 @contextmanager
 def meter(what: str, unit: str, total: int | None) -> Iterator[Report]:
-    """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left."""
+    """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left.
+
+    Of the ranks of a launcher only the first one reports.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        yield lambda done, note: None
+        return
     if not sys.stderr.isatty():
         yield _lines(what, unit, total)
         return

@@ -3,16 +3,19 @@
 import io
 import json
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index, search
 from trainer.checkpoints.load import load_trained
-from trainer.retrieval.texts import Texts, embed_task
+from trainer.retrieval.texts import Texts, embed_task, index_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 
@@ -24,7 +27,20 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     shutil.copytree(toy_collection, folder / "collection")
     write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", similarity="cosine", **LENGTHS)
     index.main([str(folder / "run"), f"--collection={folder / 'collection'}", f"--out={folder / 'index'}"])
+    index.main(["--bm25", f"--collection={folder / 'collection'}", f"--out={folder / 'bm25'}"])
+    (folder / "half").mkdir()
+    manifest = json.loads((folder / "index" / "manifest.json").read_text())
+    (folder / "half" / "building.json").write_text(json.dumps(manifest))
     return folder
+
+
+@pytest.fixture(scope="module")
+def colbert(made: Path) -> Path:
+    """The folder of an index of several vectors a text, of the same collection."""
+    write_run(made / "colbert-run", made / "collection" / "tokenizer.json", name="colbert", dimension=16, **LENGTHS)
+    arguments = [f"--collection={made / 'collection'}", f"--out={made / 'colbert'}", "--approximate=centroids"]
+    index.main([str(made / "colbert-run"), *arguments])
+    return made / "colbert"
 
 
 def expected(made: Path, queries: list[int], k: int) -> list[list[str]]:
@@ -102,7 +118,31 @@ def test_another_collection_or_model_is_refused(
         (index, ["MADE/run", "--collection=MADE/none", "--out=NEW"], "not tokenised, or not a collection"),
         (index, ["MADE/none", "--collection=MADE/collection", "--out=NEW"], "none"),
         (index, ["MADE/run", "--collection=MADE/collection", "--out=MADE"], "holds something that is not an index"),
+        (index, ["--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
+        (index, ["MADE/run", "--bm25", "--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
+        (index, ["--bm25", "--collection=MADE/collection", "--out=MADE/index"], "holds an index with another kind"),
+        (
+            index,
+            ["--bm25", "--dtype=float16", "--collection=MADE/collection", "--out=NEW"],
+            "--dtype float16: the index of BM25 has none: leave it out",
+        ),
+        (
+            index,
+            ["MADE/run", "--approximate=centroids", "--collection=MADE/collection", "--out=NEW"],
+            "--approximate centroids: the index of MADE/run has ivf, pq, hnsw",
+        ),
+        (index, ["MADE/run", "--collection=OTHER", "--out=NEW"], "another tokenizer"),
         (search, ["MADE/run", "abc"], "not an index"),
+        (search, ["MADE/half", "abc"], "an unfinished index: run trainer.index again, it goes on"),
+        (search, ["MADE/index", "--serve=0", "--approximate=hnsw"], "approximate-hnsw.faiss: no such file"),
+        (search, ["MADE/index", "--approximate=centroids", "abc"], "has ivf, pq, hnsw"),
+        (search, ["MADE/bm25", "--model=MADE/run", "abc"], "was made without a model: leave it out"),
+        (search, ["MADE/bm25", "--approximate=hnsw", "abc"], "has none"),
+        (search, ["MADE/index", "--queries=test"], "--queries and --write-run go together"),
+        (search, ["MADE/index", "--write-run=NEW"], "--queries and --write-run go together"),
+        (search, ["MADE/index", "--queries=dev", "--write-run=NEW"], "it has test, train"),
+        (search, ["MADE/index", "--queries=test", "--write-run=MADE"], "is a folder: name a file"),
+        (search, ["MADE/index", "--queries=test", "--write-run=NEW", "abc"], "--queries names all queries"),
         (search, ["MADE/index", "abc", "--k=0"], "'0' is not a whole number above 0"),
         (search, ["MADE/index", "--serve=99999"], "'99999' is not a port"),
         (search, ["MADE/index", "--serve=0", "abc"], "--serve takes its queries from the page"),
@@ -113,13 +153,138 @@ def test_another_collection_or_model_is_refused(
 def test_what_is_refused(
     made: Path, tmp_path: Path, command, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if "OTHER" in " ".join(arguments):
+        shards = toy.write_shards(tmp_path / "shards", 50, seed=4)
+        toy.write_collection(tmp_path / "other", shards / "tokenizer.json", count=30)
+    places = {"MADE": made, "NEW": tmp_path / "new", "OTHER": tmp_path / "other"}
+
+    def placed(text: str) -> str:
+        for name, path in places.items():
+            text = text.replace(name, str(path))
+        return text
+
     with pytest.raises(SystemExit) as stopped:
-        command.main([text.replace("MADE", str(made)).replace("NEW", str(tmp_path / "new")) for text in arguments])
+        command.main(list(map(placed, arguments)))
     assert stopped.value.code == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{command.__name__}: ")]
     assert len(lines) == 1
-    assert message in lines[0]
+    assert placed(message) in lines[0]
     assert not (tmp_path / "new").exists()
+
+
+def test_a_port_in_use_is_refused_in_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as stopped:
+            search.main([str(made / "index"), f"--serve={port}"])
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"trainer.search: --serve {port}: cannot listen at 127.0.0.1:{port}: ")
+
+
+def test_a_model_with_another_tokenizer_is_refused_at_the_start(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(made / "run", tmp_path / "run")
+    (step,) = (tmp_path / "run" / "checkpoints").iterdir()
+    shards = toy.write_shards(tmp_path / "shards", 50, seed=4)
+    shutil.copy(shards / "tokenizer.json", step / "tokenizer.json")
+    manifest = json.loads((step / "manifest.json").read_text())
+    file = step / "tokenizer.json"
+    manifest["files"][file.name] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+    (step / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SystemExit):
+        search.main([str(made / "index"), "--serve=0", f"--model={tmp_path / 'run'}"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "tokenizer" in line
+
+
+def test_what_a_cross_encoder_lacks_is_said(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run", made / "collection" / "tokenizer.json", name="cross_encoder", loss="binary", **LENGTHS)
+    with pytest.raises(SystemExit) as stopped:
+        index.main([str(tmp_path / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'new'}"])
+    assert stopped.value.code == 2
+    assert "a cross_encoder has no index: it ranks again what another system found" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_bm25_and_a_colbert_are_searched_like_any_index(
+    made: Path, colbert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection = Collection.open(made / "collection")
+    query = collection.queries.text(5)
+    task = Texts(collection, [5], list(range(120)))
+    systems = {
+        made / "bm25": (index_task(task), []),
+        colbert: (embed_task(load_trained(made / "colbert-run"), task), []),
+        Path(f"{colbert}/"): (embed_task(load_trained(made / "colbert-run"), task), ["--approximate=centroids"]),
+    }
+    capsys.readouterr()
+    for folder, (system, options) in systems.items():
+        search.main([str(folder), query, "--k=4", *options])
+        found = [line.split()[2] for line in capsys.readouterr().out.strip().splitlines()[1:]]
+        assert found == [collection.corpus.ids[i] for i in system.rank(4)[0].documents]
+
+
+@pytest.mark.parametrize("approximate", [None, "centroids"])
+def test_the_page_shows_bm25_beside_an_encoder(
+    made: Path, colbert: Path, monkeypatch: pytest.MonkeyPatch, approximate: str | None
+) -> None:
+    shown = {}
+
+    def serve(systems, host, port, k):  # type: ignore[no-untyped-def]
+        shown.update({name: system("abc", 3) for name, system in systems.items()})
+        raise InputError("seen")
+
+    monkeypatch.setattr(search, "make_server", serve)
+    options = [f"--approximate={approximate}"] if approximate else []
+    with pytest.raises(SystemExit):
+        search.main([str(colbert), "--serve=0", f"--beside={made / 'bm25'}", *options])
+    assert list(shown) == [str(colbert), str(made / "bm25")]
+    assert len(shown[str(colbert)]) == 3
+
+
+def test_a_run_file_has_the_queries_of_a_split_or_file(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "AT_ONCE", 7)  # of 20 queries
+    search.main([str(made / "index"), "--queries=test", f"--write-run={tmp_path / 'a.trec'}", "--k=5"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote {tmp_path / 'a.trec'}: 20 queries, at most 5 documents each"
+    ]
+    collection = Collection.open(made / "collection")
+    rows = [line.split() for line in (tmp_path / "a.trec").read_text().splitlines()]
+    ranked = expected(made, list(range(100, 120)), 5)
+    assert [(row[0], row[2], row[3]) for row in rows] == [
+        (f"q{100 + i}", name, str(rank)) for i, names in enumerate(ranked) for rank, name in enumerate(names, 1)
+    ]
+    texts = "".join(f"q{i}\t{collection.queries.text(i)}\n" for i in range(100, 120))
+    (tmp_path / "q.tsv").write_text(texts)
+    search.main([str(made / "index"), f"--queries={tmp_path / 'q.tsv'}", f"--write-run={tmp_path / 'b.trec'}", "--k=5"])
+    assert (tmp_path / "b.trec").read_bytes() == (tmp_path / "a.trec").read_bytes()
+
+
+@pytest.mark.slow  # real ranks
+@pytest.mark.parametrize("kind", ["index", "colbert", "bm25"])
+def test_ranks_that_search_their_shares_write_the_same_run_file(
+    made: Path, colbert: Path, tmp_path: Path, kind: str
+) -> None:
+    arguments = [made / kind, "--queries=test", "--k=30"]
+    search.main([*map(str, arguments), f"--write-run={tmp_path / 'one.trec'}"])
+    for ranks in (2, 4) if kind == "index" else (2,):
+        out = tmp_path / f"{ranks}.trec"
+        result = toy.launch(ranks, "trainer.search", *arguments, f"--write-run={out}")
+        assert result.returncode == 0, result.stderr
+        assert sum(line.startswith("wrote ") for line in result.stdout.splitlines()) == 1
+        assert out.read_bytes() == (tmp_path / "one.trec").read_bytes()
+
+
+@pytest.mark.slow  # two real ranks
+def test_two_ranks_without_queries_are_refused(made: Path) -> None:
+    result = toy.launch(2, "trainer.search", made / "index", "abc")
+    assert result.returncode
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("trainer.search: ")]
+    assert lines == ["trainer.search: several ranks search for the queries of a file or split: give --queries"]
 
 
 @pytest.mark.slow  # two real ranks
@@ -152,8 +317,9 @@ def test_approximate_search_is_prepared_and_used(
 ) -> None:
     arguments = [str(made / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'index'}"]
     index.main([*arguments, "--approximate=hnsw"])
-    file = tmp_path / "index" / "approximate-hnsw.faiss"
-    assert capsys.readouterr().out.splitlines()[-1] == f"{file}: for trainer.search --approximate hnsw"
+    assert (tmp_path / "index" / "approximate-hnsw.faiss").is_file()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"{tmp_path / 'index'}: ready for trainer.search --approximate hnsw"
     texts = [Collection.open(made / "collection").queries.text(i) for i in (3, 8)]
     search.main([str(tmp_path / "index"), *texts])
     exact = capsys.readouterr().out

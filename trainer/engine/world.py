@@ -66,6 +66,7 @@ def join(world: World) -> None:
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
+    get_accelerator().set_device(world.local_rank)  # else models that no engine holds would share the first one
     global _joined
     try:
         deepspeed.init_distributed(verbose=False)

@@ -68,7 +68,8 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
     metrics = {name: task.measure(ranked.rankings[name]) for name in rows}
     if asked.write_runs:
         for name in rows:
-            run_file.write(asked.write_runs / f"{name}.trec", task, ranked.rankings[name], name)
+            rankings = zip(task.qrels, ranked.rankings[name], strict=True)
+            run_file.write(asked.write_runs / f"{name}.trec", rankings, task.name, name)
     return {
         **{name: metrics[name].means for name in rows},
         "p_value": p_value(metrics, compared([*alone], [*asked.pipelines]), "mrr@10"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +26,22 @@ class RunFile(NamedTuple):
         return [Ranked(documents[:k], scores[:k]) for documents, scores in self.ranked]
 
 
-def write(path: Path, task: Task, ranked: Sequence[Ranked], tag: str) -> None:
-    """Write the ranking of each of a task's queries; scores are written with all digits that fp32 has.
+def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[int], str], tag: str) -> None:
+    """Write the rankings of queries; scores are written with all digits that fp32 has.
+
+    Args:
+        path: the file.
+        rankings: the id of each query, and what it ranks.
+        name: the id of a ranked document.
+        tag: names the system.
 
     Raises:
         InputError: an id has a space in it, which the format has no way to write, or the file cannot be written.
     """
-    names = task.collection.corpus.ids
     with whole_file(path) as file:
-        for query, (documents, scores) in zip(task.qrels, ranked, strict=True):
-            for rank, (position, score) in enumerate(zip(documents.tolist(), scores, strict=True), 1):
-                fields = query, "Q0", names[task.pool[position]], str(rank), str(score), tag
+        for query, (documents, scores) in rankings:
+            for rank, (document, score) in enumerate(zip(documents.tolist(), scores, strict=True), 1):
+                fields = query, "Q0", name(document), str(rank), str(score), tag
                 if any(len(field.split()) != 1 for field in fields):
                     raise InputError(f"{path}: {' '.join(fields)!r}: run files cannot have ids with spaces in them")
                 file.write((" ".join(fields) + "\n").encode())

@@ -39,6 +39,10 @@ class Task(Texts):
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
         return cls(collection, collection.queries.ids.find([*qrels]).tolist(), pool, qrels)
 
+    def name(self, position: int) -> str:
+        """The id of a document of the pool."""
+        return self.collection.corpus.ids[self.pool[position]]
+
     def measure(self, ranked: Sequence[Ranked]) -> Metrics:
         """Compute the metrics of rankings, one a query."""
         names = self.collection.corpus.ids

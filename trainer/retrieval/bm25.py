@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +23,13 @@ class Bm25:
     """
 
     def __init__(self, queries: Sequence[str], documents: Sequence[str]) -> None:
-        import bm25s
-
-        words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
-        self._index = bm25s.BM25(k1=K1, b=B, method="lucene") if words.vocab else None  # it cannot index no words
-        if self._index:
-            self._index.index(words, show_progress=False)
-        self._queries = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
         self.shape = len(queries), len(documents)
+        self._words = index_words(documents)
+        self._queries = queries
 
     def scores(self, rows: slice) -> np.ndarray:
         """The scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
-        queries = self._queries[rows]
-        scores = np.zeros((len(queries), self.shape[1]), np.float32)
-        if self._index:
-            for row, terms in zip(scores, queries, strict=True):
-                row[:] = self._index.get_scores_from_ids(self._index.get_tokens_ids(terms))
-        return scores
+        return word_scores(self._words, self._queries[rows], self.shape[1])
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         """The scores of some documents, fp32 [n], for a query."""
@@ -50,8 +41,37 @@ class Bm25:
 
         A document that shares no word with the query is not ranked.
         """
-        ranked = []
-        for query in track(range(self.shape[0]), "search", "queries"):
-            ((documents, scores),) = best(self.scores(slice(query, query + 1)), k).each()
-            ranked.append(Ranked(documents[scores > 0], scores[scores > 0]))
-        return ranked
+        return rank_by_words(self._words, self._queries, self.shape[1], k)
+
+
+def index_words(documents: Sequence[str]) -> Any:
+    """Index the words of texts: a bm25s.BM25, or None where they have no words, which it cannot index."""
+    import bm25s
+
+    words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
+    if not words.vocab:
+        return None
+    index = bm25s.BM25(k1=K1, b=B, method="lucene")
+    index.index(words, show_progress=False)
+    return index
+
+
+def word_scores(index: Any, queries: Sequence[str], documents: int) -> np.ndarray:
+    """The scores fp32 [Q, N] of `documents` indexed texts for some queries; 0 where no word is shared."""
+    import bm25s
+
+    scores = np.zeros((len(queries), documents), np.float32)
+    if index:
+        split = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
+        for row, terms in zip(scores, split, strict=True):
+            row[:] = index.get_scores_from_ids(index.get_tokens_ids(terms))
+    return scores
+
+
+def rank_by_words(index: Any, queries: Sequence[str], documents: int, k: int) -> list[Ranked]:
+    """Find at most k of `documents` indexed texts for each query; see `Bm25.rank`."""
+    ranked = []
+    for query in track(queries, "search", "queries"):
+        ((found, scores),) = best(word_scores(index, [query], documents), k).each()
+        ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
+    return ranked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -33,13 +33,28 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
         yield batch
 
 
-class TextVectors(NamedTuple):
-    """The vectors of N texts. Those of equal texts are held once: U texts are different, numbered as they were encoded.
+class Rows(Protocol):
+    """An array of vectors, [S, H], or what reads like one."""
 
-    Numbers are in the order of encoding, the longest text first: neighbours have about as many vectors.
+    def __len__(self) -> int:
+        """Their number."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """That of the numbers."""
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Some rows, by their places int64 [n]."""
+
+
+class TextVectors(NamedTuple):
+    """The vectors of N texts, of which U are different: those of equal texts are held once.
+
+    `encode_vectors` numbers the different texts as it encodes them, the longest first: neighbours have about as many
+    vectors.
     """
 
-    flat: np.ndarray  # fp32 [S, H]; padding is left out
+    flat: Rows  # fp32 or fp16 [S, H]; padding is left out
     ends: np.ndarray  # int64 [U], where the vectors of each different text end
     rows: np.ndarray  # int64 [N], which of the different texts each text is
 
@@ -47,14 +62,22 @@ class TextVectors(NamedTuple):
         """How many vectors each of some different texts has, int64 [n], from their numbers int64 [n]."""
         return self.ends[numbers] - self._starts(numbers)
 
-    def padded(self, numbers: np.ndarray, device: torch.device | str = "cpu") -> Vectors:
+    def padded(
+        self, numbers: np.ndarray, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> Vectors:
         """The vectors of some different texts, from their numbers int64 [n]: [n, m, H], zeros where there is none."""
         counts = self.counts(numbers)
         slots = np.arange(max(1, counts.max()))
         mask = slots < counts[:, None]
-        vectors = self.flat[np.where(mask, self._starts(numbers)[:, None] + slots, 0)]
-        vectors[~mask] = 0
-        return Vectors(torch.from_numpy(vectors).to(device), torch.from_numpy(mask).to(device))
+        rows = self.flat[(self._starts(numbers)[:, None] + slots)[mask]]
+        vectors = np.zeros((*mask.shape, rows.shape[1]), rows.dtype)
+        vectors[mask] = rows
+        return Vectors(torch.from_numpy(vectors).to(device).to(dtype), torch.from_numpy(mask).to(device))
+
+    def of(self, number: int) -> np.ndarray:
+        """The vectors of a different text, [m, H]."""
+        start, end = int(self._starts(np.array(number))), int(self.ends[number])
+        return self.flat[np.arange(start, end)]
 
     def _starts(self, numbers: np.ndarray) -> np.ndarray:
         return np.where(numbers > 0, self.ends[numbers - 1], 0)

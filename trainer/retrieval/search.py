@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -142,6 +142,22 @@ def best(scores: np.ndarray, k: int) -> Ranking:
 def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The order of a few documents, int64 [n], by their scores fp32 [n]: best first, equal ones by position."""
     return np.lexsort((positions, -scores))
+
+
+def packed(ranked: Sequence[Ranked], k: int) -> np.ndarray:
+    """Write rankings as keys, uint64 [Q, k], filled up with `NONE`: an array of one shape, for ranks to exchange."""
+    keys = np.full((len(ranked), k), NONE)
+    for row, (documents, scores) in zip(keys, ranked, strict=True):
+        row[: len(documents)] = _pair_keys(scores, documents)
+    return keys
+
+
+def merged(keys: np.ndarray, k: int) -> list[Ranked]:
+    """Read the k best of each query from keys uint64 [Q, n] of different documents, equal scores by document."""
+    keys = _smallest(keys, k)
+    documents, scores = _ranking(keys)  # which sorts them
+    counts = (keys != NONE).sum(axis=1)
+    return [Ranked(documents[i, :n], scores[i, :n]) for i, n in enumerate(counts.tolist())]
 
 
 def _keys(scores: np.ndarray, start: int) -> np.ndarray:

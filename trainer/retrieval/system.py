@@ -75,6 +75,7 @@ class Scored:
     queries: TextVectors
     documents: TextVectors
     device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32  # that the scores are computed in
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,7 +89,7 @@ class Scored:
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         """The scores of some documents, fp32 [n], for a query."""
         different, places = np.unique(self.documents.rows[documents], return_inverse=True)
-        scores: np.ndarray = self._table(self.queries.rows[query : query + 1], different)[0, places]
+        scores: np.ndarray = self.table(self.queries.rows[query : query + 1], different)[0, places]
         return scores
 
     def rank(self, k: int) -> list[Ranked]:
@@ -107,19 +108,19 @@ class Scored:
         return ranked
 
     def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
-        table = self._table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
+        table = self.table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
         return table[:, self.documents.rows]
 
-    def _table(
+    def table(
         self, queries: np.ndarray, documents: np.ndarray, add: Callable[[int], None] = lambda _: None
     ) -> np.ndarray:
         """The scores fp32 [q, d] of different texts, by their numbers; `add` gets the number of those of each block."""
         table = np.empty((len(queries), len(documents)), np.float32)
         query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
-        of_queries = [(rows, self.queries.padded(queries[rows], self.device)) for rows in query_blocks]
+        of_queries = [(rows, self.queries.padded(queries[rows], self.device, self.dtype)) for rows in query_blocks]
         with torch.inference_mode():
             for columns in _blocks(self.documents.counts(documents), DOCUMENT_VECTORS):
-                of_documents = self.documents.padded(documents[columns], self.device)
+                of_documents = self.documents.padded(documents[columns], self.device, self.dtype)
                 for rows, of_rows in of_queries:
                     scores = self.score(of_rows, of_documents).float().cpu().numpy()
                     table[rows, columns] = scores

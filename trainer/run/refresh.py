@@ -30,9 +30,8 @@ from trainer.data.generation import Generation
 from trainer.data.group_source import GroupSource
 from trainer.engine.world import World
 from trainer.errors import SharedError
+from trainer.indexes.dense import DenseIndex
 from trainer.recipe.schema import RefreshConfig
-from trainer.retrieval.build_index import build
-from trainer.retrieval.index import Index
 from trainer.retrieval.mining import mine, mining_texts
 from trainer.retrieval.texts import Texts, query_vectors
 
@@ -103,7 +102,7 @@ class Refresh:
         texts = mining_texts(self.source.collection, self.source.split)
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
         pool = np.array(texts.pool)
-        index = build(trained, texts.collection, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        index = DenseIndex.build(trained, texts.collection, work / INDEX, rank, ranks, documents=pool, beat=beat)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():
@@ -112,11 +111,11 @@ class Refresh:
                 beat()
         dist.barrier()
 
-    def _mine_part(self, trained: LoadedModel, index: Index, texts: Texts, file: Path) -> None:
+    def _mine_part(self, trained: LoadedModel, index: DenseIndex, texts: Texts, file: Path) -> None:
         """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
         tokens = map(texts.collection.queries.tokens, texts.queries)
         vectors = query_vectors(trained, texts.collection, tokens)
-        ranked = index.search(vectors, self.config.depth)
+        ranked = index.search_vectors(vectors, self.config.depth)
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
         with whole_file(file) as opened:

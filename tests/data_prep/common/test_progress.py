@@ -32,3 +32,13 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(progress.track("abc", "verify", "shards")) == ["a", "b", "c"]
     assert "3/3" in terminal.getvalue()
     assert "/s" in terminal.getvalue()
+
+
+def test_of_several_ranks_only_the_first_one_reports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PERIOD", -1)
+    for rank, lines in (("0", 2), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert list(progress.track("ab", "verify", "shards")) == ["a", "b"]
+        assert len(capsys.readouterr().err.splitlines()) == lines

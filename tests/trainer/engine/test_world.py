@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainer.engine.world import World, device_memory
+from trainer.engine import world
+from trainer.engine.world import World, device_memory, join
 
 
 def test_the_world_is_that_of_the_launcher_or_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +20,14 @@ def test_the_memory_of_a_cpu_is_shared_by_its_ranks(monkeypatch: pytest.MonkeyPa
     alone = device_memory()
     monkeypatch.setenv("LOCAL_SIZE", "4")
     assert device_memory() == alone // 4 > 0
+
+
+def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # and put back what was there
+    monkeypatch.setattr(world, "_joined", False)
+    taken: list[int] = []
+    monkeypatch.setattr(world.get_accelerator(), "set_device", taken.append, raising=False)
+    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **_: None)
+    join(World(rank=7, size=8, local_rank=3, local_size=4))
+    assert taken == [3]

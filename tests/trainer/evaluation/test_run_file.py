@@ -34,7 +34,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path
     ranked[1] = Ranked(np.arange(5), np.full(5, 1 / 3, np.float32))  # equal scores are in the pool's order
     ranked[2] = ranked_as([])
     path = tmp_path / "bm25.trec"
-    run_file.write(path, task, ranked, "bm25")
+    run_file.write(path, zip(task.qrels, ranked, strict=True), task.name, "bm25")
     first = path.read_text().splitlines()[0].split()
     assert first == [next(iter(task.qrels)), "Q0", task.collection.corpus.ids[task.pool[0]], "1", first[4], "bm25"]
     read = run_file.read(path, task)
@@ -101,5 +101,7 @@ def test_a_missing_file_is_named(task: Task, tmp_path: Path) -> None:
 def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path) -> None:
     spaced = Task(task.collection, task.queries, task.pool, {f"{query} x": {} for query in task.qrels})
     with pytest.raises(InputError, match="run files cannot have ids with spaces"):
-        run_file.write(tmp_path / "r.trec", spaced, index_task(task).rank(3), "bm25")
+        run_file.write(
+            tmp_path / "r.trec", zip(spaced.qrels, index_task(task).rank(3), strict=True), spaced.name, "bm25"
+        )
     assert not list(tmp_path.iterdir())

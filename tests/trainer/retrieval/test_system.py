@@ -110,7 +110,7 @@ def test_every_different_document_is_padded_once_for_a_block_of_queries(monkeypa
     monkeypatch.setattr(
         TextVectors,
         "padded",
-        lambda self, numbers, device: padded.extend(numbers.tolist()) or original(self, numbers, device),
+        lambda self, numbers, *kind: padded.extend(numbers.tolist()) or original(self, numbers, *kind),
     )
     Scored(MaxSim(), QUERIES, DOCUMENTS).scores(slice(0, 5))
     assert sorted(padded) == sorted([*QUERIES.rows.tolist(), *range(6)])

@@ -25,11 +25,11 @@ from trainer.data.group_source import GroupSource
 from trainer.data.open_data import pair_data, resume_invariants
 from trainer.engine.world import World
 from trainer.errors import SharedError
+from trainer.indexes import encode_blocks
+from trainer.indexes.dense import DenseIndex
 from trainer.recipe.schema import FinetuneRecipe, RefreshConfig
 from trainer.recipe.yaml_file import build as build_recipe
 from trainer.recipe.yaml_file import load
-from trainer.retrieval import build_index
-from trainer.retrieval import index as index_module
 from trainer.retrieval.mining import mine, mining_texts
 from trainer.retrieval.texts import Texts, embed_task
 from trainer.run import refresh as refresh_module
@@ -48,8 +48,7 @@ def saved(toy_collection: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (build_index, index_module):
-        monkeypatch.setattr(module, "BLOCK", 30)
+    monkeypatch.setattr(DenseIndex, "BLOCK", 30)
     monkeypatch.setattr(refresh_module, "PART", 25)
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
@@ -128,7 +127,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     with monkeypatch.context() as patched:
         stops(
             *{
-                "encode": (build_index, "encode_batches", 2),
+                "encode": (encode_blocks, "encode_batches", 2),
                 "search": (refresh_module, "mine", 2),
                 "publish": (generation_module, "write", 0),
                 "rename": (refresh_module, "whole_folder", 0),
@@ -139,8 +138,8 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
     encoded: list[int] = []
-    original = build_index.encode_batches
-    monkeypatch.setattr(build_index, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    original = encode_blocks.encode_batches
+    monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
     again = alone(saved, opened)
     again.make(STEP, saved, lambda: None)
     assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from trainer.retrieval.searcher import Found
+from trainer.indexes.found import Found
 
 SHOWN = 600  # characters of a document
 SHORTEST = 3  # letters of a word that is marked: shorter ones are in every document

@@ -17,9 +17,9 @@ from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index
-from trainer.retrieval.page import SHOWN, page
-from trainer.retrieval.searcher import Found
-from trainer.retrieval.serve import LONGEST, MOST, make_server
+from trainer.indexes.found import Found
+from trainer.indexes.page import SHOWN, page
+from trainer.indexes.serve import LONGEST, MOST, make_server
 
 EVIL = '<script>document.title="broken"</script>"\'&'
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from data_prep.common.errors import InputError
-from trainer.retrieval.page import page
-from trainer.retrieval.searcher import Found
+from trainer.indexes.found import Found
+from trainer.indexes.page import page
 
 MOST, LONGEST = 100, 1000  # documents that a page shows; characters of a query
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -34,11 +34,8 @@ class Vectors(Protocol):
     def __len__(self) -> int:
         """How many they are."""
 
-    def __getitem__(self, part: slice) -> np.ndarray:
-        """Neighbours."""
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Those of some rows, int64 [n]."""
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Neighbours, or those of some rows, int64 [n]."""
 
 
 def ivf(width: int, texts: int) -> Any:
@@ -102,7 +99,7 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
     made = KINDS[kind](width, texts)
     if not made.is_trained:
         sample = np.sort(np.random.default_rng(0).permutation(texts)[: TRAINED_ON * made.nlist])
-        made.train(vectors.take(sample).astype(np.float32))
+        made.train(vectors[sample].astype(np.float32))
     with meter("approximate index", "texts", texts) as report:
         for start in range(0, texts, BATCH):
             made.add(np.ascontiguousarray(vectors[start : start + BATCH], np.float32))
@@ -116,8 +113,8 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
         raise InputError(f"{path}: cannot write: {str(error).splitlines()[-1]}") from error
 
 
-def search(path: Path, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ranked]:
-    """Find k texts, or fewer, for each query fp32 [Q, H]; equal scores are in the order of the vectors.
+def load(path: Path, vectors: Vectors) -> Any:
+    """Read an index that `make` has written.
 
     Raises:
         InputError: faiss is not installed, or the file is missing, damaged or of other vectors.
@@ -131,13 +128,25 @@ def search(path: Path, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ra
         index = faiss.read_index(str(path))
     except RuntimeError as error:
         raise InputError(f"{path}: damaged ({str(error).splitlines()[-1]}); remove it and make it again") from error
-    if (index.ntotal, index.d) != (len(vectors), queries.shape[1]):
+    if (index.ntotal, index.d) != (len(vectors), vectors[:1].shape[1]):
         raise InputError(f"{path}: is of other vectors; remove it and make it again")
+    return index
+
+
+def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ranked]:
+    """Find k texts, or fewer, for each query fp32 [Q, H]; equal scores are in the order of the vectors.
+
+    Args:
+        index: as `load` returns it.
+        queries: of the vectors' width.
+        vectors: those that the index was made of.
+        k: texts to find.
+    """
     found = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
     ranked = []
     for query, row in zip(queries, found, strict=True):
         positions = np.sort(row[row >= 0]).astype(np.int64)  # fewer than asked for are filled up with -1
-        scores = np.einsum("ph,h->p", vectors.take(positions).astype(np.float64), query.astype(np.float64))
+        scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64))
         scores = scores.astype(np.float32)
         best = order_of(scores, positions)[:k]
         ranked.append(Ranked(positions[best], scores[best]))

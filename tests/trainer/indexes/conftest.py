@@ -1,0 +1,22 @@
+"""A collection with copies of documents, for the tests of indexes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.tokenizers import tokenizer as tokenizers
+
+
+@pytest.fixture(scope="module")
+def copies(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    """The toy collection, of whose 120 documents the last 30 are copies of the first ones."""
+    folder = tmp_path_factory.mktemp("copies") / "c"
+    shutil.copytree(toy_collection, folder)
+    lines = (folder / "corpus.jsonl").read_text().splitlines()
+    texts = [lines[i].split('"text"')[1] for i in range(30)]
+    lines[90:] = [f'{lines[90 + i].split(chr(34) + "text")[0]}"text"{text}' for i, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    return build("beir", [folder], folder, tokenizers.load(folder / "tokenizer.json"))

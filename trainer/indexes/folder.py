@@ -1,0 +1,124 @@
+"""The folder of an index: what it is made of, and whether it is whole.
+
+manifest.json    the kind, the model, the collection, and the SHA-256 of the files; it is written last
+building.json    instead of it, while files are missing: what they are made of
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, read_bytes, sha256_of, whole_file
+from trainer.checkpoints.load import LoadedModel
+
+FORMAT = 1
+MANIFEST, BUILDING = "manifest.json", "building.json"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of a whole index."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, directory: Path) -> Folder:
+        """Read a manifest.
+
+        Raises:
+            InputError: the folder is not an index, or an unfinished or damaged one.
+        """
+        if not (directory / MANIFEST).is_file():
+            if (directory / BUILDING).is_file():
+                raise InputError(f"{directory}: an unfinished index: run trainer.index again, it goes on")
+            raise InputError(
+                f"{directory}: not an index; run: python -m trainer.index RUN --collection C --out {directory}"
+            )
+        return cls(directory, _read(directory / MANIFEST))
+
+    def damaged(self, what: object) -> InputError:
+        """The error that says what is wrong with the folder's files."""
+        return InputError(f"{self.directory}: damaged ({what}); make the index again, in another folder")
+
+
+def about(kind: str, model: dict[str, str], collection: Collection, documents: int) -> dict[str, Any]:
+    """What an index is made of, as its manifest has it."""
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "model": model,
+        "collection": {"directory": str(collection.directory.resolve()), "sha256": collection.sha256},
+        "documents": documents,
+    }
+
+
+def about_model(trained: LoadedModel) -> dict[str, str]:
+    """What a manifest has of a model."""
+    return {"checkpoint": str(trained.checkpoint.resolve()), "fingerprint": fingerprint(trained)}
+
+
+def fingerprint(trained: LoadedModel) -> str:
+    """The SHA-256 of a model's weights and of its method's keys: two models with the same give the same vectors."""
+    digest = hashlib.sha256(json.dumps(trained.method.model_dump(mode="json"), sort_keys=True).encode())
+    for name, tensor in sorted(trained.model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def begin(directory: Path, made_of: dict[str, Any]) -> bool:
+    """Make the folder of an index, or resume one; return whether the index is whole.
+
+    Raises:
+        InputError: the folder holds another index, or something else.
+    """
+    for name in (MANIFEST, BUILDING):
+        if (directory / name).is_file():
+            there = _read(directory / name)
+            for key, what in {"kind": "kind", "model": "model", "collection": "collection", "dtype": "--dtype"}.items():
+                if _identity(there, key) != _identity(made_of, key):
+                    raise InputError(f"{directory}: holds an index with another {what}: name another folder")
+            return name == MANIFEST
+    if directory.exists() and any(file.suffix != PARTIAL for file in directory.iterdir()):
+        raise InputError(f"{directory}: holds something that is not an index: name another folder")
+    make_directory(directory)
+    with whole_file(directory / BUILDING) as file:
+        file.write(json.dumps(made_of).encode())
+    return False
+
+
+def finish(directory: Path, made_of: dict[str, Any], files: Iterable[Path]) -> None:
+    """Write the manifest of an index, all of whose files are there."""
+    sha256 = {file.relative_to(directory).as_posix(): sha256_of(file) for file in files}
+    with whole_file(directory / MANIFEST) as opened:
+        opened.write((json.dumps(made_of | {"sha256": sha256}, indent=1) + "\n").encode())
+    (directory / BUILDING).unlink(missing_ok=True)
+
+
+def _identity(made_of: dict[str, Any], key: str) -> Any:
+    """What tells a model or a collection from others, wherever it is now."""
+    value = made_of.get(key)
+    return (value.get("fingerprint"), value.get("sha256")) if isinstance(value, dict) else value
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What MANIFEST or BUILDING says; raise InputError where it is not an index's."""
+    try:
+        made_of: dict[str, Any] = json.loads(read_bytes(path, LARGEST_JSON))
+        version = made_of["format"]
+        made_of.setdefault("kind", "dense")  # older code made no other
+        _ = made_of["model"]["fingerprint"], made_of["collection"]["sha256"], made_of["documents"]
+        _ = path.name == BUILDING or made_of["sha256"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: damaged, or not an index's; make the index again, in another folder") from error
+    if version != FORMAT:
+        raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; make the index again")
+    return made_of

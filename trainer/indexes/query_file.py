@@ -1,0 +1,38 @@
+"""Queries to search for: those of a split, or of a file with a line `ID<TAB>TEXT` each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors
+
+
+def read_queries(given: str, collection: Collection) -> dict[str, str]:
+    """Read queries, their texts by their ids, of the split that is named so, or else of the file.
+
+    Raises:
+        InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
+    """
+    if given in collection.splits():
+        numbers = np.unique(np.asarray(collection.groups(given).queries)).tolist()
+        return {collection.queries.ids[i]: collection.queries.text(i) for i in numbers}
+    path = Path(given)
+    if not path.is_file():
+        splits = ", ".join(collection.splits()) or "none"
+        raise InputError(f"--queries {given}: no such file, nor a split of {collection.directory} (it has {splits})")
+    queries: dict[str, str] = {}
+    with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            name, tab, text = line.rstrip("\r\n").partition("\t")
+            if not tab or not name:
+                raise InputError(f"{path}:{number}: write ID, a tab, and the query")
+            if name in queries:
+                raise InputError(f"{path}:{number}: the id {name!r} is on an earlier line, too")
+            queries[name] = text
+    if not queries:
+        raise InputError(f"{path}: has no query")
+    return queries
