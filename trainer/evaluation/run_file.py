@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.collections.ids import Ids
 from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors, whole_file
 from trainer.evaluation.task import Task
@@ -60,10 +62,12 @@ def read(path: Path, task: Task) -> RunFile:
     place = {document: position for position, document in enumerate(task.pool)}
     rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
     seen: set[tuple[str, str]] = set()
+    # most ids are on many lines, and a look into a collection's takes a while
+    finders = cache(partial(_number, task.collection.queries.ids)), cache(partial(_number, task.collection.corpus.ids))
     not_judged, not_in_pool = set(), 0
     with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            query, document, score = _row(f"{path}:{number}", line, task, seen)
+            query, document, score = _row(f"{path}:{number}", line, finders, seen)
             if query not in rows:
                 not_judged.add(query)
             elif document not in place:
@@ -84,17 +88,27 @@ def read(path: Path, task: Task) -> RunFile:
     return RunFile(ranked, [f"{path}: {count:,} {what}" for what, count in remarks.items() if count])
 
 
-def _row(where: str, line: str, task: Task, seen: set[tuple[str, str]]) -> tuple[str, int, float]:
-    """The query's id, the document's number and the score of a line; `seen` has the lines' documents and ranks."""
+def _number(ids: Ids, name: str) -> int | None:
+    return ids.number(name) if name in ids else None
+
+
+def _row(
+    where: str,
+    line: str,
+    finders: tuple[Callable[[str], int | None], Callable[[str], int | None]],
+    seen: set[tuple[str, str]],
+) -> tuple[str, int, float]:
+    """The query's id, the document's number and the score of a line.
+
+    `finders` find the number of a query and of a document; `seen` has the documents and ranks of the lines before.
+    """
     fields = line.split()
     if len(fields) != 6:
         raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
     query, _, document, rank, text, _ = fields
-    for ids, name, what in (
-        (task.collection.queries.ids, query, "query"),
-        (task.collection.corpus.ids, document, "document"),
-    ):
-        if name not in ids:
+    numbers = [find(name) for find, name in zip(finders, (query, document), strict=True)]
+    for number, name, what in zip(numbers, (query, document), ("query", "document"), strict=True):
+        if number is None:
             raise InputError(f"{where}: the collection has no {what} {name!r}")
     for key, what in ((f"d {document}", f"document {document!r}"), (f"r {rank}", f"rank {rank}")):
         if (query, key) in seen:
@@ -106,4 +120,5 @@ def _row(where: str, line: str, task: Task, seen: set[tuple[str, str]]) -> tuple
         score = math.nan
     if math.isnan(score):
         raise InputError(f"{where}: the score {text!r} is not a number")
-    return query, task.collection.corpus.ids.number(document), score
+    assert numbers[1] is not None
+    return query, numbers[1], score

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from data_prep.common.html_page import marked, words_of
 from trainer.indexes.found import Found
 
 SHOWN = 600  # characters of a document
-SHORTEST = 3  # letters of a word that is marked: shorter ones are in every document
 STYLE = """
 body { font: 16px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222 }
 form { display: flex; gap: .5rem; margin-bottom: 1.5rem }
@@ -26,7 +25,7 @@ p { margin: .1rem 0; overflow-wrap: anywhere } mark { background: #fde68a }
 
 def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
     """The page for a query and what each system found for it; nothing of either can become markup."""
-    columns = "".join(_column(system, documents, _words(query)) for system, documents in found.items())
+    columns = "".join(_column(system, documents, words_of(query)) for system, documents in found.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(query) or "Search"}</title>'
         f"<style>{STYLE}</style></head><body><form>"
@@ -37,18 +36,7 @@ def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
 
 def _column(system: str, documents: Sequence[Found], words: set[str]) -> str:
     items = "".join(
-        f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{_marked(text, words)}</p></li>'
+        f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{marked(text, words, SHOWN)}</p></li>'
         for name, score, text in documents
     )
     return f"<section><h2>{escape(system)}</h2><ol>{items}</ol></section>"
-
-
-def _words(query: str) -> set[str]:
-    return {word for word in re.findall(r"\w+", query.casefold()) if len(word) >= SHORTEST}
-
-
-def _marked(text: str, words: set[str]) -> str:
-    """A document's beginning, escaped, with the query's words marked."""
-    start = text if len(text) <= SHOWN else text[:SHOWN] + "…"
-    pieces = re.split(r"(\w+)", start)
-    return "".join(f"<mark>{escape(p)}</mark>" if p.casefold() in words else escape(p) for p in pieces)
