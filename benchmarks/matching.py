@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
     with exit_on_input_error("benchmarks.matching"):
         require_library()
         end = time.monotonic() + 60 * chosen.minutes
-        sizes = sizes_of(chosen.sizes)
+        sizes = sizes_of(SIZES, chosen.sizes)
         jobs: dict[str, Job] = {part: partial(PARTS[part], sizes[part]) for part in chosen.parts}
         results: dict[str, Any] = {"machine": described(), "sizes": {part: asdict(sizes[part]) for part in jobs}}
         results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
@@ -166,14 +166,14 @@ def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{part}: without {name}: {reason}"
 
 
-def sizes_of(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def sizes_of(default: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The sizes of all parts with some changed; raise InputError for an unknown part or key."""
     for part, values in changes.items():
-        if part not in SIZES:
-            raise InputError(f"--sizes: no part {part}: name one of {', '.join(SIZES)}")
-        if unknown := values.keys() - asdict(SIZES[part]).keys():
-            raise InputError(f"--sizes: {part} has no {min(unknown)}: name one of {', '.join(asdict(SIZES[part]))}")
-    return {part: replace(sizes, **changes.get(part, {})) for part, sizes in SIZES.items()}
+        if part not in default:
+            raise InputError(f"--sizes: no part {part}: name one of {', '.join(default)}")
+        if unknown := values.keys() - asdict(default[part]).keys():
+            raise InputError(f"--sizes: {part} has no {min(unknown)}: name one of {', '.join(asdict(default[part]))}")
+    return {part: replace(sizes, **changes.get(part, {})) for part, sizes in default.items()}
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
