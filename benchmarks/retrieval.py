@@ -21,19 +21,15 @@ import argparse
 import importlib.metadata
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, retrieval_encoding, retrieval_path, retrieval_refresh, retrieval_search
-from benchmarks.matching import sizes_of
 from benchmarks.matching_data import Sizes
 from benchmarks.matching_rivals import require_library
 from benchmarks.pieces import use_one_thread
-from benchmarks.side_by_side import Job, in_words, run_all, write
+from benchmarks.side_by_side import in_words, run_parts
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 
@@ -61,12 +57,7 @@ def main(argv: list[str] | None = None) -> None:
         require_library()
         require("faiss", "faiss", what="benchmarks.retrieval")
         use_one_thread()
-        end = time.monotonic() + 60 * chosen.minutes
-        sizes = sizes_of(SIZES, chosen.sizes)
-        jobs: dict[str, Job] = {part: partial(PARTS[part], sizes[part]) for part in chosen.parts}
-        results: dict[str, Any] = {"machine": described(), "sizes": {part: asdict(sizes[part]) for part in jobs}}
-        results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
-        write(chosen.out, results)
+        run_parts(chosen, PARTS, SIZES, described(), lines_of)
 
 
 def described() -> dict[str, Any]:

@@ -73,7 +73,7 @@ def memory_of(sizes: SearchSizes, name: str) -> int:
 
 def _grow(sizes: SearchSizes, name: str) -> int:
     use_one_thread()
-    work = works(sizes)[name]
+    rivals = works(sizes)  # all stay: what one of them frees would hide what the other takes
     before = machine.highest_resident()
-    work()
+    rivals[name]()
     return machine.highest_resident() - before
