@@ -27,8 +27,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ from benchmarks import machine, matching_scoring
 from benchmarks.matching_data import Sizes, prepare
 from benchmarks.matching_rivals import Elsewhere, Ours, Rival, require_library
 from benchmarks.matching_scoring import ScoringSizes
-from benchmarks.side_by_side import Job, Values, in_words, ratios, rounds, run_all, spread, write
-from data_prep.common.errors import InputError, exit_on_input_error
+from benchmarks.side_by_side import Values, in_words, ratios, rounds, run_parts, spread
+from data_prep.common.errors import exit_on_input_error
 from trainer.engine import ds_config
 
 RESULTS = Path(__file__).parent / "results"
@@ -60,12 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     chosen = _arguments(argv)
     with exit_on_input_error("benchmarks.matching"):
         require_library()
-        end = time.monotonic() + 60 * chosen.minutes
-        sizes = sizes_of(chosen.sizes)
-        jobs: dict[str, Job] = {part: partial(PARTS[part], sizes[part]) for part in chosen.parts}
-        results: dict[str, Any] = {"machine": described(), "sizes": {part: asdict(sizes[part]) for part in jobs}}
-        results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
-        write(chosen.out, results)
+        run_parts(chosen, PARTS, SIZES, described(), lines_of)
 
 
 def described() -> dict[str, Any]:
@@ -164,16 +158,6 @@ def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{part}: mean loss of the first steps of {name}: {statistics.mean(values):.4f}"
     for name, reason in results.get("left_out", {}).items():
         yield f"{part}: without {name}: {reason}"
-
-
-def sizes_of(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The sizes of all parts with some changed; raise InputError for an unknown part or key."""
-    for part, values in changes.items():
-        if part not in SIZES:
-            raise InputError(f"--sizes: no part {part}: name one of {', '.join(SIZES)}")
-        if unknown := values.keys() - asdict(SIZES[part]).keys():
-            raise InputError(f"--sizes: {part} has no {min(unknown)}: name one of {', '.join(asdict(SIZES[part]))}")
-    return {part: replace(sizes, **changes.get(part, {})) for part, sizes in SIZES.items()}
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -1,12 +1,16 @@
 """Rival ways to do one job, measured in turn in one run: A B A B, so that a busy machine slows all of them."""
 
+import argparse
 import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_file
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50
@@ -60,6 +64,43 @@ def run_all(
             for line in lines_of(name, results[name]):
                 print(line, flush=True)
     return results, skipped
+
+
+def run_parts(
+    chosen: argparse.Namespace,
+    parts: Mapping[str, Callable[..., dict[str, Any]]],
+    default: Mapping[str, Any],
+    machine: Mapping[str, Any],
+    lines_of: Callable[[str, dict[str, Any]], Iterable[str]],
+) -> None:
+    """Run the chosen parts of a benchmark, print their lines, and write the results.
+
+    Args:
+        chosen: `parts`, `minutes` for all of them, `sizes` that differ from the default, and the file `out`.
+        parts: from a part's sizes and the seconds that it may take to its results.
+        default: a dataclass of sizes for each part.
+        machine: what the numbers depend on.
+        lines_of: what is printed of a part.
+
+    Raises:
+        InputError: an unknown part or key in the sizes.
+    """
+    end = time.monotonic() + 60 * chosen.minutes
+    sizes = sizes_of(default, chosen.sizes)
+    jobs: dict[str, Job] = {part: partial(parts[part], sizes[part]) for part in chosen.parts}
+    results: dict[str, Any] = {"machine": machine, "sizes": {part: asdict(sizes[part]) for part in jobs}}
+    results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
+    write(chosen.out, results)
+
+
+def sizes_of(default: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The sizes of all parts with some changed; raise InputError for an unknown part or key."""
+    for part, values in changes.items():
+        if part not in default:
+            raise InputError(f"--sizes: no part {part}: name one of {', '.join(default)}")
+        if unknown := values.keys() - asdict(default[part]).keys():
+            raise InputError(f"--sizes: {part} has no {min(unknown)}: name one of {', '.join(asdict(default[part]))}")
+    return {part: replace(sizes, **changes.get(part, {})) for part, sizes in default.items()}
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:

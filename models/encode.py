@@ -56,7 +56,8 @@ def encode_texts(
     every rank gathers the weights equally often, whatever its lengths are.
 
     Args:
-        trunk: any; those that are causal or not in `TAKES_RECTANGLES` get one rectangle.
+        trunk: any; those that are causal or not in `TAKES_RECTANGLES` get one rectangle, as do all in `torch.export`,
+            where lengths are not known.
         input_ids: int64 [B, T].
         attention_mask: bool [B, T]; padding is on the right.
         token_types: int64 [B, T], as in `encode`.
@@ -65,7 +66,7 @@ def encode_texts(
         [B, T, H]; zeros in slots outside of the rectangles, all of which are padding.
     """
     rectangles: list[tuple[Tensor, Tensor]] = []
-    if trunk.config.model_type in TAKES_RECTANGLES and not is_causal(trunk):
+    if trunk.config.model_type in TAKES_RECTANGLES and not is_causal(trunk) and not torch.compiler.is_exporting():
         rectangles = _rectangles(attention_mask)
     if len(rectangles) < 2:
         return encode(trunk, input_ids, attention_mask, token_types)
@@ -187,6 +188,6 @@ def insert_special_tokens(
         ids and mask, [B, T + number].
     """
     rows = trunk.config.vocab_size
-    tokens = torch.arange(rows - number, rows, device=input_ids.device).expand(len(input_ids), -1)
+    tokens = torch.arange(rows - number, rows, device=input_ids.device).expand(input_ids.shape[0], -1)
     ids = torch.cat([input_ids[:, :1], tokens, input_ids[:, 1:]], dim=1)
     return ids, torch.cat([attention_mask[:, :1].expand(-1, 1 + number), attention_mask[:, 1:]], dim=1)

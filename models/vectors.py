@@ -22,7 +22,7 @@ class Vectors(NamedTuple):
 def one_vector(embeddings: Tensor) -> Vectors:
     """Return embeddings [B, H] as one vector of each text, in fp32 at least."""
     dtype = torch.promote_types(embeddings.dtype, torch.float32)
-    return Vectors(embeddings[:, None].to(dtype), embeddings.new_ones(len(embeddings), 1, dtype=torch.bool))
+    return Vectors(embeddings[:, None].to(dtype), embeddings.new_ones(embeddings.shape[0], 1, dtype=torch.bool))
 
 
 def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vectors, documents: Vectors) -> Tensor:

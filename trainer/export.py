@@ -1,9 +1,10 @@
-"""Export a trained encoder: a folder that transformers' AutoModel and SentenceTransformer load.
+"""Export a trained model: a folder that other libraries load, with the same embeddings and scores as the run's.
 
-python -m trainer.export RUN OUT [--with-decoder]
+python -m trainer.export RUN OUT [--format onnx] [--with-decoder]
 
-A fine-tuned run becomes a SentenceTransformer with the same embeddings as in training; a pre-training run becomes a
-plain Hugging Face model. sentence-transformers reads the folder from version 3 on.
+A Siamese network becomes a SentenceTransformer (from version 3 on), a cross-encoder a CrossEncoder, a ColBERT a model
+of PyLate, a Poly-encoder two Hugging Face encoders with a README.md that scores. A pre-training run becomes a plain
+Hugging Face model.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="trainer.export", description="Export a trained encoder.")
     parser.add_argument("run", type=Path, help="a run folder (its newest checkpoint) or a checkpoint folder")
     parser.add_argument("out", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--format",
+        choices=["stock", "onnx"],
+        default="stock",
+        help="stock (default): as Hugging Face's libraries and PyLate load; onnx: a graph of a Siamese network or a "
+        "cross-encoder, by the extra onnx",
+    )
     parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
     arguments = parser.parse_args(argv)
     with exit_on_input_error("trainer.export"):
         trained = load_trained(arguments.run)
-        export_encoder(trained, arguments.out, arguments.with_decoder)
+        export_encoder(trained, arguments.out, arguments.with_decoder, onnx=arguments.format == "onnx")
         print(f"exported {trained.checkpoint} to {arguments.out}")
 
 

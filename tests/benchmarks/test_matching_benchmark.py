@@ -45,10 +45,10 @@ def test_rates_and_ratios_are_those_of_each_round() -> None:
 
 def test_unknown_sizes_are_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="no part speed: name one of training, cached, scoring"):
-        matching.sizes_of({"speed": {}})
+        side_by_side.sizes_of(matching.SIZES, {"speed": {}})
     with pytest.raises(InputError, match="scoring has no batch: name one of layers"):
-        matching.sizes_of({"scoring": {"batch": 3}})
-    assert matching.sizes_of({"training": {"batch": 3}})["training"].batch == 3
+        side_by_side.sizes_of(matching.SIZES, {"scoring": {"batch": 3}})
+    assert side_by_side.sizes_of(matching.SIZES, {"training": {"batch": 3}})["training"].batch == 3
 
 
 def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ def test_bad_input_is_one_line(run: Path, tmp_path: Path, capsys: pytest.Capture
     for arguments, message in (
         ([run, tmp_path], "not an earlier export"),
         ([tmp_path / "none", run], "train it first"),
+        ([run, tmp_path / "out", "--format", "onnx"], "fine-tune it first"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main([str(argument) for argument in arguments])

@@ -19,7 +19,8 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
-from trainer.checkpoints.export import DECODER, MARK
+from trainer.checkpoints.export import MARK
+from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, read_modules
 from trainer.recipe.build import settings_of, trunk_of

@@ -242,7 +242,7 @@ def test_a_failed_export_leaves_the_earlier_one(
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainer.checkpoints.export.save", full_disk)
+    monkeypatch.setattr("trainer.checkpoints.export_files.save", full_disk)
     with pytest.raises(InputError, match="No space left"):
         export_encoder(trained, out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

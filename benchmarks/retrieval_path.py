@@ -1,0 +1,122 @@
+"""A collection, its index and a search of it: what each costs as the passages grow in number."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.calibration import cpu_seconds
+from benchmarks.curve_fit import fit
+from benchmarks.made_up_text import draw_words
+from benchmarks.matching_data import Sizes, word, write_encoder, write_tokenizer
+from benchmarks.pieces import use_one_thread
+from data_prep.collections.build import build as build_collection
+from data_prep.collections.collection import Collection
+from data_prep.tokenizers import tokenizer as tokenizers
+from trainer.checkpoints.published import load_published
+from trainer.data.rng import keyed_rng
+from trainer.retrieval.build_index import build as build_index
+from trainer.retrieval.index import Index
+from trainer.retrieval.searcher import Searcher
+
+WORDS = 8192  # different ones
+BEST = 100
+STAGES = ("collection", "index", "search")
+
+
+@dataclass(frozen=True)
+class PathSizes:
+    """How many passages there are, three numbers or more, how long they are, and how wide their vectors."""
+
+    passages: tuple[int, ...]
+    words: int  # of a passage
+    queries: int
+    hidden: int
+
+
+def measure(sizes: PathSizes, _: float) -> dict[str, Any]:
+    """Take the whole path once with each number of passages, whatever time that takes."""
+    costs: dict[str, list[float]] = {}
+    for passages in sizes.passages:
+        for name, value in _elsewhere(sizes, passages).items():
+            costs.setdefault(name, []).append(value)
+    growth = {
+        name: {
+            "values": values,
+            "unit": "bytes" if "memory" in name else "CPU s",
+            "exponent": fit(sizes.passages, values).exponent,
+        }
+        for name, values in costs.items()
+    }
+    return {"passages": list(sizes.passages), "growth": growth}
+
+
+def _elsewhere(sizes: PathSizes, passages: int) -> dict[str, float]:
+    """The costs of the stages, each in a process of its own, so that its memory is its own."""
+    costs: dict[str, float] = {}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(sizes, passages, Path(folder))
+        for stage in STAGES:
+            with ProcessPoolExecutor(1, context) as process:
+                spent, memory = process.submit(take, stage, sizes, Path(folder)).result()
+            costs |= {stage: spent, f"{stage}, memory": memory}
+    return costs
+
+
+def prepare(sizes: PathSizes, passages: int, folder: Path) -> None:
+    """Write the texts, their tokenizer and the encoder."""
+    vocabulary = write_tokenizer(WORDS, folder / "tokenizer.json")
+    encoder = Sizes(
+        layers=1, hidden=sizes.hidden, words=WORDS, batch=1, micro=1, median=0, longest=sizes.words + 2, steps=1
+    )
+    write_encoder(encoder, vocabulary, folder)
+    for part, number in (("corpus", passages), ("queries", sizes.queries)):
+        with open(folder / f"{part}.jsonl", "w", encoding="utf-8") as file:
+            file.writelines(_lines(part, number, sizes.words))
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n0\t0\t1\n")
+
+
+def _lines(part: str, number: int, words: int) -> Iterator[str]:
+    rng, different = keyed_rng(f"benchmark {part}"), WORDS - len(tokenizers.SPECIAL_TOKENS)
+    numbered = enumerate(iter(lambda: " ".join(map(word, draw_words(rng, words, different))), None))
+    return (json.dumps({"_id": str(i), "text": text}) + "\n" for i, text in islice(numbered, number))
+
+
+def take(stage: str, sizes: PathSizes, folder: Path) -> tuple[float, int]:
+    """Take a stage of the path; return its CPU seconds, and the highest memory of the process, imports included."""
+    use_one_thread()
+    stages: dict[str, Callable[[], object]] = {
+        "collection": partial(_make_collection, folder),
+        "index": partial(_make_index, folder),
+        "search": partial(_search, folder, sizes.queries),
+    }
+    return cpu_seconds(stages[stage]), machine.highest_resident()
+
+
+def _make_collection(folder: Path) -> None:
+    build_collection("beir", [folder], folder, tokenizers.load(folder / "encoder"))
+
+
+def _make_index(folder: Path) -> None:
+    build_index(load_published(folder / "encoder"), Collection.open(folder), folder / "index", rank=0, ranks=1)
+
+
+def _search(folder: Path, queries: int) -> None:
+    searcher = Searcher.open(Index.open(folder / "index"))
+    texts = [searcher.collection.queries.text(i) for i in range(queries)]
+    found = searcher.search(texts, BEST)
+    assert np.all([len(of_query) == min(BEST, len(searcher.collection.corpus)) for of_query in found])

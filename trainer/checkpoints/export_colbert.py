@@ -1,0 +1,97 @@
+"""A ColBERT in PyLate's layout: its `models.ColBERT` loads it, and sentence-transformers' MultiVectorEncoder.
+
+Both put the marker after [CLS], fill queries up with [MASK] and leave out the vectors of the skip-list's tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from models.matching.colbert import ColbertConfig
+from trainer.checkpoints.export_files import save_tensors, write_encoder, write_json, write_modules, write_tokenizer
+from trainer.checkpoints.load import TrainedModel
+
+MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
+MARKERS = ("[query marker]", "[document marker]")  # PyLate's "[Q] " may be in a text, and there it is the marker, too
+CARD = """---
+library_name: PyLate
+pipeline_tag: sentence-similarity
+tags: [ColBERT, PyLate, sentence-transformers, feature-extraction, deepsiam]
+---
+# {name}
+
+A ColBERT trained with deepsiam: {dimension} dimensions for each token, queries of {query_tokens} tokens, documents up
+to {tokens}. From `{run}`, step {step}.
+
+```python
+from pylate import models, scores
+
+model = models.ColBERT("{out}")
+queries = model.encode(["a query"], is_query=True, convert_to_tensor=True)
+documents = model.encode(["a document", "another"], is_query=False, convert_to_tensor=True)
+print([scores.colbert_scores(query[None], document[None]).item() for query in queries for document in documents])
+```
+
+sentence-transformers, from the version on that has a MultiVectorEncoder, loads the same folder:
+
+```python
+from sentence_transformers import MultiVectorEncoder
+
+model = MultiVectorEncoder("{out}")
+queries, documents = model.encode_query(["a query"]), model.encode_document(["a document", "another"])
+print(model.similarity(queries, documents))
+```
+"""
+
+
+def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
+    """Write encoder, tokenizer with the two markers, projection and settings.
+
+    Raises:
+        InputError: PyLate would not compute the scores of this model.
+    """
+    _check(trained, method)
+    write_encoder(trained.model.trunk, folder)
+    write_tokenizer(trained.tokenizer, method.max_document_tokens, folder, markers=MARKERS)
+    tokens = {i: token for token, i in trained.tokenizer.vocabulary().items()}
+    query, document = MARKERS
+    settings = {
+        "model_type": "ColBERT",
+        "similarity_fn_name": "MaxSim",
+        "query_prefix": query,
+        "document_prefix": document,
+        "query_length": method.max_query_tokens,
+        "document_length": method.max_document_tokens,
+        "do_query_expansion": True,
+        "attend_to_expansion_tokens": True,
+        "skiplist_words": [tokens[i] for i in trained.tokenizer.punctuation],
+    }
+    write_modules(folder, MODULES, method.max_document_tokens - 1, settings)  # the marker comes on top
+    projection = trained.model.heads["projection.weight"]
+    dense = {
+        "in_features": projection.shape[1],
+        "out_features": projection.shape[0],
+        "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity",
+        "use_residual": False,
+    }
+    write_json(folder / "1_Dense" / "config.json", dense)
+    save_tensors({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
+
+
+def card(trained: TrainedModel, method: ColbertConfig, facts: Mapping[str, Any]) -> str:
+    """Fill in the README.md."""
+    return CARD.format(**facts, dimension=method.dimension, query_tokens=method.max_query_tokens)
+
+
+def _check(trained: TrainedModel, method: ColbertConfig) -> None:
+    beyond = {
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: PyLate cannot {what}; use the run")

@@ -1,0 +1,109 @@
+"""The files of an export: weights and configuration of an encoder, its tokenizer, tensors, JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+from safetensors.torch import save
+from tokenizers import AddedToken
+from tokenizers.processors import BertProcessing
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
+
+SETTINGS = "config_sentence_transformers.json"
+
+
+def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
+    """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
+    stock = AutoModel.from_config(copy.deepcopy(trunk.config))
+    state = {name: tensor.detach() for name, tensor in trunk.state_dict().items()}
+    for name in stock.state_dict().keys() - state.keys():
+        if not name.startswith("pooler."):
+            raise InputError(f"{type(stock).__name__}: this encoder lacks {name} and cannot be exported")
+        # AutoModel adds BERT's pooler, which is not trained here, and would initialise it at random at every load.
+        # With the identity it is tanh of the first state: always the same, and useful to whoever takes it by mistake.
+        like = stock.state_dict()[name]
+        state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
+    save_tensors(state, folder / "model.safetensors")
+    stock.config.architectures = [type(stock).__name__]
+    stock.config.save_pretrained(folder)
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    max_tokens: int,
+    folder: Path,
+    *,
+    inputs: Sequence[str] = (),
+    truncation_side: str = "right",
+    markers: Sequence[str] = (),
+) -> None:
+    """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates if asked.
+
+    Args:
+        tokenizer: that of the run.
+        max_tokens: of a text, [CLS] and [SEP] included; longer ones are truncated.
+        folder: an existing one.
+        inputs: what the model takes besides ids and mask.
+        truncation_side: the side that a longer text loses.
+        markers: tokens with the ids after the tokenizer's own, found in any text.
+
+    Raises:
+        InputError: the ids after the tokenizer's own are not free.
+    """
+    backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
+    backend.no_truncation()
+    backend.no_padding()
+    names = tokenizer.special_tokens
+    backend.post_processor = BertProcessing((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
+    backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
+    if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
+        raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_tokens,
+        "model_input_names": ["input_ids", "attention_mask", *inputs],
+        "truncation_side": truncation_side,
+        "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
+        "clean_up_tokenization_spaces": False,
+    }
+    special = {f"{name}_token": token for name, token in names.items()}
+    write_json(folder / "tokenizer_config.json", settings | special)
+
+
+def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:
+    """Make a Hugging Face folder one of sentence-transformers.
+
+    Args:
+        folder: it has encoder and tokenizer.
+        types: the class of each module by its folder, in their order; the folders are made.
+        max_tokens: of a text.
+        settings: of the whole model.
+    """
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(types.items())]
+    write_json(folder / "modules.json", modules)
+    for path in types:
+        (folder / path).mkdir(exist_ok=True)
+    # the tokenizer lower-cases
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
+    write_json(folder / SETTINGS, {"prompts": {}, "default_prompt_name": None, **settings})
+
+
+def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file with the permissions of other files: save_file's only its owner may read."""
+    path.write_bytes(save({name: tensor.detach().contiguous() for name, tensor in state.items()}, {"format": "pt"}))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file for readers."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
