@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trainer.retrieval.build_index import build as build_index
+from trainer.retrieval.index import Index
+from trainer.retrieval.searcher import Searcher
 
 from benchmarks import machine
 from benchmarks.calibration import cpu_seconds
@@ -26,9 +29,6 @@ from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.checkpoints.published import load_published
 from trainer.data.rng import keyed_rng
-from trainer.retrieval.build_index import build as build_index
-from trainer.retrieval.index import Index
-from trainer.retrieval.searcher import Searcher
 
 WORDS = 8192  # different ones
 BEST = 100
