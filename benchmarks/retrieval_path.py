@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainer.retrieval.build_index import build as build_index
-from trainer.retrieval.index import Index
-from trainer.retrieval.searcher import Searcher
 
 from benchmarks import machine
 from benchmarks.calibration import cpu_seconds
@@ -29,6 +26,8 @@ from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.checkpoints.published import load_published
 from trainer.data.rng import keyed_rng
+from trainer.indexes.dense import DenseIndex
+from trainer.indexes.registry import open_index
 
 WORDS = 8192  # different ones
 BEST = 100
@@ -112,11 +111,10 @@ def _make_collection(folder: Path) -> None:
 
 
 def _make_index(folder: Path) -> None:
-    build_index(load_published(folder / "encoder"), Collection.open(folder), folder / "index", rank=0, ranks=1)
+    DenseIndex.build(load_published(folder / "encoder"), Collection.open(folder), folder / "index")
 
 
 def _search(folder: Path, queries: int) -> None:
-    searcher = Searcher.open(Index.open(folder / "index"))
-    texts = [searcher.collection.queries.text(i) for i in range(queries)]
-    found = searcher.search(texts, BEST)
-    assert np.all([len(of_query) == min(BEST, len(searcher.collection.corpus)) for of_query in found])
+    index = open_index(folder / "index")
+    found = index.search([index.collection.queries.text(i) for i in range(queries)], BEST)
+    assert np.all([len(of_query.documents) == min(BEST, len(index.collection.corpus)) for of_query in found])

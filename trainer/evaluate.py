@@ -22,6 +22,7 @@ from trainer.evaluation import fusion
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
 from trainer.evaluation.compare import Asked, compare
+from trainer.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
 from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
@@ -51,6 +52,7 @@ RESERVED = (  # keys of the results
     "run_files",
     "pipelines",
     "remarks",
+    "metrics",
 )
 OF_THE_POOL = (
     "fuse",
@@ -60,6 +62,7 @@ OF_THE_POOL = (
     "pipeline",
     "write_runs",
     "all_pairs",
+    "metrics",
 )  # options that need a ranking of the whole pool
 
 
@@ -82,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         pipelines = _pipelines(arguments.pipeline or [], ["bm25", *files, *runs], list(runs))
         weighted = fuse is not None or any(line.interpolated for line in pipelines.values())
         split = _weights_split(arguments, collection, weighted)
+        metrics = _metrics(arguments.metrics or [])
         refuse_folder(arguments.out)
         for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
             make_directory(folder)
@@ -91,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif arguments.classes:
             results = compare_classes(collection, arguments.split, models)
         else:
-            asked = Asked(arguments.bm25, files, pipelines, fuse, split, rerank, arguments.write_runs)
+            asked = Asked(arguments.bm25, files, pipelines, fuse, split, rerank, arguments.write_runs, metrics)
             results = compare(collection, arguments.split, models, asked)
         print("\n".join(table(results, [*files, *runs, *pipelines], bool(arguments.all_pairs))))
         with whole_file(arguments.out) as file:
@@ -200,6 +204,17 @@ def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[st
     return pipelines
 
 
+def _metrics(given: Sequence[str]) -> list[str]:
+    """Parse `--metrics`: each new one once."""
+    for name in given:
+        try:
+            Metric.of(name)
+        except ValueError:
+            kinds = ", ".join(f"{kind}@K" for kind in IR_MEASURES)
+            raise InputError(f"--metrics {name}: write {kinds}, with K from 1 to {MOST:,}") from None
+    return [name for name in dict.fromkeys(given) if name not in HEADINGS]
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
     parser.add_argument("--collection", type=Path, required=True, help="a tokenised BEIR folder")
@@ -225,6 +240,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="also rank a system's first K documents again by a model, the first K of that by another, and so on; by "
         "+MODEL together with the scores that they were found by; a model that is only such a later stage is not "
         "ranked by itself; may be repeated",
+    )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME@K",
+        help=f"more columns: {', '.join(IR_MEASURES)}, each of the first K documents, such as map@1000",
     )
     parser.add_argument(
         "--write-runs", type=Path, metavar="FOLDER", help="write each system's ranking there, as a TREC run file"

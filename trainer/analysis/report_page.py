@@ -16,6 +16,7 @@ from trainer.analysis.differences import Difference, Passage, most_different, sc
 from trainer.analysis.plots import Curve, smooth
 from trainer.evaluation import run_file
 from trainer.evaluation.metrics import HEADINGS, row_title
+from trainer.evaluation.table import headings_of
 from trainer.evaluation.table import table as lines_of_table
 from trainer.evaluation.task import Task
 from trainer.retrieval.search import Ranked
@@ -77,11 +78,12 @@ def _of_results(results: Mapping[str, Any], systems: Sequence[str], rankings: Pa
 
 def _results(results: Mapping[str, Any], systems: Sequence[str]) -> Iterator[str]:
     """The table, how each pair of systems differs, and the conditions, as trainer.evaluate prints them."""
+    headings, _ = headings_of(results)
     values = [results[name][TESTED] for name in systems]
     rows = [
-        [row_title(name, results), *(Number(f"{results[name][metric]:.4f}") for metric in HEADINGS)] for name in systems
+        [row_title(name, results), *(Number(f"{results[name][metric]:.4f}") for metric in headings)] for name in systems
     ]
-    yield table(["system", *HEADINGS.values()], rows, best=values.index(max(values)))
+    yield table(["system", *headings.values()], rows, best=values.index(max(values)))
     pairs = results.get("pairs_of_systems") or []
     if pairs:
         yield "<h3>Every pair</h3>"

@@ -13,7 +13,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation import fusion, pipeline, run_file
-from trainer.evaluation.metrics import DEPTH, Metrics, compared, p_value
+from trainer.evaluation.metrics import DEPTH, Metric, Metrics, compared, p_value
 from trainer.evaluation.pipeline import ALONE, Pipeline, Weights
 from trainer.evaluation.run_file import RunFile
 from trainer.evaluation.significance import every_pair
@@ -37,6 +37,12 @@ class Asked:
     weights_split: str | None = None  # where weights are chosen; None: reciprocal ranks, which need none
     rerank: Rerank | None = None  # what models rank again that cannot search; by default BM25's first 100
     write_runs: Path | None = None  # a folder for a run file of each system
+    metrics: Sequence[str] = ()  # besides those of HEADINGS
+
+    @property
+    def depth(self) -> int:
+        """How many documents of each ranking are measured."""
+        return max([DEPTH, *(Metric.of(name).depth for name in self.metrics)])
 
 
 def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, Any]:
@@ -65,7 +71,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
     ranked = _rank(task, builders, rerankers, models, asked, weight, weights)
     of_fusion = ["fused"] if asked.fuse else []
     rows = [*(["bm25"] if asked.bm25 else []), *asked.runs, *alone, *asked.pipelines, *of_fusion]
-    metrics = {name: task.measure(ranked.rankings[name]) for name in rows}
+    metrics = {name: task.measure(ranked.rankings[name], asked.metrics) for name in rows}
     if asked.write_runs:
         for name in rows:
             rankings = zip(task.qrels, ranked.rankings[name], strict=True)
@@ -76,6 +82,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         "pairs_of_systems": every_pair(metrics, rows, "mrr@10"),
         **({"run_files": {name: str(path) for name, path in asked.runs.items()}} if asked.runs else {}),
         **({"remarks": ranked.remarks} if asked.runs else {}),
+        **({"metrics": list(asked.metrics)} if asked.metrics else {}),
         "queries": len(task.queries),
         "corpus": len(task.pool),
         **about_models(collection, split, models),
@@ -167,10 +174,10 @@ def _rank(
     """Rank by what searches, by what ranks again, by pipelines, and last by `fused`; every text is encoded once."""
     ranked, rerank = _Rankings(), asked.rerank or Rerank()
     to_fuse: dict[str, System] = {}
-    depth = dict.fromkeys(builders, DEPTH)
+    depth = dict.fromkeys(builders, asked.depth)
     passed_on = ((line.first, line.stages[0].documents) for line in asked.pipelines.values())
     for name, documents in ((rerank.system, rerank.documents), *passed_on):
-        depth[name] = max(documents, depth.get(name, DEPTH))
+        depth[name] = max(documents, depth.get(name, asked.depth))
     for name, build in builders.items():
         began = time.monotonic()
         system = build(task)
@@ -189,7 +196,7 @@ def _rank(
         ranked.seconds[name] = [*ranked.seconds[line.first], *seconds]
     if asked.fuse:
         first, second = (to_fuse[name] for name in asked.fuse)
-        (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], DEPTH)
+        (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], asked.depth)
     return ranked
 
 

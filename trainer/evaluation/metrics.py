@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,10 @@ HEADINGS = {
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
 MIND = ("auc", "ndcg@5", "ndcg@10")  # more metrics of candidate lists; papers on MIND report them with MRR
 CLASS_HEADINGS = {"accuracy": "accuracy"}
-IR_MEASURES = {"mrr@10": "RR@10", "ndcg@10": "nDCG@10", "recall@100": "R@100"}
-DEPTH = 100  # the longest ranking that a metric reads
+IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # ours: that of ir_measures
+TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
+MOST = 10_000  # the longest ranking that a metric may read
+DEPTH = 100  # the longest ranking that the metrics of HEADINGS read
 ROUNDS = 10_000  # of the permutation test
 
 
@@ -31,6 +34,31 @@ class Metrics:
     def means(self) -> dict[str, float]:
         """Each metric, averaged over all that was judged."""
         return {name: float(values.mean()) for name, values in self.values.items()}
+
+
+class Metric(NamedTuple):
+    """A metric of the first K documents of a ranking."""
+
+    kind: str  # a key of IR_MEASURES
+    depth: int
+
+    @classmethod
+    def of(cls, name: str) -> Metric:
+        """Parse a name such as `mrr@100`; raise ValueError where it is none."""
+        kind, _, depth = name.partition("@")
+        if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MOST:
+            raise ValueError(f"{name!r} is no metric")
+        return cls(kind, int(depth))
+
+    @property
+    def title(self) -> str:
+        """Of a column."""
+        return f"{TITLES[self.kind]}@{self.depth}"
+
+    @property
+    def theirs(self) -> str:
+        """The name that ir_measures has for it."""
+        return f"{IR_MEASURES[self.kind]}@{self.depth}"
 
 
 def compared(models: Sequence[str], pipelines: Sequence[str]) -> list[str]:
@@ -53,7 +81,9 @@ def _title(name: str) -> str:
     return "BM25" if name == "bm25" else name
 
 
-def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> Metrics:
+def measure(
+    qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]], more: Sequence[str] = ()
+) -> Metrics:
     """Compute MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
 
     The evaluators behind ir_measures break ties in different ways, so their scores are the negated ranks, without
@@ -62,6 +92,7 @@ def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequenc
     Args:
         qrels: query id -> document id -> grade; at least one query.
         ranked: query id -> ids of documents, best first, each once; queries without judgements are ignored.
+        more: names of more metrics, which `Metric.of` parses.
     """
     import ir_measures
 
@@ -72,8 +103,8 @@ def measure(qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequenc
         for rank, document in enumerate(documents)
     ]
     row = {query: i for i, query in enumerate(qrels)}
-    names = {ir_measures.parse_measure(theirs): ours for ours, theirs in IR_MEASURES.items()}
-    values = {name: np.zeros(len(qrels)) for name in HEADINGS}
+    names = {ir_measures.parse_measure(Metric.of(name).theirs): name for name in (*HEADINGS, *more)}
+    values = {name: np.zeros(len(qrels)) for name in (*HEADINGS, *more)}
     for result in ir_measures.iter_calc(list(names), judgements, run):
         values[names[result.measure]][row[result.query_id]] = result.value
     return Metrics(values)

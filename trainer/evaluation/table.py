@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer.evaluation import fusion
-from trainer.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, compared, row_title
+from trainer.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, ROUNDS, Metric, compared, row_title
 from trainer.evaluation.pipeline import PLUS
 from trainer.evaluation.significance import LEVEL
 from trainer.evaluation.task import TIE_RULE
@@ -61,7 +61,7 @@ def headings_of(results: Mapping[str, Any]) -> tuple[dict[str, str], str]:
         among = f"/{most}" if fewest == most else ""
         recalls = {name: title + among for name, title in LIST_HEADINGS.items() if name.startswith("r@")}
         return {**LIST_HEADINGS, **recalls}, "mrr"
-    return HEADINGS, "mrr@10"
+    return HEADINGS | {name: Metric.of(name).title for name in results.get("metrics", ())}, "mrr@10"
 
 
 def _what_was_measured(results: Mapping[str, Any]) -> str:

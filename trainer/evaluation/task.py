@@ -43,11 +43,11 @@ class Task(Texts):
         """The id of a document of the pool."""
         return self.collection.corpus.ids[self.pool[position]]
 
-    def measure(self, ranked: Sequence[Ranked]) -> Metrics:
-        """Compute the metrics of rankings, one a query."""
+    def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
+        """Compute the metrics of rankings, one a query; `more` names some that `measure` adds."""
         names = self.collection.corpus.ids
         named = ([names[self.pool[i]] for i in of_query.documents.tolist()] for of_query in ranked)
-        return measure(self.qrels, dict(zip(self.qrels, named, strict=True)))
+        return measure(self.qrels, dict(zip(self.qrels, named, strict=True)), more)
 
 
 def evaluate_run(trained: LoadedModel, collection: Collection, split: str) -> Metrics:

@@ -5,12 +5,14 @@ from math import log2
 
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
+    Metric,
     Metrics,
     measure,
     measure_lists,
@@ -176,3 +178,41 @@ def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
     for relevant, area in zip((ranked := lists(100, seed=1)), measure_lists(ranked).values["auc"], strict=True):
         pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(~relevant)]
         assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
+
+
+@given(
+    ranked=st.permutations(range(30)),
+    grades=st.dictionaries(st.integers(0, 35), st.integers(0, 3), min_size=1),
+    k=st.integers(1, 40),
+)
+@settings(max_examples=40, deadline=None)
+def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
+    ranked: list[int], grades: dict[int, int], k: int
+) -> None:
+    names = [f"{kind}@{k}" for kind in ("mrr", "ndcg", "recall", "map")]
+    qrels = {"q": {f"d{i}": grade for i, grade in grades.items()}}
+    found = [f"d{i}" for i in ranked]
+    means = measure(qrels, {"q": found}, names).means
+    hits = [rank for rank, i in enumerate(ranked[:k], 1) if grades.get(i, 0) > 0]
+    relevant = sum(grade > 0 for grade in grades.values())
+    ideal = sum(g / log2(1 + rank) for rank, g in enumerate(sorted(grades.values(), reverse=True)[:k], 1))
+    gain = sum(grades.get(i, 0) / log2(1 + rank) for rank, i in enumerate(ranked[:k], 1))
+    assert means[f"mrr@{k}"] == pytest.approx(1 / hits[0] if hits else 0)
+    assert means[f"recall@{k}"] == pytest.approx(len(hits) / relevant if relevant else 0)
+    precisions = sum(number / rank for number, rank in enumerate(hits, 1))
+    assert means[f"map@{k}"] == pytest.approx(precisions / relevant if relevant else 0)
+    assert means[f"ndcg@{k}"] == pytest.approx(gain / ideal if ideal else 0)
+    theirs = {f"map_cut_{k}": f"map@{k}", f"recall_{k}": f"recall@{k}", f"ndcg_cut_{k}": f"ndcg@{k}"}
+    measures = {f"map_cut.{k}", f"recall.{k}", f"ndcg_cut.{k}"}
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, measures)
+    scores = evaluator.evaluate({"q": {name: float(-rank) for rank, name in enumerate(found)}})["q"]
+    for name, ours in theirs.items():
+        assert means[ours] == pytest.approx(scores[name]), name
+
+
+@pytest.mark.parametrize(
+    "name", ["mrr", "mrr@0", "mrr@", "mrr@10001", "mrr@1x", "precision@5", "@5", "mrr@-1", "mrr@\u0663"]
+)
+def test_what_is_no_metric_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is no metric"):
+        Metric.of(name)
