@@ -1,6 +1,7 @@
 """Rank a collection with BM25 and trained models and compare them in one table.
 
 python -m trainer.evaluate --collection DIR --split test --bm25 --model NAME=RUN ... --fuse bm25+NAME --out results.json
+deepspeed --hostfile hostfile --module trainer.evaluate ...     the ranks encode and score texts together
 
 --candidates ranks the candidates that the split gives for each query, and --classes tells the classes of its pairs.
 """
@@ -11,6 +12,7 @@ import argparse
 import json
 import re
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
@@ -18,15 +20,18 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from trainer.checkpoints.published import load_any
+from trainer.engine.world import World, join
 from trainer.evaluation import fusion
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
-from trainer.evaluation.compare import Asked, compare
+from trainer.evaluation.compare import Asked, check, compare
 from trainer.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
 from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
+from trainer.indexes.ranks import rank_0_first
 from trainer.retrieval.rerank import Rerank
+from trainer.retrieval.shared import shared_by
 
 RESERVED = (  # keys of the results
     "bm25",
@@ -69,37 +74,66 @@ OF_THE_POOL = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
+    world = World.from_environment()
     with exit_on_input_error("trainer.evaluate"):
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
-        runs = _named(arguments.model, "model", "RUN", ())
-        files = _named(arguments.run or [], "run", "FILE", runs)
-        if not runs and not files and not arguments.bm25:
-            raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, --run NAME=FILE, or several of them")
-        _refuse_options_of_the_pool(arguments)
-        collection = Collection.open(arguments.collection)
-        # refuse a wrong split before loading a model
-        read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
-        read(collection, arguments.split)
-        fuse = _fuse(arguments.fuse, [*(["bm25"] if arguments.bm25 else []), *files, *runs])
-        rerank = _rerank(arguments.rerank, ["bm25", *files, *runs])
-        pipelines = _pipelines(arguments.pipeline or [], ["bm25", *files, *runs], list(runs))
-        weighted = fuse is not None or any(line.interpolated for line in pipelines.values())
-        split = _weights_split(arguments, collection, weighted)
-        metrics = _metrics(arguments.metrics or [])
-        refuse_folder(arguments.out)
-        for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
-            make_directory(folder)
-        models = {name: load_any(run) for name, run in runs.items()}
-        if arguments.candidates:
-            results = compare_lists(collection, arguments.split, models, arguments.bm25)
-        elif arguments.classes:
-            results = compare_classes(collection, arguments.split, models)
-        else:
-            asked = Asked(arguments.bm25, files, pipelines, fuse, split, rerank, arguments.write_runs, metrics)
-            results = compare(collection, arguments.split, models, asked)
-        print("\n".join(table(results, [*files, *runs, *pipelines], bool(arguments.all_pairs))))
-        with whole_file(arguments.out) as file:
-            file.write((json.dumps(results, indent=1) + "\n").encode())
+        if world.size > 1:
+            join(world)
+        with rank_0_first(world.rank, world.size):
+            _refuse_options_of_the_pool(arguments)
+            runs, files = _systems(arguments)
+            collection = Collection.open(arguments.collection)
+            # refuse a wrong split before loading a model
+            read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
+            read(collection, arguments.split)
+            asked = _asked(arguments, collection, files, [*runs])
+            refuse_folder(arguments.out)
+            for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
+                make_directory(folder)
+            models = {name: load_any(run) for name, run in runs.items()}
+            if not (arguments.candidates or arguments.classes):
+                check(collection, models, asked)
+        with shared_by(world.rank, world.size):
+            if arguments.candidates:
+                results = compare_lists(collection, arguments.split, models, arguments.bm25)
+            elif arguments.classes:
+                results = compare_classes(collection, arguments.split, models)
+            else:
+                asked = asked if world.rank == 0 else replace(asked, write_runs=None)
+                results = compare(collection, arguments.split, models, asked)
+        if world.rank == 0:
+            print("\n".join(table(results, [*files, *runs, *asked.pipelines], bool(arguments.all_pairs))))
+            with whole_file(arguments.out) as file:
+                file.write((json.dumps(results, indent=1) + "\n").encode())
+
+
+def _systems(arguments: argparse.Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The models and the run files by name."""
+    runs = _named(arguments.model, "model", "RUN", ())
+    files = _named(arguments.run or [], "run", "FILE", runs)
+    if not runs and not files and not arguments.bm25:
+        raise InputError("nothing to evaluate: give --bm25, --model NAME=RUN, --run NAME=FILE, or several of them")
+    return runs, files
+
+
+def _asked(
+    arguments: argparse.Namespace, collection: Collection, files: dict[str, Path], models: Sequence[str]
+) -> Asked:
+    """Parse what to evaluate in addition to models, and how."""
+    known = ["bm25", *files, *models]
+    fuse = _fuse(arguments.fuse, known if arguments.bm25 else known[1:])
+    pipelines = _pipelines(arguments.pipeline or [], known, models)
+    weighted = fuse is not None or any(line.interpolated for line in pipelines.values())
+    return Asked(
+        bm25=arguments.bm25,
+        runs=files,
+        pipelines=pipelines,
+        fuse=fuse,
+        weights_split=_weights_split(arguments, collection, weighted),
+        rerank=_rerank(arguments.rerank, known),
+        write_runs=arguments.write_runs,
+        metrics=_metrics(arguments.metrics or []),
+    )
 
 
 def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:
@@ -278,6 +312,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--classes", action="store_true", help="tell the classes of the split's pairs, do not rank")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)
 
 

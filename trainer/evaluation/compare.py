@@ -54,11 +54,10 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         InputError: a model cannot rank the collection, or not in the way that is asked for; before the first is
             evaluated.
     """
-    later = {name for line in asked.pipelines.values() for name in line.models}
+    check(collection, models, asked)
     first = {line.first for line in asked.pipelines.values()}
-    alone = {name: trained for name, trained in models.items() if name not in later or name in first}
-    rerankers = {name: trained for name, trained in alone.items() if not searches(trained, collection)}
-    _check(collection, models, rerankers, asked)
+    alone = _alone(models, asked)
+    rerankers = _rerankers(collection, models, asked)
     by_bm25 = bool(rerankers) and (asked.rerank or Rerank()).system == "bm25"
     builders: Builders = {
         **({"bm25": index_task} if asked.bm25 or by_bm25 or "bm25" in first else {}),
@@ -92,10 +91,21 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
     }
 
 
-def _check(
-    collection: Collection, models: Mapping[str, LoadedModel], rerankers: Mapping[str, LoadedModel], asked: Asked
-) -> None:
+def _alone(models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
+    """The models that are evaluated by themselves: not those that are only later stages of pipelines."""
+    later = {name for line in asked.pipelines.values() for name in line.models}
+    also = {*(line.first for line in asked.pipelines.values()), *(asked.fuse or ())}
+    return {name: trained for name, trained in models.items() if name not in later or name in also}
+
+
+def _rerankers(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
+    """Those of them that cannot search."""
+    return {name: trained for name, trained in _alone(models, asked).items() if not searches(trained, collection)}
+
+
+def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> None:
     """Raise InputError for systems that cannot do what is asked of them."""
+    rerankers = _rerankers(collection, models, asked)
     fuse, rerank = asked.fuse, asked.rerank
     together = "+".join(fuse or ())
     for name, trained in models.items():

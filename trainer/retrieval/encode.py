@@ -12,6 +12,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 from models.batching.framing import Framing
 from models.vectors import Vectors
+from trainer.retrieval.shared import computed
 
 # enough to fill a GPU; on a CPU, few enough that the feed-forward layers' output, 12 KB a token of BERT-base, is not
 # allocated anew for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU
@@ -164,11 +165,16 @@ def encode_batches(
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
     # a framing may fill up all texts, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
     least = framing.arrays([texts[0][:0]])["ids"].size - 7
-    for batch in length_batches([max(len(text) + 2, least) for text in texts], batch_tokens):
+
+    def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
         arrays = framing.arrays([texts[i] for i in batch])
         with torch.inference_mode():
             vectors, mask = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
-        yield batch, vectors.float().cpu().numpy(), mask.cpu().numpy()
+        return vectors.float().cpu().numpy(), mask.cpu().numpy()
+
+    batches = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens)
+    for batch, (vectors, mask) in computed(batches, encoded):
+        yield batch, vectors, mask
 
 
 def require_finite(vectors: np.ndarray, what: str) -> None:

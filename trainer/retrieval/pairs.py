@@ -17,6 +17,7 @@ from models.batching.framing import PairFraming
 from models.interface import Corpus, PairScorer, Vocabulary
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.encode import BATCH_TOKENS, length_batches
+from trainer.retrieval.shared import computed
 from trainer.retrieval.texts import matching_of, on_device
 
 List = tuple[int, Sequence[int]]  # the number of a query, those of documents
@@ -98,11 +99,17 @@ def score_lists(
     order: list[int] = []
     parts = []
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
-    with torch.inference_mode(), meter(what, "pairs", len(pairs)) as report:
-        for batch in length_batches(lengths, batch_tokens):
-            texts = [queries.tokens(pairs[i][0]) for i in batch], [documents.tokens(pairs[i][1]) for i in batch]
-            arrays = {name: torch.from_numpy(array).to(device) for name, array in framing.arrays(*texts).items()}
-            parts.append(score_pairs(**arrays).float().cpu().numpy())
+
+    def scored(batch: list[int]) -> np.ndarray:
+        texts = [queries.tokens(pairs[i][0]) for i in batch], [documents.tokens(pairs[i][1]) for i in batch]
+        arrays = {name: torch.from_numpy(array).to(device) for name, array in framing.arrays(*texts).items()}
+        with torch.inference_mode():
+            scores: np.ndarray = score_pairs(**arrays).float().cpu().numpy()
+        return scores
+
+    with meter(what, "pairs", len(pairs)) as report:
+        for batch, of_batch in computed(length_batches(lengths, batch_tokens), scored):
+            parts.append(of_batch)
             order += batch
             report(len(order), "")
     scores = np.concatenate(parts)

@@ -1,0 +1,51 @@
+"""trainer.evaluate on several ranks, in processes of their own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+from tests.trainer.runs import write_run
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def systems(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A Siamese network, a ColBERT, and a cross-encoder that ranks again."""
+    folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
+    write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS)
+    write_run(folder / "colbert", tokenizer, name="colbert", dimension=8, **LENGTHS)
+    write_run(folder / "cross", tokenizer, name="cross_encoder", negatives_per_query=1, **LENGTHS)
+    models = [f"--model={name}={folder / name}" for name in ("siamese", "colbert", "cross")]
+    return [f"--collection={toy_collection}", "--split=test", "--bm25", *models, "--pipeline=p=bm25:20,+cross"]
+
+
+@pytest.mark.slow  # processes of their own
+def test_two_ranks_rank_as_one(systems: list[str], tmp_path: Path) -> None:
+    files = {}
+    for ranks in (1, 2):
+        folder = tmp_path / str(ranks)
+        out = [f"--out={folder / 'results.json'}", f"--write-runs={folder / 'rankings'}"]
+        done = toy.launch(ranks, "trainer.evaluate", *systems, *out, OMP_NUM_THREADS=1)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("Recall@100") == 1  # only rank 0 speaks
+        files[ranks] = {file.name: file.read_bytes() for file in (folder / "rankings").iterdir()}
+        files[ranks]["lines"] = done.stdout.encode()
+        results = json.loads((folder / "results.json").read_text())
+        results["pipelines"]["p"].pop("seconds")
+        files[ranks]["results"] = json.dumps(results).encode()
+    lines = [files[ranks].pop("lines").decode().splitlines() for ranks in (1, 2)]
+    assert [line for line in lines[0] if "then" not in line] == [line for line in lines[1] if "then" not in line]
+    assert files[1] == files[2]
+
+
+@pytest.mark.slow  # processes of their own
+def test_two_ranks_refuse_in_one_line(systems: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    done = toy.launch(2, "trainer.evaluate", *systems, "--fuse=bm25+cross", f"--out={out}")
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).count("trainer.evaluate: ") == 1
+    assert "--fuse bm25+cross: " in done.stdout + done.stderr
+    assert not out.exists()
