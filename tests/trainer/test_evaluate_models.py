@@ -279,7 +279,7 @@ def test_an_interpolated_pipeline_takes_its_weight_from_another_split(
         for line in lines
     )
     fused = ["--model=tokens=tokens", "--pipeline=q=bm25:30,tokens", "--fuse=bm25+tokens"]
-    assert "tokens" in run(toy_collection, tmp_path / "3.json", *options, *fused)  # a stage that is also fused has a row
+    assert "tokens" in run(toy_collection, tmp_path / "3.json", *options, *fused)
     capsys.readouterr()
     without = run(toy_collection, tmp_path / "2.json", *options)["pipelines"]["p"]  # it has no split dev
     assert (without["weights"], without["split"]) == ([None], None)
