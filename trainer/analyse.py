@@ -1,7 +1,8 @@
-"""Analyse what a pre-training has learned: the figures of the SEED paper and the case study of Cross-Thought.
+"""Analyse what a model has learned: the figures of the SEED paper and the case study of Cross-Thought.
 
 python -m trainer.analyse curves --tag loss/decoder --out F.png SEED=RUN no-CLS=RUN ...      Figures 3 and 5
 python -m trainer.analyse cosine --shards HELD_OUT --out F.png "k = 2"=RUN all=RUN ...        Figure 4
+python -m trainer.analyse learning --collection C --split dev --over steps --out F.png SEED=RUN ...       Figure 7
 python -m trainer.analyse attention RUN --shards HELD_OUT                                     Table 4
 python -m trainer.analyse wiring RECIPE [key=value ...] --out F.png   what each target of a method's losses depends on
 """
@@ -15,9 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
+from data_prep.common.files import make_directory, refuse_folder
 from models.pretraining.cross_thought import CrossThought
+from trainer.analysis import learning
 from trainer.analysis.cross_thought import case_study
 from trainer.analysis.curves import draw_curves, read_curve
 from trainer.analysis.held_out import held_out_arrays
@@ -25,6 +29,8 @@ from trainer.analysis.plots import COLORS, new_figure, save, smooth
 from trainer.analysis.seed import cosines
 from trainer.analysis.wiring import draw, wiring
 from trainer.checkpoints.load import load_trained
+from trainer.evaluation.metrics import Metric
+from trainer.evaluation.task import Task
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load as load_recipe
 
@@ -57,6 +63,24 @@ def _cosine(arguments: argparse.Namespace) -> None:
     for name, means in rows.items():
         quarters = ", ".join(f"{part.mean():.3f}" for part in np.array_split(means, 4))
         print(f"{name}: {quarters} (means over the four quarters of the positions)")
+
+
+def _learning(arguments: argparse.Namespace) -> None:
+    require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
+    try:
+        Metric.of(arguments.metric)
+    except ValueError:
+        raise InputError(f"--metric {arguments.metric}: write one such as mrr@10, recall@100 or map@1000") from None
+    refuse_folder(arguments.out)
+    task = Task.of(Collection.open(arguments.collection), arguments.split)
+    make_directory(arguments.out.parent)
+    results = arguments.out.with_suffix(".json")
+    curves = learning.measure(task, arguments.split, arguments.runs, arguments.over, arguments.metric, results)
+    flat = learning.bm25(task, arguments.metric) if arguments.bm25 else None
+    print("\n".join(learning.table(curves, arguments.over)))
+    if flat is not None:
+        print(f"BM25 {flat:.4f}")
+    print(learning.draw(curves, arguments.over, arguments.metric, flat, arguments.out))
 
 
 def _attention(arguments: argparse.Namespace) -> None:
@@ -96,6 +120,16 @@ def _parser() -> argparse.ArgumentParser:
     cosine.add_argument("--shards", type=Path, required=True, metavar="DIR", help="held-out shards")
     cosine.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     cosine.set_defaults(run=_cosine)
+
+    learned = commands.add_parser("learning", help="how well fine-tuned models rank, over steps or labels")
+    learned.add_argument("runs", nargs="+", type=_named, metavar="NAME=RUN", help="runs of one name are one curve")
+    learned.add_argument("--collection", type=Path, required=True, help="the collection to rank")
+    learned.add_argument("--split", required=True, help="the queries to rank for")
+    learned.add_argument("--over", choices=learning.OVER, required=True, help="the horizontal axis")
+    learned.add_argument("--metric", default="mrr@10", metavar="NAME@K", help="mrr, ndcg, recall or map (mrr@10)")
+    learned.add_argument("--bm25", action="store_true", help="also draw BM25, a line across")
+    learned.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="numbers go to FILE.json")
+    learned.set_defaults(run=_learning)
 
     attention = commands.add_parser("attention", help="which sequences a masked sequence of Cross-Thought attends to")
     attention.add_argument("run_folder", type=Path, metavar="RUN")
