@@ -92,11 +92,11 @@ class _Frame:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers, three to six of them, from about `low` to about `high`."""
+    """Round numbers, at most seven, from about `low` to about `high`."""
     low, high = float(low), float(high)
     if high <= low:
         high = low + (abs(low) or 1.0)
-    rough = (high - low) / 4
+    rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     return [i * step for i in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
