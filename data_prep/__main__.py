@@ -7,7 +7,7 @@ from pathlib import Path
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
 from data_prep.collections import build, collection
 from data_prep.collections.registry import FORMATS
-from data_prep.common.argument_types import positive
+from data_prep.common.argument_types import folder, positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.demo import dataset, packages
 from data_prep.prepare import merging, output, run, uploading
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
     merge = commands.add_parser("merge", help="join the parts of a data set, prepared with --part")
     merge.add_argument("parts", nargs="+", type=Path, metavar="PART", help="the --out folder of every part")
-    merge.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    merge.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
     workers_argument(merge)
     merge.set_defaults(run=_merge)
 
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = commands.add_parser("docstrings", help="shards and a collection from the docstrings of Python packages")
     defaults = dataset.Options()
-    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
+    build.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
     for option, default, what in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     texts.add_argument("format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place")
     texts.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
-    texts.add_argument("--out", type=Path, metavar="DIR", help="folder to make")
+    texts.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
     texts.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
     workers_argument(texts)
     texts.set_defaults(run=_collection)

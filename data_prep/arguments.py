@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep.common import urls
-from data_prep.common.argument_types import positive, share
+from data_prep.common.argument_types import named, positive, share
 from data_prep.common.errors import InputError
 from data_prep.prepare import stages, uploading
 from data_prep.prepare.batches import Part
@@ -23,7 +23,9 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     """Declare the arguments that `options_of` reads, for one source."""
     parser.set_defaults(source=name)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to make or resume; may be an s3:// one")
+    parser.add_argument(
+        "--out", type=named, required=True, metavar="DIR", help="folder to make or resume; may be an s3:// one"
+    )
     parser.add_argument("--work", type=Path, metavar="DIR", help="local folder to make it in, for an s3:// --out")
     for option in source.options:
         kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}

@@ -1,7 +1,8 @@
-"""Types of numbers on a command line; argparse refuses those that are out of range."""
+"""Types of arguments on a command line; argparse refuses what they do not take."""
 
 import argparse
 import math
+from pathlib import Path
 
 
 def positive(text: str) -> int:
@@ -38,3 +39,15 @@ def port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
     return int(text)
+
+
+def named(text: str) -> str:
+    """A file or folder by its name: an empty one, of a variable that is not set, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: name a folder")
+    return text
+
+
+def folder(text: str) -> Path:
+    """The path of a folder, which has a name."""
+    return Path(named(text))

@@ -43,9 +43,11 @@ def is_finished(out: Path) -> bool:
 
 
 def work_folder(out: Path) -> Path:
-    """Return OUT/.partial; raise InputError where OUT holds shards that an unfinished run did not leave."""
+    """Return OUT/.partial; raise InputError where OUT holds something in place of shards that no run left there."""
     for split in SPLITS:
-        if (out / split).exists() and not (out / PARTIAL).exists() and not is_finished(out):
+        # a run moves a split there with its manifest, and until it has moved all there is OUT/.partial
+        ours = (out / split / manifest.NAME).is_file() and (is_finished(out) or (out / PARTIAL).exists())
+        if (out / split).exists() and not ours:
             raise InputError(f"{out / split}: in the way, and not from an unfinished run; remove it")
     return out / PARTIAL
 

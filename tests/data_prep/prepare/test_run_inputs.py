@@ -218,6 +218,9 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -
         message = refusal(capfd, "jsonl", file, "--out", tmp_path / split)
         assert message == f"{mine.parent}: in the way, and not from an unfinished run; remove it"
         assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
+        (tmp_path / split / ".partial").mkdir()  # does not make it ours
+        assert refusal(capfd, "jsonl", file, "--out", tmp_path / split) == message
+        assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
     message = refusal(capfd, "jsonl", file, "--out", file)
     assert message == f"{file}/.partial: cannot create this folder: Not a directory"
     (tmp_path / "out").mkdir()
