@@ -91,7 +91,7 @@ def test_runs_become_a_table_an_export_and_a_report(pretrained: Path, toy_collec
         assert f"{results[name]['mrr@10']:.4f}" in table
     assert 0 < results["p_value"] <= 1
     run("trainer.export", tuned, runs / "export")
-    assert len(run("trainer.report", runs).splitlines()) == 5
+    assert len(run("trainer.report", runs).splitlines()) == 6
     for plot in ("seed", "from_seed", "from_random", "results"):
         assert (runs / "plots" / f"{plot}.png").stat().st_size > 1000
 
