@@ -79,12 +79,13 @@ class Material:
     megabytes: float  # of a dump, and at most of text
 
     def dump(self, once: bool = False) -> Path:
-        """Return a dump that has the pages over and over, or once."""
+        """Return a dump that has the pages over and over, or once; multistream, 100 pages a stream, as published."""
         path = self.folder / f"{'once' if once else 'times'}-pages-articles.xml.bz2"
         if not path.exists():
             head, pages = self.pages()
-            with bz2.open(path, "wt", encoding="utf-8") as file:
-                file.writelines([head, *(pages if once else up_to(self.megabytes, cycle(pages))), "</mediawiki>\n"])
+            every = list(pages if once else up_to(self.megabytes, cycle(pages)))
+            streams = [head, *("".join(every[start : start + 100]) for start in range(0, len(every), 100))]
+            path.write_bytes(b"".join(bz2.compress(stream.encode()) for stream in [*streams, "</mediawiki>\n"]))
         return path
 
     def pages(self) -> tuple[str, list[str]]:
@@ -182,7 +183,7 @@ class Passes:
     def read(self, source: str, path: Path, folder: Path) -> list[Path]:
         """Do all passes but the last, as prepare/run.py does; return the files of the spool."""
         kind = SOURCES[source]
-        choices = {option.name: option.default for option in kind.options}
+        choices = kind.choices()
         steps = reading.Reading(source, choices, batches.Part(), stages.Options())
         files = list(kind.find([path]))
         self.sizes["raw"] = sum(file.path.stat().st_size for file in files)

@@ -56,8 +56,7 @@ def text_to_shards(megabytes: float, folder: Path) -> Work:
     text.write_text("".join(up_to(megabytes, json_lines(WORDS))))
     if not vocabulary.exists():
         tokenizer.train(islice(json_lines(WORDS), TRAINED_ON), VOCABULARY, vocabulary)
-    choices = {option.name: option.default for option in SOURCES["jsonl"].options}
-    options = Options("jsonl", choices, tokenizer=str(vocabulary), keep_duplicates=True)
+    options = Options("jsonl", SOURCES["jsonl"].choices(), tokenizer=str(vocabulary), keep_duplicates=True)
     return partial(_prepare, text, options, folder)
 
 

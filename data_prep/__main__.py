@@ -2,16 +2,19 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
 from data_prep.collections import build, collection
 from data_prep.collections.registry import FORMATS
-from data_prep.common.argument_types import folder, positive
+from data_prep.common.argument_types import folder, pattern, positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
+from data_prep.common.parser import Parser
 from data_prep.demo import dataset, packages
-from data_prep.prepare import merging, output, run, uploading
-from data_prep.shards import describe, export, stats, verify
+from data_prep.prepare import dry_run, merging, output, run, texts, uploading
+from data_prep.shards import describe, export, find, stats, verify
 from data_prep.shards.manifest import Manifest, shards_folder
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer
@@ -25,8 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(chosen: argparse.Namespace) -> int:
+    if chosen.dry_run:
+        print(dry_run.estimate(chosen.inputs, options_of(chosen), chosen.workers))
+        return 0
     out = local_folder(chosen)
-    print(run.prepare(chosen.inputs, out, options_of(chosen), chosen.workers, chosen.max_bad))
+    print(run.prepare(chosen.inputs, out, options_of(chosen), chosen.workers, chosen.max_bad, chosen.rejected))
     if uploading.is_wanted(chosen.out):
         uploading.upload(out, chosen.out)
         print(f"{chosen.out}: upload complete")
@@ -39,7 +45,7 @@ def _merge(chosen: argparse.Namespace) -> int:
 
 
 def _stats(chosen: argparse.Namespace) -> int:
-    print(stats.run(chosen.directory, chosen.json, chosen.plots))
+    print(stats.run(chosen.directory, chosen.json, chosen.plots, chosen.html))
     return 0
 
 
@@ -52,8 +58,13 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 def _verify(chosen: argparse.Namespace) -> int:
     if (chosen.directory / "splits").is_dir():
-        return _verify_collection(chosen.directory)
-    bad = False
+        bad = _told(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
+        return 2 if bad else 0
+    folder = texts.folder_of(chosen.directory)
+    whole = f"{folder}: every file of cleaned text is whole"
+    bad = folder is not None and _told(texts.problems(folder), whole)
+    if folder is not None and not output.is_finished(chosen.directory):
+        return 2 if bad else 0
     for directory in output.folders_of(chosen.directory):
         problems = verify.verify(directory)
         for _, problem in problems:
@@ -67,22 +78,31 @@ def _verify(chosen: argparse.Namespace) -> int:
     return 2 if bad else 0
 
 
-def _verify_collection(directory: Path) -> int:
-    problems = list(collection.verify(directory))
+def _told(problems: Iterable[str], otherwise: str) -> bool:
+    """Print every problem on stderr, or that there is none; return whether there is one."""
+    bad = False
     for problem in problems:
+        bad = True
         print(f"data_prep: {printable(problem)}", file=sys.stderr)
-    if not problems:
-        print(f"{directory}: every array is whole")
-    return 2 if problems else 0
+    if not bad:
+        print(otherwise)
+    return bad
 
 
 def _export(chosen: argparse.Namespace) -> int:
-    export.export(shards_folder(chosen.directory), chosen.out)
+    folder = texts.folder_of(chosen.directory)
+    export.export(texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory)), chosen.out)
     return 0
 
 
 def _inspect(chosen: argparse.Namespace) -> int:
-    print(describe.describe(shards_folder(chosen.directory), chosen.shard, chosen.chunk, chosen.documents))
+    folder = shards_folder(chosen.directory)
+    if chosen.id is not None or chosen.grep is not None:
+        matches = find.by_id(chosen.id) if chosen.id is not None else find.by_pattern(chosen.grep)
+        for document in find.find(folder, matches, chosen.documents):
+            print(document)
+        return 0
+    print(describe.describe(folder, chosen.shard, chosen.chunk, chosen.documents))
     return 0
 
 
@@ -104,10 +124,17 @@ def _collection(chosen: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m data_prep", description=__doc__)
+    parser = Parser(prog="python -m data_prep", description=__doc__, epilog="docs/data.md has examples of all.")
+    parser.add_argument("--version", action="version", version=f"deepsiam {version('deepsiam')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, source in SOURCES.items():
-        prepare = commands.add_parser(name, help=f"shards from {source.what}")
+        prepare = commands.add_parser(
+            name,
+            help=f"shards from {source.what}",
+            description=f"Make shards from {source.what}.",
+            epilog=f"example:\n  python -m data_prep {name} {source.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
 
@@ -120,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     count = commands.add_parser("stats", help="count what a folder of shards holds")
     _folder_argument(count)
     count.add_argument("--json", action="store_true", help="as JSON")
+    count.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with languages, words and documents")
     count.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
     count.set_defaults(run=_stats)
 
@@ -142,32 +170,37 @@ def _parser() -> argparse.ArgumentParser:
     _folder_argument(check)
     check.set_defaults(run=_verify)
 
-    lines = commands.add_parser("export", help="write the documents of a folder of shards as text")
-    _folder_argument(lines)
-    lines.add_argument(
-        "--jsonl", action="store_true", required=True, help="as JSON lines (the only format): id, group, text"
+    lines = commands.add_parser(
+        "export", help="write the documents of a data set as text: the cleaned one, or as its tokens decode"
     )
+    _folder_argument(lines)
+    lines.add_argument("--jsonl", action="store_true", required=True, help="as JSON lines (the only format)")
     lines.add_argument("--out", type=Path, metavar="FILE", help="file to write, in place of stdout")
     lines.set_defaults(run=_export)
 
-    look = commands.add_parser("inspect", help="print documents and lengths of a shard")
+    look = commands.add_parser("inspect", help="print documents and lengths of a shard, or find documents in all")
     _folder_argument(look)
     look.add_argument("--shard", type=int, default=0, metavar="N", help="which shard (0)")
     look.add_argument("--chunk", type=int, default=0, metavar="N", help="which chunk of it (0)")
     look.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
+    which = look.add_mutually_exclusive_group()
+    which.add_argument("--id", metavar="ID", help="the document of this id, in any shard")
+    which.add_argument("--grep", type=pattern, metavar="REGEX", help="documents with it, in any shard; without case")
     look.set_defaults(run=_inspect)
 
-    texts = commands.add_parser(
+    labels = commands.add_parser(
         "collection",
         help="labelled texts of a published format, to fine-tune on and to evaluate with",
         description="The formats: " + "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items()),
     )
-    texts.add_argument("format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place")
-    texts.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
-    texts.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
-    texts.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
-    workers_argument(texts)
-    texts.set_defaults(run=_collection)
+    labels.add_argument(
+        "format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place"
+    )
+    labels.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
+    labels.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
+    labels.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
+    workers_argument(labels)
+    labels.set_defaults(run=_collection)
     return parser
 
 

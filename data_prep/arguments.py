@@ -7,13 +7,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep.common import urls
-from data_prep.common.argument_types import named, positive, share
+from data_prep.common.argument_types import margin, named, positive, share
 from data_prep.common.errors import InputError
 from data_prep.prepare import stages, uploading
 from data_prep.prepare.batches import Part
-from data_prep.prepare.run import Options
+from data_prep.prepare.options import Options
+from data_prep.prepare.provenance import MOST_SHARDS
 from data_prep.sources.registry import SOURCES
 from data_prep.sources.source import Source
+from data_prep.text import language_id
 from data_prep.tokenizers.tokenizer import KINDS
 
 MAX_BAD = 0.001
@@ -27,26 +29,53 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
         "--out", type=named, required=True, metavar="DIR", help="folder to make or resume; may be an s3:// one"
     )
     parser.add_argument("--work", type=Path, metavar="DIR", help="local folder to make it in, for an s3:// --out")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="read only the first N records (pages, books, lines): for a trial"
+    )
+    parser.add_argument(
+        "--accept-truncated", action="store_true", help="of a file that is cut off, use what is before the cut"
+    )
     for option in source.options:
         kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
-        flag, name = f"--{option.name.replace('_', '-')}", f"source_{option.name}"
-        parser.add_argument(flag, dest=name, default=option.default, help=option.help, **kind)
-    _add_stages(parser)
+        flags = [f"--{name.replace('_', '-')}" for name in (option.name, option.also) if name]
+        parser.add_argument(*flags, dest=f"source_{option.name}", default=option.default, help=option.help, **kind)
+    _add_stages(parser, source)
     _add_output(parser)
     run = parser.add_argument_group("how to run it; this does not change the output")
     workers_argument(run)
+    run.add_argument(
+        "--dry-run", action="store_true", help="try the beginning, say what all would take, and write nothing"
+    )
+    run.add_argument(
+        "--rejected", type=Path, metavar="FILE", help="write what is left out, with reasons, as JSON lines"
+    )
     run.add_argument(
         "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"tolerated share of bad records ({MAX_BAD})"
     )
 
 
-def _add_stages(parser: argparse.ArgumentParser) -> None:
+def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group = parser.add_argument_group("what to do with the text besides normalising it")
     group.add_argument("--repair", action="store_true", help="undo mojibake")
+    group.add_argument("--scrub", action="store_true", help="replace e-mail addresses, phone numbers and IP addresses")
     group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
     group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop shorter documents")
     group.add_argument("--max-words", type=positive, metavar="N", help="drop longer documents")
-    group.add_argument("--english", action="store_true", help="drop documents that are not English")
+    group.add_argument(
+        "--language",
+        default=source.language or language_id.ANY,
+        metavar="CODE",
+        help=f"drop what is not in this language, as en; any: keep all ({source.language or language_id.ANY})",
+    )
+    group.add_argument("--english", dest="language", action="store_const", const="en", help="--language en")
+    group.add_argument("--any-language", dest="language", action="store_const", const="any", help="--language any")
+    group.add_argument(
+        "--language-threshold",
+        type=margin,
+        default=language_id.THRESHOLD,
+        metavar="NATS",
+        help=f"log-odds against the language from which it is not in it ({language_id.THRESHOLD:g})",
+    )
     group.add_argument("--quality", action="store_true", help="drop documents that do not read as text")
     group.add_argument(
         "--decontaminate",
@@ -79,6 +108,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="of threads, books and pages to hold out (0)",
     )
+    group.add_argument(
+        "--text-only", action="store_true", help="the cleaned text, without tokens: the first of two steps"
+    )
     group.add_argument("--tokenizer", default="", metavar="PATH", help="an existing tokenizer.json, or its folder")
     group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help="of one to train")
     for flag, default, what in (
@@ -86,7 +118,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk, the unit of reading"),
     ):
         group.add_argument(flag, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    group.add_argument("--shards", type=positive, metavar="N", help="how many shards (one for 64 MiB of text)")
+    group.add_argument("--shards", type=_shards, metavar="N", help="how many shards (one for 64 MiB of text)")
     group.add_argument("--part", type=_part, default=Part(), metavar="K/N", help="one of N disjoint parts, for `merge`")
 
 
@@ -96,18 +128,23 @@ def options_of(chosen: argparse.Namespace) -> Options:
     for option in SOURCES[chosen.source].options:
         value = getattr(chosen, f"source_{option.name}")
         choices[option.name] = option.parse(value) if option.metavar and isinstance(value, str) else value
+    language = {"language": language_id.known(chosen.language), "language_threshold": chosen.language_threshold}
+    itself = bool(SOURCES[chosen.source].language)  # the source chooses by language, not a stage
+    if itself:
+        choices |= language
     return Options(
         chosen.source,
         choices,
         stages.Options(
-            chosen.repair,
-            not chosen.paragraphs,
-            chosen.min_words,
-            chosen.max_words,
-            chosen.english,
-            chosen.quality,
-            tuple(chosen.decontaminate),
-            chosen.ngram,
+            repair=chosen.repair,
+            scrub=chosen.scrub,
+            sentences=not chosen.paragraphs,
+            min_words=chosen.min_words,
+            max_words=chosen.max_words,
+            quality=chosen.quality,
+            decontaminate=tuple(chosen.decontaminate),
+            ngram=chosen.ngram,
+            **({} if itself else language),
         ),
         chosen.keep_duplicates,
         chosen.near_duplicates,
@@ -119,6 +156,9 @@ def options_of(chosen: argparse.Namespace) -> Options:
         chosen.chunk_tokens,
         chosen.shards,
         chosen.part,
+        chosen.limit,
+        chosen.accept_truncated,
+        chosen.text_only,
     )
 
 
@@ -139,6 +179,13 @@ def workers_argument(parser: Any) -> None:
     default = os.cpu_count() or 1
     text = f"processes; they do not change the output ({default})"
     parser.add_argument("--workers", type=positive, default=default, metavar="N", help=text)
+
+
+def _shards(text: str) -> int:
+    number = positive(text)
+    if number > MOST_SHARDS:
+        raise argparse.ArgumentTypeError(f"{number:,} is more than {MOST_SHARDS:,}")
+    return number
 
 
 def _part(text: str) -> Part:

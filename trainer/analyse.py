@@ -20,6 +20,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder
+from data_prep.common.parser import Parser
 from models.pretraining.cross_thought import CrossThought
 from trainer.analysis import learning
 from trainer.analysis.cross_thought import case_study
@@ -106,7 +107,7 @@ def _wiring(arguments: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trainer.analyse", description=__doc__.splitlines()[0])
+    parser = Parser(prog="trainer.analyse", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     curves = commands.add_parser("curves", help="one logged scalar of several runs")

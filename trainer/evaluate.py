@@ -19,6 +19,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
+from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
 from trainer.evaluation import fusion
@@ -250,7 +251,7 @@ def _metrics(given: Sequence[str]) -> list[str]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
+    parser = Parser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
     parser.add_argument("--collection", type=Path, required=True, help="a tokenised BEIR folder")
     parser.add_argument("--split", required=True, help="the queries to rank for: qrels/SPLIT.tsv")
     parser.add_argument("--bm25", action="store_true", help="also rank with BM25")

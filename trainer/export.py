@@ -9,12 +9,12 @@ Hugging Face model.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.imports import without_collecting
+from data_prep.common.parser import Parser
 
 with without_collecting():
     from trainer.checkpoints.export import export_encoder
@@ -23,7 +23,7 @@ with without_collecting():
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="trainer.export", description="Export a trained encoder.")
+    parser = Parser(prog="trainer.export", description="Export a trained encoder.")
     parser.add_argument("run", type=Path, help="a run folder (its newest checkpoint) or a checkpoint folder")
     parser.add_argument("out", type=Path, help="the folder to write")
     parser.add_argument(

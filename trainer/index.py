@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
+from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join
 from trainer.indexes import approximate
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trainer.index", description="Make an index of a collection's documents.")
+    parser = Parser(prog="trainer.index", description="Make an index of a collection's documents.")
     parser.add_argument("run", type=Path, nargs="?", help="a fine-tuning run, or a sentence-transformers folder")
     parser.add_argument("--bm25", action="store_true", help="index words, for BM25, instead of a run's vectors")
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")

@@ -19,6 +19,7 @@ from data_prep.collections.relevant import Relevant
 from data_prep.common.argument_types import margin, positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
+from data_prep.common.parser import Parser
 from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
 from trainer.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
@@ -94,9 +95,7 @@ def _score(collection: Collection, split: str, teacher: LoadedModel, out: Path) 
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="trainer.mine", description="Mine hard negatives, or have a teacher score candidates."
-    )
+    parser = Parser(prog="trainer.mine", description="Mine hard negatives, or have a teacher score candidates.")
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--split", required=True, help="whose groups get other candidates")
     how = parser.add_mutually_exclusive_group(required=True)

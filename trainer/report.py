@@ -6,7 +6,6 @@ python -m trainer.evaluate ... --write-runs FOLDER/rankings --out FOLDER/results
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, read_bytes, whole_file
+from data_prep.common.parser import Parser
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
 from trainer.analysis.report_page import report_page
 from trainer.evaluation.metrics import HEADINGS, compared, row_title
@@ -34,7 +34,7 @@ PAGE = "report.html"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="trainer.report", description="Plot every run below a folder.")
+    parser = Parser(prog="trainer.report", description="Plot every run below a folder.")
     parser.add_argument("folder", type=Path, help="the folder that holds the runs and results.json")
     folder = parser.parse_args(argv).folder
     with exit_on_input_error("trainer.report"):

@@ -19,6 +19,7 @@ from pathlib import Path
 from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
+from data_prep.common.parser import Parser
 from trainer.engine.world import World, join
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
@@ -129,7 +130,7 @@ def _show(query: str, documents: Sequence[Found]) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trainer.search", description="Search an index.")
+    parser = Parser(prog="trainer.search", description="Search an index.")
     parser.add_argument("index", type=Path, help="folder of trainer.index")
     parser.add_argument(
         "words", nargs="*", metavar="QUERY", help="a query in words; by default lines of the standard input"

@@ -9,13 +9,13 @@ newest checkpoint is newer than at the start.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Sequence
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.imports import without_collecting
+from data_prep.common.parser import Parser
 
 with without_collecting():
     from trainer.run.supervisor import STOP_SIGNALS, Training, supervise
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and supervise the training that it names; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="trainer.supervise",
         usage="%(prog)s [--tries N] -- deepspeed [launcher options] --module trainer.pretrain RECIPE [key=value ...]",
         description="Start a training, and start it again after a fault for as long as it makes progress.",

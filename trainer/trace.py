@@ -19,6 +19,7 @@ import numpy as np
 
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error, printable
+from data_prep.common.parser import Parser
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.interface import MicroBatch
 from trainer.checkpoints import checkpoint
@@ -113,7 +114,7 @@ def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | Finet
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trainer.trace", description="Show what a run reads, without training.")
+    parser = Parser(prog="trainer.trace", description="Show what a run reads, without training.")
     parser.add_argument("recipe", type=Path, help="a YAML file, as in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as optimizer.lr=2e-4")
     parser.add_argument("--world-size", type=positive, default=1, metavar="W", help="number of ranks (1)")

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from pathlib import Path
 
 
@@ -32,6 +33,14 @@ def margin(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number, 0 or above")
     return value
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression, without regard to case."""
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except (re.error, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression ({error})") from None
 
 
 def port(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Charts as SVG, for pages that need nothing but themselves: lines and histograms, which can be told apart in grey."""
+"""Charts as SVG, for pages that need nothing else: lines, histograms and bars, which can be told apart in grey."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # O
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")  # of the lines, for readers without colours
 WIDTH, HEIGHT = 420, 220  # of a chart, in CSS pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 38  # margins
-LEGEND = 16  # the height of a line of the legend
+LEGEND = 16  # the height of a line of the legend, and of a bar
+NAMES, NUMBERS = 130, 70  # the width of the names and of the numbers of bars
 POINTS = 400  # the most points of a line: more than the chart has pixels makes the page heavy and shows nothing
 
 
@@ -59,6 +60,21 @@ def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: 
     return _svg(title, [*frame.axes(x_label), *drawn], list(shares))
 
 
+def bars(title: str, numbers: Mapping[str, float]) -> str:
+    """Draw a horizontal bar for each name, with its number; the longest has the highest number."""
+    most = max(numbers.values(), default=0) or 1
+    drawn = []
+    for row, (name, number) in enumerate(numbers.items()):
+        y = TOP + LEGEND * (row + 1)
+        width = (WIDTH - NAMES - NUMBERS) * number / most
+        drawn.append(
+            f'<text x="{NAMES - 6}" y="{y}" text-anchor="end">{escape(name)}</text>'
+            f'<rect x="{NAMES}" y="{y - 10}" width="{width:.1f}" height="{LEGEND - 5}" fill="{COLORS[0]}"/>'
+            f'<text x="{NAMES + width + 5:.1f}" y="{y}">{_number(number)}</text>'
+        )
+    return _svg(title, drawn, [], TOP + LEGEND * len(numbers) + 10)
+
+
 class _Frame:
     """Where numbers are on a chart, and its axes."""
 
@@ -94,11 +110,11 @@ class _Frame:
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers, at most seven, from about `low` to about `high`."""
     low, high = float(low), float(high)
-    if high <= low:
+    if high - low <= 1e-6 * max(abs(low), abs(high)):  # equal, or too close for their digits
         high = low + (abs(low) or 1.0)
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-10))
     return [i * step for i in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
 
 
@@ -114,8 +130,8 @@ def _dash(style: int) -> str:
     return DASHES[style % len(DASHES)]
 
 
-def _svg(title: str, drawn: Iterable[str], legend: Sequence[str]) -> str:
-    height = HEIGHT + LEGEND * len(legend)
+def _svg(title: str, drawn: Iterable[str], legend: Sequence[str], height: int = HEIGHT) -> str:
+    height += LEGEND * len(legend)
     keys = [
         f'<line x1="{LEFT}" x2="{LEFT + 26}" y1="{y - 4}" y2="{y - 4}" stroke="{_color(style)}" stroke-width="2" '
         f'stroke-dasharray="{_dash(style)}"/><text x="{LEFT + 32}" y="{y}">{escape(name)}</text>'

@@ -13,6 +13,10 @@ class InputError(Exception):
         super().__init__(printable(message))
 
 
+class CutOffError(InputError):
+    """A file ends early; all that was read of it before is sound."""
+
+
 def printable(text: str) -> str:
     """Return `text` as one line without terminal control: white space becomes single blanks, controls are escaped."""
     line = " ".join(text.split())

@@ -115,6 +115,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def in_a_folder(path: Path) -> None:
+    """Raise InputError where the folder of a file that is written later does not exist."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: its folder does not exist; create it")
+
+
 def make_directory(directory: Path) -> None:
     """Create `directory` and its parents; raise InputError if that fails, as where one of them is a file."""
     with os_errors_as_input_errors(directory, "create this folder"):
@@ -124,7 +130,7 @@ def make_directory(directory: Path) -> None:
 def read_bytes(path: Path, most: int = -1) -> bytes:
     """Return the whole file; raise InputError if it cannot be read or has more than `most` bytes (-1: any number)."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a plain file; remove it")
+        raise InputError(f"{path}: not a plain file; name one, or put one there")
     with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
         content = file.read(most + 1 if most >= 0 else -1)
     if 0 <= most < len(content):

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 Item = TypeVar("Item")
 Report = Callable[[int, str], None]  # takes the amount done so far and a note
 PERIOD = 5.0  # seconds between plain lines
+BYTES = "bytes"  # the unit that is shown as MB or GB
+MEGABYTE, GIGABYTE = 1e6, 1e9
 
 
 def track(items: Iterable[Item], what: str, unit: str, total: int | None = None) -> Iterator[Item]:
@@ -26,46 +28,72 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
 
 
 @contextmanager
-def meter(what: str, unit: str, total: int | None) -> Iterator[Report]:
+def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterator[Report]:
     """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left.
 
     Of the ranks of a launcher only the first one reports.
+
+    Args:
+        what: the work.
+        unit: what is counted; `BYTES` are shown as MB or GB.
+        total: the whole amount; None: not known.
+        later: about how long the passes after this one take, as a multiple of its own time.
     """
+    start = time.monotonic()
+
+    def state(done: int, note: str) -> str:
+        return _state(done, total, unit, time.monotonic() - start, later) + (f"; {note}" if note else "")
+
     if os.environ.get("RANK", "0") != "0":
         yield lambda done, note: None
-        return
-    if not sys.stderr.isatty():
-        yield _lines(what, unit, total)
-        return
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    start = time.monotonic()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=total, rate="", note="")
-        yield lambda done, note: progress.update(
-            task, completed=done, rate=f"{done / (time.monotonic() - start):,.0f}/s", note=note
-        )
+    elif not sys.stderr.isatty():
+        yield _lines(what, state)
+    else:
+        columns = TextColumn(what), BarColumn(), TextColumn("{task.fields[state]}")
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            task = progress.add_task(what, total=total, state="")
+            yield lambda done, note: progress.update(task, completed=done, state=state(done, note))
 
 
-def _lines(what: str, unit: str, total: int | None) -> Report:
-    start = last = time.monotonic()
+def _lines(what: str, state: Callable[[int, str], str]) -> Report:
+    last = time.monotonic()
 
     def report(done: int, note: str) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= PERIOD:
             last = now
-            rate = done / (now - start)
-            left = f", {(total - done) / rate:,.0f} s left" if total and rate else ""
-            of = f"/{total:,}" if total else ""
-            ending = f"; {note}" if note else ""
-            print(f"{what}: {done:,}{of} {unit}, {rate:,.0f}/s{left}{ending}", file=sys.stderr, flush=True)
+            print(f"{what}: {state(done, note)}", file=sys.stderr, flush=True)
 
     return report
+
+
+def _state(done: int, total: int | None, unit: str, seconds: float, later: float) -> str:
+    """Return as `4.2/11.7 MB, 1.3 MB/s, 6 s left, 14 s of all passes`."""
+    rate = done / seconds if seconds else 0.0
+    if unit == BYTES:
+        size = GIGABYTE if max(done, total or 0) >= GIGABYTE else MEGABYTE
+        of = f"{done / size:,.1f}/" if total else ""
+        parts = [f"{of}{amount(total or done)}", f"{rate / MEGABYTE:,.1f} MB/s"]
+    else:
+        of = f"/{total:,}" if total else ""
+        parts = [f"{done:,}{of} {unit}", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"]
+    if total and rate:
+        left = max(total - done, 0) / rate
+        parts.append(f"{duration(left)} left")
+        if later:
+            parts.append(f"about {duration(left + later * (seconds + left))} of all passes")
+    return ", ".join(parts)
+
+
+def amount(size: float) -> str:
+    """Return bytes as `11.7 MB` or `95.0 GB`."""
+    return f"{size / GIGABYTE:,.1f} GB" if size >= GIGABYTE else f"{size / MEGABYTE:,.1f} MB"
+
+
+def duration(seconds: float) -> str:
+    """Return as `45 s`, `14 min` or `3:05 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 99.5:
+        return f"{seconds:,.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,}:{minutes % 60:02d} h"

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -10,11 +11,14 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any, TypeVar
 
+from data_prep.common.environment import variable
 from data_prep.common.errors import InputError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-AHEAD = 2  # tasks that wait for each worker
+AHEAD = 2  # tasks for each worker, the one that it does included
+# a worker is one core, and to tokenise on all of them costs a third more time of each
+ONE_THREAD = "TOKENIZERS_PARALLELISM", "false"
 
 _start: Callable[[], Callable[[Any], Any]]  # of this worker
 _work: Callable[[Any], Any] | None = None
@@ -31,7 +35,8 @@ def run(
         InputError: a worker was killed, most likely because memory ran out.
     """
     if workers == 1:
-        yield from map(start(*arguments), tasks)
+        with variable(*ONE_THREAD):
+            yield from map(start(*arguments), tasks)
         return
     # not forked: workers must not inherit a reader's threads and open files
     context = multiprocessing.get_context("spawn")
@@ -42,7 +47,8 @@ def run(
             if len(waiting) == AHEAD * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            waiting.add(pool.submit(_do, task))
+            # pickled here, once: the pool keeps what it is given until the result comes, and objects take more memory
+            waiting.add(pool.submit(_do, pickle.dumps(task, pickle.HIGHEST_PROTOCOL)))
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
@@ -57,15 +63,15 @@ def run(
 def _begin(start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     global _start
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the workers are parallel already
+    os.environ.update([ONE_THREAD])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _start = partial(start, *arguments)
 
 
-def _do(task: Any) -> Any:
+def _do(task: bytes) -> Any:
     global _work
     _work = _work or _start()  # not in _begin: its exceptions do not reach the parent
-    return _work(task)
+    return _work(pickle.loads(task))
 
 
 def _end_with_parent() -> None:

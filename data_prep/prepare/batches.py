@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CutOffError, InputError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.prepare import spool
 from data_prep.sources import compressed
@@ -50,27 +51,52 @@ class Batch:
     read: int
 
 
-def batches(source: Source, files: Sequence[File], choices: Choices, part: Part, what: str) -> Iterator[Batch]:
-    """Yield the batches of one part of the files; `what` identifies the options in the name of a batch.
+def batches(
+    source: Source,
+    files: Sequence[File],
+    choices: Choices,
+    part: Part,
+    what: str,
+    limit: int | None = None,
+    cut_off: dict[str, int] | None = None,
+) -> Iterator[Batch]:
+    """Yield the batches of one part of the files.
+
+    Args:
+        source, files, choices: what is read, and how.
+        part: which of the pieces.
+        what: identifies the options in the name of a batch.
+        limit: how many pieces of the files are read, of all parts together; None: all.
+        cut_off: for a file that ends early, the number of sound pieces is added under its name, and they are used;
+            None: such a file is an error.
 
     Raises:
         InputError: a file is damaged; all sound pieces before have been yielded.
     """
-    done = 0
+    done = came = 0
     batch = _OpenBatch(what)
     identities = [_identity(file) for file in files]
     # a power of two, which rarely changes when a file is left out
     large = min(LARGEST, LEAST << (sum(size for size, _ in identities) // (LEAST * BATCHES)).bit_length())
     for index, (file, (size, identity)) in enumerate(zip(files, identities, strict=True)):
-        before = compressed.tally.bytes
+        if came == limit:
+            break
+        before, first = compressed.tally.bytes, came
         if size > large or _begins_a_batch(identity, size / large):
             yield from batch.close(done)
         try:
-            for ordinal, piece in enumerate(source.pieces(file, choices)):
+            left = None if limit is None else limit - came
+            for ordinal, piece in enumerate(islice(source.pieces(file, choices), left)):
+                came += 1
                 if part.has(index + ordinal):
                     batch.add(file, identity, ordinal, piece)
                 if batch.size >= large or len(batch.pieces) >= MOST:
                     yield from batch.close(done + min(size, compressed.tally.bytes - before))
+        except CutOffError as error:
+            yield from batch.close(done)
+            if cut_off is None:
+                raise InputError(f"{error}, or use what is before that with --accept-truncated") from None
+            cut_off[file.name] = came - first
         except InputError:
             yield from batch.close(done)
             raise

@@ -82,16 +82,19 @@ def same(source: Mapping[str, Any], files: Sequence[File], folder: Path) -> bool
     )
 
 
-def record(files: Sequence[File]) -> dict[str, Any]:
-    """Return what a manifest records of the input: every file with its hash, or one hash of very many files."""
-    hashed = [
-        {**item, "sha256": sha256_of(file.path)}
+def record(files: Sequence[File], hashed: bool = True) -> dict[str, Any]:
+    """Return what a manifest records of the input: every file with its hash, or one hash of very many files.
+
+    Without `hashed`, for a trial that reads only the beginning, the files are not read.
+    """
+    records = [
+        {**item, "sha256": sha256_of(file.path) if hashed else None}
         for item, file in zip(listed(files), track(files, "hash", "files"), strict=True)
     ]
-    digest = hashlib.sha256(json.dumps(hashed).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(records).encode()).hexdigest()
     return {
-        "number": len(hashed),
-        "bytes": sum(item["bytes"] for item in hashed),
+        "number": len(records),
+        "bytes": sum(item["bytes"] for item in records),
         "sha256": digest,
-        "files": hashed if len(hashed) <= MOST_LISTED else [],
+        "files": records if len(records) <= MOST_LISTED else [],
     }

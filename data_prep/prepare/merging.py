@@ -23,7 +23,7 @@ from data_prep.prepare import near_duplicates, output, spool, tally, writing
 from data_prep.prepare.batches import Part
 from data_prep.prepare.writing import Shard
 from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import NAME, Manifest
+from data_prep.shards.manifest import NAME, REBUILD, Manifest
 from data_prep.shards.reader import Shard as OpenShard
 from data_prep.tokenizers import tokenizer
 
@@ -34,7 +34,7 @@ WHOLE = asdict(Part())
 class Parts:
     """The parts of a data set, in order, and the options that a worker needs to join them."""
 
-    folders: tuple[Path, ...]
+    manifests: Mapping[str, Sequence[Manifest]]  # of each split; not of the parts without it
     tokenizer: Path
     chunk_tokens: int
     keep_duplicates: bool
@@ -70,8 +70,6 @@ def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the `source` of each part's manifest; raise InputError where the parts do not make up one whole."""
     sources = [output.source_of(folder) for folder in folders]
     for folder, source in zip(folders, sources, strict=True):
-        if not isinstance(source.get("part"), dict):
-            raise InputError(f"{folder}: is not a part of a data set; prepare it with --part")
         for name in ("command", "options", "inputs"):
             if source[name] != sources[0][name]:
                 raise InputError(f"{folder}: was made with other {name} than {folders[0]}; prepare one of them again")
@@ -98,7 +96,11 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     near = _near(folders, threshold, folder, processes) if threshold is not None else None
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(
-        tuple(folders), tok.path, options["chunk_tokens"], options["keep_duplicates"], str(near.keys) if near else ""
+        {split: [output.loaded(part, split) for part in folders if (part / split).exists()] for split in output.SPLITS},
+        tok.path,
+        options["chunk_tokens"],
+        options["keep_duplicates"],
+        str(near.keys) if near else "",
     )
     left = [shard for shard in plan if not writing.finished(folder, shard).exists()]
     for _ in track(workers.run(left, _joiner, (parts, folder), processes), "merge", "shards", len(left)):
@@ -131,7 +133,7 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
 
     def write(shard: Shard) -> Shard:
         dropped: Counter[str] = Counter()
-        documents = [pair for part in parts.folders for pair in _in_range(part, shard)]
+        documents = list(_in_range(parts, shard))
         known = _training_keys(parts, shard, {key for key, _ in documents}) if shard.split == "held_out" else set()
         kept = _unique(documents, known, parts.keep_duplicates, near, dropped)
         writing.write_documents(folder, shard, kept, tok, parts.chunk_tokens, dropped)
@@ -143,23 +145,29 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
 def _training_keys(parts: Parts, shard: Shard, keys: set[int]) -> set[int]:
     """Return those of the keys of a held-out shard that training documents of the parts have too."""
     training = replace(shard, split="shards")
-    return {key for part in parts.folders for key, _ in _in_range(part, training) if key in keys}
+    return {key for key, _ in _in_range(parts, training) if key in keys}
 
 
-def _in_range(part: Path, shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
-    """Yield the documents of a part, with their keys, that are in the range of a shard of the whole."""
+def _in_range(parts: Parts, shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
+    """Yield the documents of all parts, with their keys, that are in the range of a shard of the whole."""
     low, high = shard.range
-    if not (part / shard.split).exists():
-        return
-    listed = Manifest.load(part / shard.split)
-    of = listed.source["ranges"]
-    for index, entry in enumerate(listed.shards):
-        number = int(entry.name[len("shard-") : -len(".tar")])
-        begin, end = Shard(shard.split, number, of).range
-        if begin < high and low < end:
+    for listed in parts.manifests[shard.split]:
+        for index in _overlapping(listed, shard):
             for key, document in output.with_keys(OpenShard.open(listed, index)):
                 if low <= key < high:
                     yield key, document
+
+
+def _overlapping(listed: Manifest, shard: Shard) -> Iterator[int]:
+    """Yield the places in a part's manifest of the shards whose ranges overlap that of a shard of the whole."""
+    low, high = shard.range
+    ends = spool.edges(listed.source["ranges"])
+    for index, entry in enumerate(listed.shards):
+        number = int(entry.name[len("shard-") : -len(".tar")])
+        if number >= len(ends) - 1:
+            raise InputError(f"{listed.directory / entry.name}: its manifest has {len(ends) - 1} ranges; {REBUILD}")
+        if ends[number] < high and low < ends[number + 1]:
+            yield index
 
 
 def _unique(

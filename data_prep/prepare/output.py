@@ -22,7 +22,8 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
-from data_prep.prepare import spool, tally, writing
+from data_prep.prepare import provenance, spool, tally, writing
+from data_prep.prepare.provenance import MOST_SHARDS
 from data_prep.prepare.writing import Shard
 from data_prep.shards import manifest
 from data_prep.shards.document import TokenDocument
@@ -54,22 +55,36 @@ def work_folder(out: Path) -> Path:
 
 @contextmanager
 def alone(work: Path) -> Iterator[None]:
-    """Keep a second process from working in a folder; the lock ends with its process."""
+    """Keep a second process from working in a folder; the lock ends with its process.
+
+    A folder in which nothing has been finished is removed again when the block raises InputError.
+    """
+    new = not work.parent.exists()
     make_directory(work)
     with lock(work / "lock", f"{work.parent}: is being prepared by another process; wait for it, or stop it"):
-        yield
+        try:
+            yield
+        except InputError:
+            if not any(path.is_file() for path in work.rglob("*") if path.name != "lock"):
+                shutil.rmtree(work)
+                if new:
+                    work.parent.rmdir()
+            raise
 
 
 def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[Shard]:
     """Return the shards to write for a number of documents and their bytes of text."""
     shares = {"shards": (1 - held_out, wanted), "held_out": (held_out, None)}
-    return [
-        Shard(split, number, of)
-        for split, (share, number_wanted) in shares.items()
-        if share
-        for of in [writing.shards_of(int(documents * share), int(size * share), number_wanted)]
-        for number in range(of)
-    ]
+    shards: list[Shard] = []
+    for split, (share, number_wanted) in shares.items():
+        if share:
+            of = writing.shards_of(int(documents * share), int(size * share), number_wanted)
+            if of > MOST_SHARDS:
+                raise InputError(
+                    f"{split}: {of:,} shards are more than {MOST_SHARDS:,}; set --shards, or divide the input"
+                )
+            shards += (Shard(split, number, of) for number in range(of))
+    return shards
 
 
 def finish(
@@ -90,7 +105,7 @@ def finish(
     """
     written = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
     dropped = sum((counts for _, counts in written.values()), Counter(dropped_before))
-    stages = [*source["stages"], *_last_stages(source, dropped)]
+    stages = [*source["stages"], *last_stages(source, dropped)]
     hashes = {"pairs": sha256_of(pairs)} if pairs else {}
     reasons = tally.dropped(stages)
     if not written["shards"][0] and not manifest.is_part(source):
@@ -138,7 +153,7 @@ def nothing_left(out: Path, reasons: Mapping[str, int], held_out: float) -> Inpu
     return InputError(f"{out}: no documents are left to write ({counts}){hint}")
 
 
-def _last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
+def last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
     """Yield the stages that remove duplicates, as a manifest records them."""
     came = source["spooled"]["documents"]
     options = source["options"]
@@ -180,8 +195,15 @@ def check(out: Path) -> None:
 
 
 def source_of(out: Path) -> dict[str, Any]:
-    """Return the `source` of a finished data set's manifest: how it was made."""
-    return Manifest.load(out / "shards").source
+    """Return the `source` of a finished data set's manifest, checked: how it was made."""
+    return loaded(out, "shards").source
+
+
+def loaded(out: Path, split: str) -> Manifest:
+    """Return the manifest of a split of a finished data set; raise InputError where its `source` is not of our kind."""
+    listed = Manifest.load(out / split)
+    provenance.checked(listed.source, listed.directory / manifest.NAME)
+    return listed
 
 
 def keys_of(folders: Sequence[Path]) -> np.ndarray:
@@ -215,15 +237,21 @@ def folders_of(directory: Path) -> list[Path]:
     return [directory / split for split in splits_of(directory)]
 
 
+def comparable(out: Path, threshold: float | None) -> dict[str, Any]:
+    """Return how a data set was made; raise InputError if its near-duplicates have another `threshold` than None."""
+    source = source_of(out)
+    if threshold is not None and source["options"]["near_duplicates"] != threshold:
+        raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")
+    return source
+
+
 def pairs_of(out: Path, threshold: float | None) -> Path:
     """Return the file of a data set's bands and keys.
 
     Raises:
         InputError: the data set was prepared with another `threshold`, or the file is missing or damaged.
     """
-    source = source_of(out)
-    if source.get("options", {}).get("near_duplicates") != threshold:
-        raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")
+    source = comparable(out, threshold)
     if sha256_of(out / PAIRS) != source.get("pairs"):
         raise InputError(f"{out / PAIRS}: its SHA-256 is not the one in the manifest (damaged); copy it again")
     return out / PAIRS
@@ -231,16 +259,23 @@ def pairs_of(out: Path, threshold: float | None) -> Path:
 
 def summary(out: Path) -> str:
     """Describe a finished data set in a few lines."""
-    listed = Manifest.load(out / "shards")
+    listed = loaded(out, "shards")
     source = listed.source
     counts, stages = source["counts"], source["stages"]
     lines = [
         f"{out}: {len(listed.shards):,} shards, a vocabulary of {listed.tokenizer['vocab_size']:,}",
         f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
         f"{counts['held_out_documents']:,} documents held out",
-        f"  {'stage':<16}{'in':>14}{'out':>14}  dropped",
+        *table(stages),
     ]
+    return "\n".join(lines)
+
+
+def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table of stages, as a manifest records them."""
+    lines = [f"  {'stage':<16}{'in':>14}{'out':>14}  dropped"]
     for stage in stages:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in stage["dropped"].items())
+        reasons += "".join(f"; {number:,} read as {name}" for name, number in stage.get("guessed", {}).items())
         lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
-    return "\n".join(lines)
+    return lines

@@ -15,15 +15,16 @@ import numpy as np
 
 from data_prep.prepare import minhash, spool, stages
 from data_prep.prepare.batches import Batch, Part
+from data_prep.prepare.rejected import Rejected
 from data_prep.prepare.stages import Stage
 from data_prep.prepare.tally import Tally
 from data_prep.sources import registry
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.source import File, Piece, Source
+from data_prep.sources.source import Choices, File, Piece, Source
 from data_prep.text.normalize import fold
 
 NAMED = 5  # bad records that are listed for each batch
-RECORDS = 2  # the version of the spooled records: 1 had no group
+RECORDS = 4  # the version of the spooled records: 1 had no group, 2 no doubtful utterances, 3 no title
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
 LONGEST = 1 << 20  # bytes of a document; a longer one is cut, as no chunk could hold it
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
@@ -40,6 +41,7 @@ class Reading:
     near_duplicates: float | None = None  # the similarity from which documents count as near-duplicates
     evaluation: str = ""  # the file with the n-grams that no document may have
     evaluation_sha256: str = ""
+    rejected: bool = False  # write what is left out beside the result
 
     def identity(self) -> str:
         """Return it as text, without the path of the n-grams, which does not matter."""
@@ -63,14 +65,16 @@ def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
     def read(batch: Batch) -> str:
         pieces = Tally("read", reading.choices)
         bad: list[Bad] = []
-        items = _items(source, reading, batch.pieces, pieces, bad)
+        rejected = Rejected(reading.rejected)
+        items = _items(source, reading, batch.pieces, pieces, bad, rejected)
         if finish:
-            records, bands, tallies = finish(items)
+            records, bands, tallies = finish(items, rejected)
         else:
             records = [(spool.key_of(item[0]), json.dumps(item, ensure_ascii=False).encode()) for item in items]
             bands, tallies = None, []
         lines = [f"{item.file}: {item.where}: {item.reason}" for item in bad[:NAMED]]
         about = {"bad": len(bad), "named": lines, "stages": [pieces.record(), *tallies]}
+        rejected.write(folder / batch.name)
         spool.write(folder / batch.name, about, records, bands)
         return batch.name
 
@@ -84,8 +88,10 @@ def range_joiner(reading: Reading, folder: Path) -> Callable[[Range], str]:
 
     def join(wanted: Range) -> str:
         joined = Tally("join", {})
-        records, bands, tallies = finish(_joined(source, wanted, joined))
+        rejected = Rejected(reading.rejected)
+        records, bands, tallies = finish(_joined(source, reading.choices, wanted, joined, rejected), rejected)
         about = {"bad": 0, "named": [], "stages": [joined.record(), *tallies]}
+        rejected.write(folder / name_of(wanted))
         spool.write(folder / name_of(wanted), about, records, bands)
         return name_of(wanted)
 
@@ -98,7 +104,12 @@ def name_of(wanted: Range) -> str:
 
 
 def _items(
-    source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad: list[Bad]
+    source: Source,
+    reading: Reading,
+    pieces: Iterable[tuple[File, Piece]],
+    tally: Tally,
+    bad: list[Bad],
+    rejected: Rejected,
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
     for file, piece in pieces:
@@ -110,14 +121,18 @@ def _items(
             if isinstance(item, Bad):
                 bad.append(item)
                 tally.drop("bad")
+                rejected.add("read", "bad", f"{file.name}: {piece.where}: {item.reason}")
             elif isinstance(item, Dropped):
                 tally.drop(item.reason)
+                rejected.add("read", item.reason, f"{file.name}: {piece.where}")
             else:
                 tally.went += 1
+                if isinstance(item, Document) and item.guessed:
+                    tally.guessed[item.guessed] += 1
                 yield item
 
 
-def _joined(source: Source, wanted: Range, tally: Tally) -> Iterator[Document]:
+def _joined(source: Source, choices: Choices, wanted: Range, tally: Tally, rejected: Rejected) -> Iterator[Document]:
     assert source.join is not None
     sizes = spool.sizes(wanted.files, wanted.low, wanted.high)
     together: dict[str, list[Any]] = {}
@@ -125,13 +140,15 @@ def _joined(source: Source, wanted: Range, tally: Tally) -> Iterator[Document]:
         tally.came += 1
         if sizes[key] > LARGEST_JOIN:
             tally.drop("too_large")
+            rejected.add("join", "too_large", json.loads(record)[0])
             continue
         fragment = json.loads(record)
         together.setdefault(fragment[0], []).append(fragment)
     for name in sorted(together):
-        for item in source.join.documents(together.pop(name)):
+        for item in source.join.documents(together.pop(name), choices):
             if isinstance(item, Dropped):
                 tally.drop(item.reason)
+                rejected.add("join", item.reason, name)
             else:
                 tally.went += 1
                 yield item
@@ -146,7 +163,7 @@ class _Finish:
         self.threshold = reading.near_duplicates
 
     def __call__(
-        self, documents: Iterable[Document]
+        self, documents: Iterable[Document], rejected: Rejected
     ) -> tuple[list[tuple[int, bytes]], np.ndarray | None, list[dict[str, Any]]]:
         """Return the records with their keys, a row of bands for each, and the tallies of the stages."""
         tallies = [Tally(stage.name, stage.parameters) for stage in self.stages]
@@ -154,14 +171,14 @@ class _Finish:
         records: list[tuple[int, bytes]] = []
         rows: list[np.ndarray] = []
         for document in documents:
-            done = _through(self.stages, tallies, document)
+            done = _through(self.stages, tallies, document, rejected)
             if isinstance(done, Dropped):
                 continue
             cuts.came += 1
             for piece in cut(done):
                 cuts.went += 1
                 text = "\n".join(piece.segments)
-                content = [piece.id, piece.segments, piece.headings, piece.context, piece.group]
+                content = [piece.id, piece.segments, piece.headings, piece.context, piece.group, piece.title]
                 records.append((spool.key_of(fold(text)), json.dumps(content, ensure_ascii=False).encode()))
                 if self.threshold is not None:
                     rows.append(_bands(piece, self.threshold))
@@ -176,12 +193,13 @@ def _bands(document: Document, threshold: float) -> np.ndarray:
     return minhash.bands(new, threshold)
 
 
-def _through(chain: list[Stage], tallies: list[Tally], document: Document) -> Document | Dropped:
+def _through(chain: list[Stage], tallies: list[Tally], document: Document, rejected: Rejected) -> Document | Dropped:
     for stage, tally in zip(chain, tallies, strict=True):
         tally.came += 1
         done = stage.apply(document)
         if isinstance(done, Dropped):
             tally.drop(done.reason)
+            rejected.add(stage.name, done.reason, document=document)
             return done
         tally.went += 1
         document = done
@@ -190,8 +208,8 @@ def _through(chain: list[Stage], tallies: list[Tally], document: Document) -> Do
 
 def document_of(record: bytes) -> Document:
     """Return the document of a record."""
-    name, segments, headings, context, group = json.loads(record)
-    return Document(name, tuple(segments), tuple(headings), context, group)
+    name, segments, headings, context, group, title = json.loads(record)
+    return Document(name, tuple(segments), tuple(headings), context, group, title)
 
 
 def cut(document: Document) -> Iterator[Document]:
@@ -213,7 +231,8 @@ def cut(document: Document) -> Iterator[Document]:
         name = document.id if number == 1 else f"{document.id}#{number}"
         headings = tuple(index for index, (_, heading) in enumerate(piece) if heading)
         context = document.context if number == 1 else 0
-        yield Document(name, tuple(part for part, _ in piece), headings, context, document.group or document.id)
+        text = tuple(part for part, _ in piece)
+        yield Document(name, text, headings, context, document.group or document.id, document.title)
 
 
 def _fitting(segment: str) -> Iterator[str]:

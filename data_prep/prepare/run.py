@@ -14,9 +14,10 @@ the shards last.
 
 import json
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
@@ -27,93 +28,99 @@ import numpy as np
 
 from data_prep.common import workers
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes, sha256_of, whole_file
-from data_prep.common.progress import meter, track
-from data_prep.prepare import inputs, near_duplicates, ngrams, output, reading, spool, tally, writing
+from data_prep.common.files import in_a_folder, make_directory, read_bytes, sha256_of, whole_file
+from data_prep.common.progress import BYTES, meter, track
+from data_prep.prepare import (
+    inputs,
+    near_duplicates,
+    ngrams,
+    output,
+    reading,
+    rejected,
+    spool,
+    tally,
+    texts,
+    writing,
+)
 from data_prep.prepare.batches import Batch, Part, batches
+from data_prep.prepare.checks import check_inputs, check_options
+from data_prep.prepare.options import Options
 from data_prep.prepare.reading import Reading
-from data_prep.prepare.stages import Options as StageOptions
 from data_prep.prepare.tally import Totals
 from data_prep.prepare.writing import Selection
 from data_prep.shards import manifest
-from data_prep.sources import registry
+from data_prep.sources import compressed, registry
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 SAMPLE = 1 << 25  # bytes of text that a tokenizer is trained on
 JOIN_BYTES = 1 << 26  # of fragments that are joined at once
-MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True)
-class Options:
-    """All options that determine the output."""
-
-    source: str
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    stages: StageOptions = field(default_factory=StageOptions)
-    keep_duplicates: bool = False
-    near_duplicates: float | None = None
-    against: tuple[str, ...] = ()
-    held_out: float = 0.0
-    tokenizer: str = ""  # the path of an existing one; "": one is trained
-    tokenizer_kind: str = "wordpiece"
-    vocab_size: int = 32768
-    chunk_tokens: int = 32768
-    shards: int | None = None
-    part: Part = Part()
-
-
-def prepare(locations: Sequence[str], out: Path, options: Options, processes: int, max_bad: float) -> str:
+def prepare(
+    locations: Sequence[str],
+    out: Path,
+    options: Options,
+    processes: int,
+    max_bad: float,
+    rejects: Path | None = None,
+) -> str:
     """Prepare OUT, or resume or check that; return a summary to print.
 
-    The output does not depend on `processes`, nor on interruptions.
+    The output does not depend on `processes`, on `rejects` (the file for what is left out), nor on interruptions.
 
     Raises:
         InputError: a file or more than the share `max_bad` of records are damaged, no documents are left, OUT holds
             something else, or the disk is full. Finished work stays, and the same command resumes it.
     """
-    if options.part.of > 1 and not options.tokenizer:
-        raise InputError("--part: all parts need the same tokenizer; name it with --tokenizer")
-    if output.is_finished(out):
+    check_options(options)
+    if rejects:
+        in_a_folder(rejects)
+    if (texts if options.text else output).is_finished(out):
+        if rejects and not rejects.exists():
+            raise InputError(f"{out}: is complete already; to write {rejects}, choose another --out or remove it")
         return _check(locations, out, options)
     work = output.work_folder(out)
+    check_inputs(locations, options)
     with output.alone(work):
-        _Run(locations, out, work, options, processes, max_bad).all()
-    return output.summary(out)
+        _Run(locations, out, work, options, processes, max_bad, rejects).all()
+    return (texts if options.text else output).summary(out)
 
 
 def _check(locations: Sequence[str], out: Path, options: Options) -> str:
-    source = output.source_of(out)
+    source = texts.load(out / texts.FOLDER).source.model_dump(by_alias=True) if options.text else output.source_of(out)
     downloads = output.work_folder(out) / "inputs"
     files = list(registry.SOURCES[options.source].find(inputs.local_paths(locations, downloads)))
     part = asdict(options.part)
-    same_options = source.get("options") == _recorded(options) and source.get("part") == part
+    same_options = source["options"] == options.recorded() and source["part"] == part
     if not same_options or not inputs.same(source, files, downloads):
         raise InputError(output.OTHERWISE.format(out))
-    output.check(out)
+    for problem in texts.problems(out / texts.FOLDER) if options.text else []:
+        raise InputError(problem)
+    if not options.text:
+        output.check(out)
     return f"{out}: complete already, nothing to do"
-
-
-def _recorded(options: Options) -> dict[str, Any]:
-    """Return the options as a manifest records them: equal for two runs that make the same of the same input."""
-    record = asdict(options)
-    del record["part"]  # a key of its own in the manifest
-    if options.tokenizer:
-        record["tokenizer"] = tokenizer.load(Path(options.tokenizer)).fingerprint
-    return json.loads(json.dumps(record))
 
 
 class _Run:
     """One run of all passes; finished results are in the folder `work`."""
 
     def __init__(
-        self, locations: Sequence[str], out: Path, work: Path, options: Options, processes: int, max_bad: float
+        self,
+        locations: Sequence[str],
+        out: Path,
+        work: Path,
+        options: Options,
+        processes: int,
+        max_bad: float,
+        rejects: Path | None,
     ) -> None:
-        self.out, self.work, self.options, self.processes = out, work, options, processes
+        self.out, self.work, self.options, self.processes, self.rejects = out, work, options, processes, rejects
+        self.results: list[Path] = []  # of all tasks of all passes, in order
         self.source = registry.SOURCES[options.source]
         self.files = list(self.source.find(inputs.local(locations, work / "inputs")))
         self.totals = Totals(max_bad)
+        self.cut_off: dict[str, int] = {}  # the sound records of files that end early, by name
 
     def all(self) -> None:
         """Do everything that is not finished yet."""
@@ -121,8 +128,10 @@ class _Run:
         spooled = self._read(steps)
         spooled = self._join(steps, spooled) if self.source.join else spooled
         self.near = self._near(spooled) if self.options.near_duplicates is not None else None
-        tok = self._tokenizer(spooled)
-        self._write(spooled, tok)
+        if self.options.text:
+            self._write_text(spooled)
+        else:
+            self._write(spooled, self._tokenizer(spooled))
 
     def _folder(self, name: str, *made_of: object) -> Path:
         """Return a folder for the result of `made_of`; remove results of anything else."""
@@ -136,7 +145,10 @@ class _Run:
 
     def _reading(self) -> Reading:
         options = self.options
-        steps = Reading(options.source, options.choices, options.part, options.stages, options.near_duplicates)
+        wanted = self.rejects is not None
+        steps = Reading(
+            options.source, options.choices, options.part, options.stages, options.near_duplicates, rejected=wanted
+        )
         if not options.stages.decontaminate:
             return steps
         table = ngrams.of_collections(options.stages.decontaminate, options.stages.ngram)
@@ -149,13 +161,16 @@ class _Run:
         folder = self.work / "read"
         make_directory(folder)
         names: list[str] = []
-        total = sum(item["bytes"] for item in inputs.listed(self.files))
+        size = sum(item["bytes"] for item in inputs.listed(self.files))
         position = 0
+        options = self.options
 
         def unfinished() -> Iterator[Batch]:
             nonlocal position
-            part = Part() if self.source.join else self.options.part
-            for batch in batches(self.source, self.files, self.options.choices, part, steps.identity()):
+            part = Part() if self.source.join else options.part
+            cut_off = self.cut_off if options.accept_truncated else None
+            given = self.source, self.files, options.choices, part, steps.identity(), options.limit, cut_off
+            for batch in batches(*given):
                 names.append(batch.name)
                 position = batch.read
                 if (folder / batch.name).exists():
@@ -163,14 +178,18 @@ class _Run:
                 else:
                     yield batch
 
-        with meter("read", "MB", total // MEGABYTE) as report:
+        total = size if options.limit is None else None
+        with compressed.inflating_with(self.processes), meter("read", BYTES, total, self.source.later) as report:
             for name in workers.run(unfinished(), reading.batch_reader, (steps, folder), self.processes):
                 self.totals.add(spool.about(folder / name))
-                report(position // MEGABYTE, self.totals.note())
+                report(position, self.totals.note())
+        for name, records in self.cut_off.items():
+            print(f"{name} is cut off: the {records:,} records before that are used", file=sys.stderr)
         self.totals.check()
-        for stale in {path.name for path in folder.iterdir()}.difference(names):
-            (folder / stale).unlink()
-        return [folder / name for name in names]
+        self.results = [folder / name for name in names]
+        for stale in set(folder.iterdir()).difference(self.results, map(rejected.beside, self.results)):
+            stale.unlink()
+        return self.results
 
     def _join(self, steps: Reading, fragments: list[Path]) -> list[Path]:
         """Return the spool files of the documents that are joined from fragments."""
@@ -182,6 +201,7 @@ class _Run:
         self._each("join", "ranges", ranges, files, reading.range_joiner, (steps, folder))
         for path in files:
             self.totals.add(spool.about(path))
+        self.results = [*self.results, *files]
         return files
 
     def _near(self, spooled: list[Path]) -> near_duplicates.Result:
@@ -231,7 +251,10 @@ class _Run:
         if first is None:
             raise output.nothing_left(self.out, dropped, options.held_out)
         print(f"training a vocabulary of {options.vocab_size:,}", flush=True)
-        return tokenizer.train(chain([first], sample), options.vocab_size, path, options.tokenizer_kind)
+        tok = tokenizer.train(chain([first], sample), options.vocab_size, path, options.tokenizer_kind)
+        if tok.vocab_size < options.vocab_size:
+            print(f"the text has pieces for a vocabulary of {tok.vocab_size:,} only", flush=True)
+        return tok
 
     @cached_property
     def _removed_identity(self) -> list[str]:
@@ -257,26 +280,56 @@ class _Run:
             elsewhere = str(path)
         if self.near and options.part.of == 1:  # only `merge` knows the near-duplicates across parts
             near = str(self.near.keys)
-        return Selection(tuple(spooled), options.keep_duplicates, options.held_out, near, elsewhere)
+        wanted = self.rejects is not None
+        return Selection(tuple(spooled), options.keep_duplicates, options.held_out, near, elsewhere, wanted)
 
     def _write(self, spooled: list[Path], tok: Tokenizer) -> None:
-        abouts = [spool.about(path) for path in spooled]
-        documents, size = (sum(about[name] for about in abouts) for name in ("records", "bytes"))
+        documents, size = _size(spooled)
         options = self.options
         plan = output.plan(documents, size, options.held_out, options.shards)
-        arguments = self._selection(spooled), tok.path, options.chunk_tokens
-        made_of = [path.name for path in spooled], self._removed_identity, tok.fingerprint, options.chunk_tokens
-        folder = self._folder("written", made_of, options.held_out, options.keep_duplicates, options.shards)
-        make_directory(folder / "done")
+        folder = self._write_folder(spooled, tok.fingerprint, options.chunk_tokens, options.held_out)
         files = [writing.finished(folder, shard) for shard in plan]
-        self._each("write", "shards", plan, files, writing.shard_writer, (*arguments, folder))
-        source = {
-            "command": options.source,
-            "dialogues": self.source.dialogues,
-            "options": _recorded(options),
-            "part": asdict(options.part),
-            "inputs": inputs.record(self.files),
+        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder
+        self._each("write", "shards", plan, files, writing.shard_writer, arguments)
+        self._collect(files)
+        pairs = self.near.pairs if self.near else None
+        output.finish(self.out, folder, plan, tok, self._made(spooled), pairs)
+
+    def _write_text(self, spooled: list[Path]) -> None:
+        plan = texts.plan(*_size(spooled), self.options.shards)
+        folder = self._write_folder(spooled, texts.FOLDER)
+        files = [writing.finished(folder, shard) for shard in plan]
+        arguments = self._selection(spooled), self.options.source, folder
+        self._each("write", "files", plan, files, texts.writer, arguments)
+        self._collect(files)
+        texts.finish(self.out, folder, plan, self._made(spooled))
+
+    def _collect(self, written: list[Path]) -> None:
+        if self.rejects:
+            rejected.collect([*self.results, *written], self.rejects)
+
+    def _write_folder(self, spooled: list[Path], *how: object) -> Path:
+        made_of = [path.name for path in spooled], self._removed_identity, self.rejects is not None, *how
+        folder = self._folder("written", made_of, self.options.keep_duplicates, self.options.shards)
+        make_directory(folder / "done")
+        return folder
+
+    def _made(self, spooled: list[Path]) -> dict[str, Any]:
+        """Return what a manifest records of how the documents were made, without the removal of duplicates."""
+        documents, size = _size(spooled)
+        return {
+            "command": self.options.source,
+            "dialogues": self.source.are_dialogues(self.files),
+            "options": self.options.recorded(),
+            "part": asdict(self.options.part),
+            "inputs": inputs.record(self.files, hashed=self.options.limit is None),
+            "cut_off": self.cut_off,
             "spooled": {"documents": documents, "bytes": size},
             "stages": self.totals.stages,
         }
-        output.finish(self.out, folder, plan, tok, source, self.near.pairs if self.near else None)
+
+
+def _size(spooled: list[Path]) -> tuple[int, int]:
+    """The number of spooled documents, and the bytes of their records."""
+    abouts = [spool.about(path) for path in spooled]
+    return sum(about["records"] for about in abouts), sum(about["bytes"] for about in abouts)

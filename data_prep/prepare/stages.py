@@ -12,7 +12,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.prepare import ngrams
 from data_prep.sources.document import Document, Dropped
-from data_prep.text import language, sentences
+from data_prep.text import language_id, scrub, sentences
 from data_prep.text.normalize import one_line
 
 # Bounds of --quality: rules of Gopher (Rae et al. 2021, appendix A.1.1; the last: table A1, duplicate lines), similar
@@ -32,20 +32,24 @@ class Options:
 
     Attributes:
         repair: undo mojibake, text that was decoded by the wrong code page (needs ftfy).
+        scrub: replace e-mail addresses, phone numbers and IP addresses (needs phonenumbers).
         sentences: split paragraphs into sentences.
         min_words: drop documents of fewer words.
         max_words: drop documents of more words; None: no bound.
-        english: drop documents that are not English.
+        language: drop documents that are not in this language, an ISO 639 code; ANY: keep all.
+        language_threshold: the log-odds against the language (nats) from which a document is not in it.
         quality: drop documents that do not read as text.
         decontaminate: folders of evaluation collections; drop documents that share `ngram` words in a row with one.
         ngram: the length of such a run.
     """
 
     repair: bool = False
+    scrub: bool = False
     sentences: bool = True
     min_words: int = 0
     max_words: int | None = None
-    english: bool = False
+    language: str = language_id.ANY
+    language_threshold: float = language_id.THRESHOLD
     quality: bool = False
     decontaminate: tuple[str, ...] = ()
     ngram: int = 13
@@ -76,20 +80,24 @@ def build(options: Options, paragraphs: bool, evaluation: np.ndarray | None) -> 
         evaluation: `ngrams.of_collections(options.decontaminate, options.ngram)`; None without `decontaminate`.
 
     Raises:
-        InputError: `repair` is set and ftfy is not installed.
+        InputError: the package of `repair` or `scrub` is not installed.
     """
     stages = []
     if options.repair:
         stages.append(Stage("repair", {"ftfy": _ftfy().__version__}, _repair))
     stages.append(Stage("normalise", {}, _normalise))
+    if options.scrub:
+        stages.append(Stage("scrub", {"phonenumbers": scrub.phonenumbers().__version__}, _scrub))
     if options.sentences and paragraphs:
         stages.append(Stage("sentences", {}, _sentences))
     if options.min_words > 0 or options.max_words is not None:
         fewest, most = options.min_words, options.max_words
         stages.append(Stage("length", {"min_words": fewest, "max_words": most}, partial(_length, fewest, most)))
-    if options.english:
-        shares = {"min_function_share": language.MIN_FUNCTION_SHARE, "min_ascii_share": language.MIN_ASCII_SHARE}
-        stages.append(Stage("english", shares, _english))
+    if options.language != language_id.ANY:
+        wanted, threshold = options.language, options.language_threshold
+        stages.append(
+            Stage("language", {"language": wanted, "threshold": threshold}, partial(_language, wanted, threshold))
+        )
     if options.quality:
         stages.append(Stage("quality", _quality_parameters(), _quality))
     if options.decontaminate:
@@ -115,6 +123,10 @@ def _repair(document: Document) -> Document | Dropped:
 def _normalise(document: Document) -> Document | Dropped:
     """Put each segment in normal form on one line; drop those without text."""
     return _resegmented(document, lambda segment, _: list(filter(None, [one_line(segment)])))
+
+
+def _scrub(document: Document) -> Document | Dropped:
+    return _resegmented(document, lambda segment, _: [scrub.scrub(segment)])
 
 
 def _sentences(document: Document) -> Document | Dropped:
@@ -146,8 +158,9 @@ def _length(min_words: int, max_words: int | None, document: Document) -> Docume
     return Dropped("too_long") if max_words is not None and words > max_words else document
 
 
-def _english(document: Document) -> Document | Dropped:
-    return document if language.reads_as_english(_text(document)) else Dropped("not_english")
+def _language(language: str, threshold: float, document: Document) -> Document | Dropped:
+    against = language_id.odds_against(_text(document), language)
+    return document if against < threshold else Dropped("other_language")
 
 
 def _quality(document: Document) -> Document | Dropped:

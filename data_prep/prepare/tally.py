@@ -12,12 +12,13 @@ NAMED = 5  # bad records that are printed
 
 
 class Tally:
-    """Counts of one stage: in, out, and dropped by reason."""
+    """Counts of one stage: in, out, dropped by reason, and of which encoding documents were guessed to be."""
 
     def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
         self.name, self.parameters = name, parameters
         self.came = self.went = 0
         self.dropped: Counter[str] = Counter()
+        self.guessed: Counter[str] = Counter()
 
     def drop(self, reason: str) -> None:
         """Count one that was dropped."""
@@ -26,7 +27,8 @@ class Tally:
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""
         counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
-        return {**counts, "dropped": dict(sorted(self.dropped.items()))}
+        guessed = {"guessed": dict(sorted(self.guessed.items()))} if self.guessed else {}
+        return {**counts, "dropped": dict(sorted(self.dropped.items())), **guessed}
 
 
 def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -38,6 +40,7 @@ def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
             total.came += record["in"]
             total.went += record["out"]
             total.dropped.update(record["dropped"])
+            total.guessed.update(record.get("guessed", {}))
     return [total.record() for total in totals.values()]
 
 

@@ -10,7 +10,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.common.progress import track
 from data_prep.common.urls import TransferError
-from data_prep.prepare import output
+from data_prep.prepare import output, texts
 from data_prep.shards import manifest
 
 SCHEME = "s3"
@@ -35,9 +35,12 @@ def upload(out: Path, url: str) -> None:
     """
     require("remote", "s3fs", what=f"{SCHEME}://")
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)
-    files = [path for split in output.splits_of(out) for path in (out / split).iterdir()]
+    folders = [out / name for name in (*output.SPLITS, texts.FOLDER) if (out / name).exists()]
+    files = [path for folder in folders for path in folder.iterdir()]
     files += [out / output.PAIRS] if (out / output.PAIRS).exists() else []
-    for path in track(sorted(files, key=lambda path: (path.name == manifest.NAME, path)), "upload", "files"):
+    for path in track(
+        sorted(files, key=lambda path: (path.name in (manifest.NAME, texts.NAME), path)), "upload", "files"
+    ):
         _put(system, path, f"{url.rstrip('/')}/{path.relative_to(out).as_posix()}")
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from data_prep.common.files import make_directory, whole_file
 from data_prep.prepare import spool
 from data_prep.prepare.reading import document_of
+from data_prep.prepare.rejected import NOT_WANTED, Rejected
 from data_prep.shards import manifest, packing
 from data_prep.shards.document import TokenDocument
 from data_prep.sources.document import Document
@@ -37,6 +38,7 @@ class Selection:
     held_out: float  # the share of the groups
     near: str = ""  # the file with the sorted keys of near-duplicates
     elsewhere: str = ""  # the file with the sorted keys of other data sets
+    rejected: bool = False  # write what is left out beside the result
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,25 @@ def shard_writer(
 
     def write(shard: Shard) -> Shard:
         dropped: Counter[str] = Counter()
-        documents = kept(selection, *shard.range, shard.split == "held_out", dropped)
-        write_documents(folder, shard, tokenized(documents, tok), tok, chunk_tokens, dropped)
+        rejected = Rejected(selection.rejected)
+
+        def selected() -> Iterator[tuple[int, Document]]:
+            yield from kept(selection, *shard.range, shard.split == "held_out", dropped, rejected)
+            rejected.write(finished(folder, shard))
+
+        write_documents(folder, shard, tokenized(selected(), tok), tok, chunk_tokens, dropped)
         return shard
 
     return write
 
 
 def kept(
-    selection: Selection, low: int, high: int, held_out: bool, dropped: Counter[str]
+    selection: Selection,
+    low: int,
+    high: int,
+    held_out: bool,
+    dropped: Counter[str],
+    rejected: Rejected = NOT_WANTED,
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents of one split with low <= key < high and their keys, in order; count the rest in `dropped`.
 
@@ -94,28 +106,34 @@ def kept(
         np.load(file, mmap_mode="r") if file else np.empty(0, spool.KEY)
         for file in (selection.near, selection.elsewhere)
     )
+
+    def drop(reason: str, *records: bytes) -> None:
+        dropped[reason] += len(records)
+        for record in records if rejected.wanted else ():
+            rejected.add("write", reason, document=document_of(record))
+
     same: dict[int, list[bytes]] = {}
     for key, record in spool.gather(selection.files, low, high):
         if _is_held_out(record, selection.held_out) != held_out:
             continue
         if contains(elsewhere, key):
-            dropped["elsewhere"] += 1
+            drop("elsewhere", record)
             continue
         records = same.setdefault(key, [])
         if records and not selection.keep_duplicates:
-            dropped["same_text"] += 1
+            drop("same_text", max(records[0], record))
             records[0] = min(records[0], record)
         else:
             records.append(record)
     if held_out:  # a second pass, as the keys of all training text may not fit in memory
         for key, record in spool.gather(selection.files, low, high):
             if key in same and not _is_held_out(record, selection.held_out):
-                dropped["same_text"] += len(same.pop(key))
+                drop("same_text", *same.pop(key))
     for key in sorted(same):
         is_near_duplicate = contains(near, key)
         for record in sorted(same.pop(key)):
             if is_near_duplicate:
-                dropped["near_duplicate"] += 1
+                drop("near_duplicate", record)
             else:
                 yield key, document_of(record)
 

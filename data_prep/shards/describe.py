@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.common.errors import InputError, printable
+from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard
 from data_prep.tokenizers import tokenizer
@@ -34,11 +35,16 @@ def describe(directory: Path, shard: int, chunk: int, documents: int) -> str:
     lines.append(f"vocabulary of {tok.vocab_size:,}, tokenizer {tok.fingerprint[:12]}")
     lines.append(f"\n{opened.entry.name}, chunk {chunk} of {len(opened)}")
     for document in opened.read(chunk)[:documents]:
-        size = sum(map(len, document.segments))
-        lines.append(f"\n{printable(document.id[:200])} ({len(document.segments)} segments, {size} tokens)")
-        lines += _words(tok, document.segments)
+        lines.append(f"\n{shown(tok, document)}")
     lines.append(f"\ntokens per document in {opened.entry.name}")
     return "\n".join(lines + _histogram(opened))
+
+
+def shown(tok: Tokenizer, document: TokenDocument) -> str:
+    """Return a document in words: its id and size, then a line for each segment."""
+    size = sum(map(len, document.segments))
+    first = f"{printable(document.id[:200])} ({len(document.segments)} segments, {size} tokens)"
+    return "\n".join([first, *_words(tok, document.segments)])
 
 
 def _words(tok: Tokenizer, segments: Sequence[np.ndarray]) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ def from_json(content: bytes, texts: Sequence[Sequence[np.ndarray]]) -> list[Tok
     for segments, heading_numbers, leading in zip(texts, headings, context, strict=True):
         if any(heading >= len(segments) for heading in heading_numbers) or leading > len(segments):
             raise ValueError(f"its .json names more segments than the {len(segments)} of a document")
+        if any(later <= former for former, later in pairwise(heading_numbers)):
+            raise ValueError(f"its .json lists the headings {heading_numbers!r:.40} of a document out of order")
     return [
         TokenDocument(segments, id_, group or id_, tuple(heading_numbers), leading, key and int(key, 16))
         for segments, id_, group, heading_numbers, leading, key in zip(

@@ -1,8 +1,8 @@
-"""Export the documents of shards as JSON lines, so that anyone can read and compare them."""
+"""Export documents as JSON lines, so that anyone can read and compare them."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from data_prep.common.files import whole_file
@@ -11,18 +11,14 @@ from data_prep.shards.reader import Shard
 from data_prep.tokenizers import tokenizer
 
 
-def export(directory: Path, out: Path | None) -> None:
-    """Write the lines of `json_lines` to the file `out`, or to stdout.
-
-    Raises:
-        InputError: as `json_lines` raises it, or `out` cannot be written.
-    """
+def export(lines: Iterable[str], out: Path | None) -> None:
+    """Write lines, as those of `json_lines`, to the file `out`, or to stdout; raise InputError if it is refused."""
     if out is None:
-        for line in json_lines(directory):
+        for line in lines:
             sys.stdout.write(line)
         return
     with whole_file(out) as file:
-        for line in json_lines(directory):
+        for line in lines:
             file.write(line.encode())
 
 

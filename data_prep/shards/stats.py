@@ -14,8 +14,9 @@ import numpy as np
 
 from data_prep.common.errors import printable
 from data_prep.common.extras import require
+from data_prep.common.files import in_a_folder
 from data_prep.common.progress import track
-from data_prep.shards import plots
+from data_prep.shards import plots, stats_page
 from data_prep.shards.manifest import Manifest, shards_folder
 from data_prep.shards.reader import Shard
 
@@ -24,15 +25,19 @@ REASONS = 20  # the most reasons for dropping that a table or a plot lists
 LONGEST_REASON = 60  # characters
 
 
-def run(directory: Path, as_json: bool, folder: Path | None) -> str:
-    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder` if it is given.
+def run(directory: Path, as_json: bool, folder: Path | None, page: Path | None = None) -> str:
+    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`, write an HTML `page`.
 
     Raises:
         InputError: as `collect` and `plots.draw` raise it.
     """
+    if page:
+        in_a_folder(page)
     if folder:
         require("evaluate", "matplotlib", what="--plots")  # before the long part
     stats = collect(directory)
+    if page:
+        stats_page.write(directory, stats, commonest(stats["counts"]["dropped"]), page)
     drawn = plots.draw(stats, commonest(stats["counts"]["dropped"]), folder) if folder else []
     if as_json:
         return json.dumps(stats, indent=1)

@@ -10,9 +10,11 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.common.errors import InputError
 from data_prep.sources.compressed import lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import EMPTY, LONGEST, decoded, text_files, whole_file, whole_text
+from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded, text_files, whole_file, whole_text
+from data_prep.sources.recognise import not_text
 from data_prep.sources.source import Choices, File, Piece, Source, named, numbered
 from data_prep.sources.tar_stream import members
 from data_prep.text.normalize import legible_line, one_line
@@ -107,15 +109,15 @@ def _books(file: File, choices: Choices) -> Iterator[Piece]:
                 yield Piece(where, 0, Dropped("not named .txt"))
 
 
-def _read_book(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad | Dropped]:
+def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     name, text = file.name, piece.content
     if isinstance(text, Path):
-        text = whole_text(text)
+        text = whole_text(text, choices["encoding"])
     elif isinstance(text, _Member):
-        name, text = text.id, decoded(text.content, str(file.path), piece.where)
-    if isinstance(text, str):
-        segments, headings = _book(text)
-        yield Document(name, segments, headings) if segments else EMPTY
+        name, text = text.id, decoded(text.content, str(file.path), piece.where, choices["encoding"])
+    if isinstance(text, Text):
+        segments, headings = _book(text.text)
+        yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
     else:
         yield text
 
@@ -131,6 +133,8 @@ def _runs(file: File, _: Choices) -> Iterator[Piece]:
             run = [line for _, line in islice(every, LINES)]
             if not run:
                 return
+            if first == 1 and (kind := not_text(run[0] or b"")):
+                raise InputError(f"{file.path}: {kind}")
             yield Piece(f"line {first:,}", sum(len(line or b"") for line in run), (first, run))
 
 
@@ -139,11 +143,13 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
     segments: list[str] = []
     for number, line in enumerate(run, first):
         where = f"line {number:,}"
-        sentence = decoded(line, str(file.path), where) if line is not None else None
-        if isinstance(sentence, str):
-            segments += filter(None, [legible_line(sentence)])
-        else:
-            yield sentence or Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
+        if line is None:
+            yield Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
+            continue
+        try:
+            segments += filter(None, [legible_line(line.decode("utf-8-sig"))])
+        except UnicodeDecodeError as error:
+            yield Bad(str(file.path), where, f"not UTF-8 at byte {error.start:,}")
     if segments:
         yield Document(f"{file.name}/{(first - 1) // LINES}", tuple(segments))
 
@@ -218,13 +224,16 @@ def _is_title(text: str) -> bool:
 
 # One document per book, `bookcorpus/NAME`, from .txt files, folders of them, and tars, which are not unpacked.
 # Its segments are paragraphs and headings, in order. Project Gutenberg's frame, the licence notices at either end and
-# the remains of an e-book's markup are cut. Bad: a book that is not UTF-8 or longer than `plain_text.LONGEST`, or a
-# member of a tar that is a link, a device or the like. Dropped: a book without text, or a member not named .txt.
+# the remains of an e-book's markup are cut. Bad: a book of an unknown encoding, plainly not text, or longer than
+# `plain_text.LONGEST`, or a member of a tar that is a link, a device or the like. Dropped: a book without text, or a
+# member not named .txt.
 BOOKCORPUS = Source(
     what="books: .txt files, folders and tars of them",
     find=_find_books,
     pieces=_books,
     read=_read_book,
+    options=(ENCODING,),
+    example="books1.tar.gz --out data/bookcorpus",
 )
 
 # The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, `LINES` lines each.
@@ -238,4 +247,5 @@ BOOKCORPUS_SENTENCES = Source(
     pieces=_runs,
     read=_read_run,
     paragraphs=False,
+    example="books_large_p1.txt books_large_p2.txt --out data/bookcorpus",
 )

@@ -1,7 +1,8 @@
 """Read dumps as streams: plain, gzip, bzip2, xz or zstd, in one stream or many.
 
 Memory is bounded whatever the file contains: inflating a step takes at most 64 MiB, plus the format's window (zstd: up
-to 2 GiB if the file asks for it, as Pushshift's do; xz: 1 GiB; the others: under 10 MB).
+to 2 GiB if the file asks for it, as Pushshift's do; xz: 1 GiB; the others: under 10 MB). bzip2, by far the slowest, is
+inflated by several threads where `inflating_with` says so.
 """
 
 import bz2
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CutOffError, InputError
 from data_prep.common.extras import require
 from data_prep.common.files import os_errors_as_input_errors
+from data_prep.sources import bzip2_blocks
 
 STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
 PIECE = 1 << 20  # bytes of output inflated at a time, in the formats that can limit it
@@ -44,6 +46,18 @@ class Tally:
 
 
 tally = Tally()
+_threads = 1
+
+
+@contextmanager
+def inflating_with(threads: int) -> Iterator[None]:
+    """Inflate bzip2 with this number of threads in the block, or in this thread alone if it is 1."""
+    global _threads
+    before, _threads = _threads, threads
+    try:
+        yield
+    finally:
+        _threads = before
 
 
 @dataclass(frozen=True)
@@ -78,13 +92,13 @@ class EmptyFileError(InputError):
 
 
 @contextmanager
-def open_input(path: Path, limits: Limits = LIMITS) -> Iterator[BinaryIO]:
+def open_input(path: Path, limits: Limits = LIMITS) -> Iterator["io.BufferedReader[Any]"]:
     """Yield a file's content as one readable stream, inflated; its first bytes determine its format.
 
     Raises:
         EmptyFileError: the file or its content is empty.
         InputError: the file is not a plain file, cannot be read, or is not in the format that its suffix names. While
-            it is read: it is damaged, cut short, or a bomb; the message gives the byte of the file.
+            it is read: it is damaged, cut short (CutOffError), or a bomb; the message gives the byte of the file.
     """
     with os_errors_as_input_errors(path, "read"):
         if path.exists() and not path.is_file():
@@ -141,6 +155,9 @@ def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
     if data and named and actual is not named:
         problem = f"contains {actual.name}" if actual else f"does not begin as {named.name} does (byte 0)"
         raise InputError(f"{path}: is named {path.suffix} but {problem}; get it again, or rename it")
+    if actual and actual.name == "bzip2" and _threads > 1:
+        yield from _inflated_by_threads(path, file, actual, limits)
+        return
     if actual:
         yield from _inflated(path, file, data, actual, limits)
         return
@@ -151,26 +168,60 @@ def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
 
 def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Limits) -> Iterator[bytes]:
     """Inflate the streams of a file one after the other, beginning with `data`, which has just been read."""
-    inflated, since = 0, 0  # bytes inflated since the last check for a bomb, and its position in the file
+    growth = _Growth(path, kind.name, limits)
     while data:
         inflater = kind.inflater()
         while not inflater.eof:
             if not data:
-                raise InputError(f"{path}: its {kind.name} data is cut off at byte {file.tell():,}; get it again")
+                raise CutOffError(f"{path}: its {kind.name} data is cut off at byte {file.tell():,}; get it again")
             at = file.tell() - len(data)
             for piece in _inflate(inflater, data, path, kind.name, at):
                 yield piece
-                inflated += len(piece)
-                if inflated > limits.over:
-                    if inflated > limits.ratio * (at + len(data) - since):
-                        raise InputError(
-                            f"{path}: a bomb: the {kind.name} data before byte {at + len(data):,} grows more than "
-                            f"{limits.ratio} times, which no text does; do not use it"
-                        )
-                    inflated, since = 0, at
+                growth.add(len(piece), at + len(data))
             data = inflater.unused_data or _read(path, file, STEP)
         while data and not (data := data.lstrip(b"\0")):  # zeros pad a tape
             data = _read(path, file, STEP)
+
+
+def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limits) -> Iterator[bytes]:
+    """Inflate a bzip2 file; where it is not plainly right, as `_inflated` does, which says what is wrong with it."""
+    growth = _Growth(path, kind.name, limits)
+    file.seek(0)
+    done = 0
+    try:
+        for piece, position in bzip2_blocks.inflated(lambda size: _read(path, file, size), _threads):
+            yield piece
+            done += len(piece)
+            growth.add(len(piece), position)
+        return
+    except bzip2_blocks.UnusualError:
+        file.seek(0)
+    for piece in _inflated(path, file, _read(path, file, STEP), kind, limits):
+        yield piece[done:]
+        done = max(done - len(piece), 0)
+
+
+@dataclass
+class _Growth:
+    """Raises InputError for a decompression bomb."""
+
+    path: Path
+    kind: str
+    limits: Limits
+    inflated: int = 0  # bytes since the last check
+    since: int = 0  # its position in the file
+
+    def add(self, size: int, position: int) -> None:
+        """Count bytes that came from what is before a position of the file."""
+        self.inflated += size
+        if self.inflated <= self.limits.over:
+            return
+        if self.inflated > self.limits.ratio * (position - self.since):
+            raise InputError(
+                f"{self.path}: a bomb: the {self.kind} data before byte {position:,} grows more than "
+                f"{self.limits.ratio} times, which no text does; do not use it"
+            )
+        self.inflated, self.since = 0, position
 
 
 def _inflate(inflater: Any, data: bytes, path: Path, kind: str, at: int) -> Iterator[bytes]:

@@ -13,6 +13,8 @@ class Document:
         headings: the numbers of the segments that are headings.
         context: how many leading segments are only context, repeated from another document of the group.
         group: the id of the thread or book that it is a part of, shared by all parts; "": of none but itself.
+        title: of the page; "": it has none, or its id says it.
+        guessed: the encoding that was guessed for its text, which is counted; "": none.
     """
 
     id: str
@@ -20,6 +22,8 @@ class Document:
     headings: tuple[int, ...] = ()
     context: int = 0
     group: str = ""
+    title: str = ""
+    guessed: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; those of wikimedia/wikipedia
 MAGIC = b"PAR1"
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """The names of the columns in their order; raise InputError where the file is not Parquet, or pyarrow is absent."""
-    with _opened(path, "a Parquet file", []) as file:
+def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
+    """The names of the columns in their order; raise InputError where the file is not `what`, or pyarrow is absent."""
+    with _opened(path, what, []) as file:
         return list(file.schema_arrow.names)
 
 

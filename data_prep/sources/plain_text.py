@@ -13,16 +13,26 @@ from typing import BinaryIO, NamedTuple
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import EmptyFileError, lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.recognise import not_text
 from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.text.encoding import GUESS, decode, known
 from data_prep.text.normalize import one_line
 from data_prep.text.paragraphs import paragraphs
 
 LONGEST = 1 << 24  # bytes of a document
 LONGEST_ID = 200  # characters
 EMPTY = Dropped("empty")
+ENCODING = Option("encoding", GUESS, "of files that are not UTF-8; by default it is guessed", "NAME", known)
 
 _NAME = re.compile(r".*\.txt", re.IGNORECASE | re.DOTALL)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Text(NamedTuple):
+    """A text, and the encoding that was guessed for it; "" for UTF-8 or a named one."""
+
+    text: str
+    guessed: str = ""
 
 
 class Line(NamedTuple):
@@ -52,27 +62,32 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     yield Piece("the file", size, file.path)
 
 
-def whole_text(path: Path) -> str | Bad | Dropped:
-    """Return a file's text, inflated and without a byte-order mark; Bad if it is not text, Dropped if it is empty.
+def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
+    """Return a file's text, inflated, as `decoded` does; Dropped if it is empty.
 
     Raises:
         InputError: the file cannot be read or inflated.
     """
     try:
         with open_input(path) as stream:
-            return decoded(stream.read(LONGEST + 1), str(path), "the file")
+            return decoded(stream.read(LONGEST + 1), str(path), "the file", encoding)
     except EmptyFileError:
         return EMPTY
 
 
-def decoded(content: bytes, file: str, where: str) -> str | Bad:
-    """Decode UTF-8 of at most `LONGEST` bytes, without a byte-order mark; Bad if it is longer or not UTF-8."""
+def decoded(content: bytes, file: str, where: str, encoding: str) -> Text | Bad:
+    """Return the text of at most `LONGEST` bytes.
+
+    Bad if it is longer, plainly not text, or neither in `encoding` nor, for GUESS, in one that can be guessed.
+    """
     if len(content) > LONGEST:
         return Bad(file, where, f"more than {LONGEST:,} bytes")
+    if kind := not_text(content):
+        return Bad(file, where, kind)
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        return Bad(file, where, f"not UTF-8 at byte {error.start:,}")
+        return Text(*decode(content, encoding))
+    except ValueError as error:
+        return Bad(file, where, str(error))
 
 
 def line_pieces(stream: BinaryIO, longest: int) -> Iterator[Piece]:
@@ -86,12 +101,12 @@ def _find_text(paths: Sequence[Path]) -> Iterator[File]:
     return named("text", text_files(paths))
 
 
-def _read_text(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad | Dropped]:
-    content = whole_text(piece.content)
-    if not isinstance(content, str):
+def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    content = whole_text(piece.content, choices["encoding"])
+    if not isinstance(content, Text):
         yield content
-    elif segments := paragraphs(content):
-        yield Document(file.name, tuple(segments))
+    elif segments := paragraphs(content.text):
+        yield Document(file.name, tuple(segments), guessed=content.guessed)
     else:
         yield EMPTY
 
@@ -141,13 +156,21 @@ def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
 
 
 # One document per file, `text/NAME`, from files and from the .txt files of folders.
-# Bad: a file that is not UTF-8 or longer than `LONGEST`. Dropped: a file without text.
-TEXT = Source(what="text files, one document each", find=_find_text, pieces=whole_file, read=_read_text)
+# Bad: a file of an unknown encoding, plainly not text, or longer than `LONGEST`. Dropped: a file without text.
+TEXT = Source(
+    what="text files, one document each",
+    find=_find_text,
+    pieces=whole_file,
+    read=_read_text,
+    options=(ENCODING,),
+    example="notes/ --out data/notes",
+)
 
 # One document per line, `jsonl/FILE/ID`; blank lines are skipped. Whether a file's own ids are unique is not checked.
 # Bad: a line that is not such a record or longer than `LONGEST`. Dropped: a line whose text is blank.
 JSONL = Source(
     what="JSON lines, one document each",
+    example="a.jsonl b.jsonl.zst --out data/mine --text body",
     find=_find_lines,
     pieces=_lines,
     read=_read_line,

@@ -1,6 +1,7 @@
 """The sources of `python -m data_prep`, by the names of its commands."""
 
 from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
+from data_prep.sources.cleaned import CLEANED
 from data_prep.sources.plain_text import JSONL, TEXT
 from data_prep.sources.reddit.utterances import REDDIT
 from data_prep.sources.wikipedia.articles import WIKIPEDIA
@@ -12,4 +13,5 @@ SOURCES = {
     "reddit": REDDIT,
     "text": TEXT,
     "jsonl": JSONL,
+    "cleaned": CLEANED,
 }

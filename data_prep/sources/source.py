@@ -11,6 +11,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import FORMATS
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.text import language_id
 from data_prep.text.normalize import one_line
 
 Choices = Mapping[str, Any]  # the values of the source's own options, by name
@@ -40,6 +41,7 @@ class Option:
     help: str
     metavar: str = ""  # "": a switch
     parse: Callable[[str], Any] = str  # returns a value that JSON can hold; raises InputError
+    also: str = ""  # another name of it on the command line
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Join:
     """
 
     belongs: Callable[[Piece], str]
-    documents: Callable[[list[Any]], Iterable[Document | Dropped]]
+    documents: Callable[[list[Any], Choices], Iterable[Document | Dropped]]
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,15 @@ class Source:
         read: the documents (or fragments, see Join) of a record, mostly one; Bad where it is damaged, Dropped where it
             is left out.
         paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
-        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it.
+        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. a
+            function: as the files say.
         options: the source's own; `pieces` and `read` get their values.
         join: for a source whose documents are not records of one file.
+        language: for a source that chooses its records by language itself: the one it keeps unless another is asked
+            for. `read` and `join` get `language` and `language_threshold` with the options. "": a stage chooses the
+            documents.
+        later: how long tokenising and writing take for each second of reading, roughly, for the time that is left.
+        example: the words of a command that follow the source's name, for its help.
     """
 
     what: str
@@ -78,13 +86,27 @@ class Source:
     pieces: Callable[[File, Choices], Iterator[Piece]]
     read: Callable[[File, Piece, Choices], Iterable[Any]]
     paragraphs: bool = True
-    dialogues: bool = False
+    dialogues: bool | Callable[[Sequence[File]], bool] = False
     options: tuple[Option, ...] = ()
     join: Join | None = None
+    language: str = ""
+    later: float = 1.0
+    example: str = ""
+
+    def are_dialogues(self, files: Sequence[File]) -> bool:
+        """Return whether the segments of these files are utterances."""
+        return self.dialogues if isinstance(self.dialogues, bool) else self.dialogues(files)
+
+    def choices(self, **chosen: Any) -> dict[str, Any]:
+        """Return the values of all options, with the default of those that are not chosen."""
+        choices = {option.name: option.default for option in self.options}
+        if self.language:
+            choices |= {"language": self.language, "language_threshold": language_id.THRESHOLD}
+        return choices | chosen
 
     def documents(self, paths: Sequence[Path], **chosen: Any) -> Iterator[Document | Bad | Dropped]:
         """Yield everything in the paths, in this process."""
-        choices = {option.name: option.default for option in self.options} | chosen
+        choices = self.choices(**chosen)
         together: dict[str, list[Any]] = {}
         for file in self.find(paths):
             for piece in self.pieces(file, choices):
@@ -95,7 +117,7 @@ class Source:
                         together.setdefault(item[0], []).append(item)
         for name in sorted(together):
             assert self.join is not None
-            yield from self.join.documents(together[name])
+            yield from self.join.documents(together[name], choices)
 
 
 def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterator[tuple[Path, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CutOffError, InputError
 
 LONGEST_HEADER = 1 << 16  # bytes of an extended header: a long name, or a list of attributes
 BLOCK = tarfile.BLOCKSIZE
@@ -102,7 +102,7 @@ class _Reader:
         taken = self.stream.read(size)
         self.at += len(taken)
         if len(taken) < size:
-            raise InputError(f"{self.path}: the tar is cut off at byte {self.at:,} of its content; get it again")
+            raise CutOffError(f"{self.path}: the tar is cut off at byte {self.at:,} of its content; get it again")
         return taken
 
     def parse(self, header: bytes) -> tarfile.TarInfo:

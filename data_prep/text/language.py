@@ -1,4 +1,4 @@
-"""Whether a text is English, and whether a paragraph is prose."""
+"""Whether a text among code is English, and whether a paragraph is prose."""
 
 import re
 
@@ -19,12 +19,9 @@ FUNCTION_WORDS = word_set(
     while who will with within without would you your"""
 )
 MIN_FUNCTION_SHARE = 0.1  # of a document's words; English documentation has 0.2 to 0.5
-MIN_ASCII_SHARE = 0.9  # of the letters of an English text
 MIN_WORD_SHARE = 0.6  # of a paragraph's blank-separated pieces: those that must be plain words
 MAX_SYMBOL_SHARE = 0.08  # of a paragraph's characters: those that may be symbols of code or mathematics
 
-_ASCII_LETTERS = re.compile(r"[A-Za-z]+")
-_BEYOND_ASCII = re.compile(r"[^\W\x00-\x7f]+")
 _WORD = re.compile(r"[\"'(\[]*(?:[A-Za-z]{2,}|[aAI])(?:['’/-][A-Za-z]+)*[\])\"'.,;:!?]*")
 _SYMBOL = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~+`]")
 
@@ -49,17 +46,3 @@ def is_english(text: str) -> bool:
     """Whether at least MIN_FUNCTION_SHARE of a text's words are English function words."""
     words = re.findall(r"[^\W\d_]+", text)
     return bool(words) and function_words(text) >= MIN_FUNCTION_SHARE * len(words)
-
-
-def reads_as_english(text: str) -> bool:
-    """Whether `is_english` and `mostly_ascii` hold; the latter excludes other languages with a few English words."""
-    return mostly_ascii(text) and is_english(text)
-
-
-def mostly_ascii(text: str) -> bool:
-    """Whether at least MIN_ASCII_SHARE of the letters of a text are ASCII; true for a text without letters."""
-    if text.isascii():
-        return True
-    plain = sum(map(len, _ASCII_LETTERS.findall(text)))
-    others = sum(map(str.isalpha, "".join(_BEYOND_ASCII.findall(text))))
-    return plain >= MIN_ASCII_SHARE * (plain + others)

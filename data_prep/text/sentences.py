@@ -4,15 +4,66 @@ import re
 
 import blingfire
 
-_NO_SENTENCE_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|resp|approx|Eqs?|Figs?|Refs?|Secs?|No|pp?)\.$")
+from data_prep.text.language import word_set
+
+# Abbreviations: before a name, before a number, and in the middle of a sentence
+TITLES = word_set(
+    """Adm Brig Bros Capt Cmdr Col Cpl Dr Ft Gen Gov Hon Lieut Lt Maj Messrs Mlle Mme Mons Mr Mrs Ms Mt Pte Pvt Prof Rep
+    Rev Sen Sgt St Ste"""
+)
+NUMBERED = word_set(
+    """al Apr Art Aug Bd Ch Chap Cir Co Corp Dec Ed edn Eq Eqs est Feb Fig Figs Inc Jan Jul Jun Ltd Mar No Nos Nov Nr
+    Oct Op Pl Pt Ref Refs Sec Sect Secs Sep Sept Ser Supp Tab Ver Vol Vols"""
+)
+WITHIN = word_set("approx ca cf e.g eg i.e ie pp resp v viz vs")
+
+_BEFORE = r"(?:^|[\s(\[\"'“‘—-])"
+_BEFORE_NAME = re.compile(rf"{_BEFORE}(?:{'|'.join(TITLES)})\.$")
+_BEFORE_NUMBER = re.compile(rf"{_BEFORE}(?i:{'|'.join(NUMBERED)})\.$")
+_BEFORE_ANY = re.compile(rf"{_BEFORE}(?i:{'|'.join(map(re.escape, WITHIN))})\.$")
+_INITIAL = re.compile(r"[\"'“‘(]?[A-Z]\.")
+_SMALL = re.compile(r"[a-z]+\b(?![A-Z])")
+# a sentence may begin with a digit, but a year with a full stop or bracket belongs to the reference before it
+_START = re.compile(
+    r"(?:(?<=[a-z]{2}[.!?])|(?<=[a-z\d][)\]\"'”’][.!?])|(?<=[a-z.!?][.!?][\"'”’)])|(?<=\d{4}\.)) +"
+    rf"(?=[\"'“‘]?(?:\d(?!\d{{3}}[.)])|(?:{'|'.join(TITLES)})\. ?[A-Z\d]))"
+)
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Split a paragraph of one line with blingfire, and join what it splits after `e.g.` and the like."""
+    """Split a paragraph of one line with blingfire, and mend what it does with abbreviations, speech and numbers.
+
+    Joined again is what follows an abbreviation (`Mr.`, `No.`, `e.g.`) or the initial of a name, or begins with a small
+    letter (`"Get out!" he thundered`). Split off is a sentence that begins with a digit or a title (`him. Mr. Hale`).
+    """
     result: list[list[str]] = []  # the pieces of each sentence: appending to a string would take quadratic time
-    for piece in blingfire.text_to_sentences(paragraph).split("\n"):
-        if result and _NO_SENTENCE_END.search(result[-1][-1]):
-            result[-1].append(piece)
-        elif piece.strip():
-            result.append([piece.strip()])
+    for piece in filter(None, map(str.strip, blingfire.text_to_sentences(paragraph).split("\n"))):
+        first, *others = _parts(piece)
+        if result and _belongs(first, result[-1][-1], first_of_all=len(result) == 1):
+            result[-1].append(first)
+        else:
+            result.append([first])
+        result += ([other] for other in others)
     return [" ".join(pieces) for pieces in result]
+
+
+def _belongs(part: str, before: str, first_of_all: bool) -> bool:
+    """Whether a part that blingfire splits off belongs to the sentence before it."""
+    if _SMALL.match(part) or _BEFORE_NAME.search(before) or _BEFORE_ANY.search(before):
+        return True
+    if part[0].isdigit():
+        return bool(_BEFORE_NUMBER.search(before))
+    return first_of_all and bool(_INITIAL.fullmatch(before))
+
+
+def _parts(piece: str) -> list[str]:
+    """Split a sentence of blingfire's where another begins with a digit or a title."""
+    parts = []
+    start = 0
+    for gap in _START.finditer(piece):
+        end = gap.start()
+        last = piece[max(start, end - 12) : end]  # enough for the longest abbreviation
+        if not any(known.search(last) for known in (_BEFORE_NAME, _BEFORE_NUMBER, _BEFORE_ANY)):
+            parts.append(piece[start:end])
+            start = gap.end()
+    return [*parts, piece[start:]]

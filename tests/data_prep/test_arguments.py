@@ -1,4 +1,5 @@
 import argparse
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from data_prep.__main__ import main
 from data_prep.common.errors import InputError
 from data_prep.prepare import stages
 from data_prep.prepare.batches import Part
-from data_prep.prepare.run import Options
+from data_prep.prepare.options import Options
 from data_prep.sources.registry import SOURCES
 
 
@@ -25,17 +26,18 @@ def options(source: str, *line: str) -> Options:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_defaults_are_those_of_the_code(source: str) -> None:
-    chosen = {option.name: option.default for option in SOURCES[source].options}
-    assert options(source) == Options(source, chosen)
+    assert options(source) == Options(source, SOURCES[source].choices())
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("--repair", {"repair": True}),
+        ("--scrub", {"scrub": True}),
         ("--paragraphs", {"sentences": False}),
         ("--min-words 3 --max-words 9", {"min_words": 3, "max_words": 9}),
-        ("--english --quality", {"english": True, "quality": True}),
+        ("--english --quality", {"language": "en", "quality": True}),
+        ("--language LV --language-threshold 5", {"language": "lv", "language_threshold": 5.0}),
         ("--decontaminate a --decontaminate b --ngram 8", {"decontaminate": ("a", "b"), "ngram": 8}),
     ],
 )
@@ -57,14 +59,29 @@ def test_each_stage_has_its_option(line: str, expected: dict[str, Any]) -> None:
     ],
 )
 def test_each_choice_of_the_output_has_its_option(line: str, expected: dict[str, Any]) -> None:
-    assert options("text", *line.split()) == Options("text", **expected)
+    assert options("text", *line.split()) == Options("text", SOURCES["text"].choices(), **expected)
 
 
 def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("r/Two\none\n")
     assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url"}
-    choices = options("reddit", "--any-language", "--without", str(tmp_path / "names")).choices
-    assert choices == {"any_language": True, "without": ["one", "two"]}
+    names = str(tmp_path / "names")
+    line = ["--language", "DE", "--language-threshold", "5", "--subreddits", names, "--exclude-subreddits", names]
+    assert options("reddit", *line, "--bots", names, "--min-score", "-3").choices == {
+        "subreddits": ["one", "two"],
+        "without": ["one", "two"],
+        "bots": ["one", "r/two"],
+        "min_score": -3,
+        "language": "de",
+        "language_threshold": 5.0,
+    }
+    assert options("reddit", "--without", names, "--any-language") == options(
+        "reddit", "--exclude-subreddits", names, "--language", "any"
+    )
+    with pytest.raises(InputError, match="--min-score 1.5: not a whole number"):
+        options("reddit", "--min-score", "1.5")
+    with pytest.raises(InputError, match="--language xx: not known; one of any, .*en"):
+        options("text", "--language", "xx")
     with pytest.raises(InputError, match="gone: cannot read"):
         options("reddit", "--without", str(tmp_path / "gone"))
 
@@ -101,3 +118,21 @@ def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]
         2,
         "data_prep: max_words=3 is below min_words=9, or below 1\n",
     )
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_example_in_the_help_is_a_command(source: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([source, "--help"])
+    example = capfd.readouterr().out.partition("example:\n  python -m data_prep ")[2].split()
+    assert example[0] == source
+    parser = argparse.ArgumentParser()
+    arguments.add_preparation(parser, source, SOURCES[source])
+    assert arguments.options_of(parser.parse_args(example[1:])).source == source
+
+
+def test_the_version_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capfd.readouterr().out == f"deepsiam {version('deepsiam')}\n"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from data_prep.common.environment import variable
 
 SWITCH = "TORCHDYNAMO_DISABLE"  # torch reads it at every use of torch.compile
 
@@ -16,12 +17,5 @@ def without_compiler() -> Iterator[None]:
     To check an optimizer, of any kind, DeepSpeed imports its own Muon. That decorates functions with torch.compile,
     which would import the whole compiler: two seconds of CPU time on every rank, for functions that no run calls.
     """
-    before = os.environ.get(SWITCH)
-    os.environ[SWITCH] = "1"
-    try:
+    with variable(SWITCH, "1"):
         yield
-    finally:
-        if before is None:
-            del os.environ[SWITCH]
-        else:
-            os.environ[SWITCH] = before

@@ -173,6 +173,7 @@ class Recipe(Section):
     steps: PositiveInt  # optimizer steps
     batch: BatchConfig
     optimizer: OptimizerConfig
+    ranks: PositiveInt | None = None  # how many must train it, for a launch that is silently another; None: any number
     deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()

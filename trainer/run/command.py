@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import lock, make_directory, whole_file
+from data_prep.common.parser import Parser
 from trainer.checkpoints import checkpoint
 from trainer.data.loader import check_layout
 from trainer.engine import ds_config
@@ -53,6 +54,7 @@ def main(
             join(world)
         arguments = _arguments(name, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
+        _check_ranks(recipe, world)
         ds_config.load(recipe.deepspeed)
         # before the newest checkpoint is chosen: a process that holds the folder may save a newer one
         held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
@@ -143,7 +145,7 @@ def _report_shared_errors_once(world: World) -> Iterator[None]:
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=name, description="Train what a recipe describes.")
+    parser = Parser(prog=name, description="Train what a recipe describes.")
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
     parser.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
@@ -161,6 +163,18 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
     if resume:
         print(f"resuming from {newest}" if newest else f"{recipe.run} has no checkpoint yet: starting", flush=True)
     return newest
+
+
+def _check_ranks(recipe: Recipe, world: World) -> None:
+    """Raise InputError where other ranks were started than the recipe expects.
+
+    DeepSpeed only warns where the hostfile is missing or empty, and trains on this host alone.
+    """
+    if recipe.ranks not in (None, world.size):
+        raise InputError(
+            f"ranks: {recipe.ranks} are expected, and {world.size} were started: see that --hostfile names a file that "
+            f"exists and lists every host, or set ranks={world.size}"
+        )
 
 
 def _check_cluster(job: Job, world: World) -> None:

@@ -14,7 +14,7 @@ of all its documents. So
   utterances, however deep the thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from data_prep.sources.document import Document, Dropped
 CONTEXT = 4  # utterances
 CONTEXT_CHARACTERS = 1500  # 360 tokens or so, as much as a Poly-encoder reads of a context
 UTTERANCES = 64  # of a document beyond its context
+OTHER_LANGUAGE = "other language"  # why an utterance is dropped
 
 
 class Utterance(NamedTuple):
@@ -34,25 +35,36 @@ class Utterance(NamedTuple):
     parent: str  # "" for a submission
     retrieved: int  # the newest version of an utterance is the one with the latest `retrieved`, then highest `score`
     score: int
-    text: str  # one line; "" where the utterance is dropped
+    text: str  # one line; "" where the utterance is dropped, but for its language
     dropped: str  # the reason; "" where it is kept
+    doubtful: bool = False  # too short to tell its language: its thread decides
 
 
-def cut(thread: list[Utterance]) -> Iterator[Document | Dropped]:
+def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Document | Dropped]:
     """Yield the documents of a thread and its dropped utterances; the order of the utterances does not matter.
+
+    Doubtful utterances are kept where the thread is `wanted`: all texts, those in another language included.
 
     Replies to a dropped or missing utterance have no parent: they begin documents. An utterance without parent and
     replies is dropped as `alone`; of utterances with the same id and content all but one as `duplicate`; of those with
     the same id all but the newest as `older version`. A circle of replies is cut before its first utterance.
     """
     kept: dict[str, Utterance] = {}
+    texts = []
     for utterance in _newest(thread):
         if isinstance(utterance, Dropped):
             yield utterance
-        elif utterance.dropped:
+            continue
+        texts.append(utterance.text)
+        if utterance.dropped:
             yield Dropped(utterance.dropped)
         else:
             kept[utterance.id] = utterance
+    doubtful = [name for name, utterance in kept.items() if utterance.doubtful]
+    if doubtful and not wanted("\n".join(filter(None, texts))):
+        for name in doubtful:
+            del kept[name]
+            yield Dropped(OTHER_LANGUAGE)
     parents = {u.id: u.parent for u in kept.values() if u.parent in kept}
     for name in _circles(kept, parents):
         del parents[name]

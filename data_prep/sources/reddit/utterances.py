@@ -1,10 +1,10 @@
 """Dialogues from Reddit: the comments (`RC_*`) and submissions (`RS_*`) of Pushshift's dumps, as lines of JSON.
 
 As in Mazaré et al. (2018), whose pairs the Poly-encoder was pre-trained on, each pair of successive utterances of a
-thread is an example. Utterances are dropped if they are deleted, by bots, only links, not English, shorter than FEWEST
-or longer than MOST characters. A pair costs the same at any depth (threads.py), so depth has no limit. A dropped
+thread is an example. Utterances are dropped if they are `unwanted` (deleted, by bots, only links, too short or too
+long) or in another language. A pair costs the same at any depth (threads.py), so depth has no limit. A dropped
 utterance leaves a gap in its thread: replies to it have no parent, so no pair joins utterances that did not follow one
-another.
+another. An utterance that is too short to tell its language is kept if its thread is in the language.
 """
 
 import json
@@ -13,23 +13,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.files import read_bytes
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.plain_text import Line, line_pieces
-from data_prep.sources.reddit.markdown import is_links_only, paragraphs
-from data_prep.sources.reddit.threads import Utterance, cut
+from data_prep.sources.reddit import unwanted
+from data_prep.sources.reddit.markdown import paragraphs
+from data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut
+from data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
 from data_prep.sources.source import Choices, File, Join, Option, Piece, Source, named, walk
-from data_prep.text.language import is_english, mostly_ascii, word_set
+from data_prep.text import language_id
 
 LONGEST_LINE = 1 << 22  # bytes
-LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, before escaping
-FEWEST, MOST = 5, 2048  # characters of an utterance
-FEW_WORDS = 10  # of an utterance; a shorter one may lack function words, so only its letters decide
 
-BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu")  # the last two are on IRC
-_BOT = re.compile(r".*bot\d*", re.I)
-_DELETED = re.compile(r"\[ ?(?:deleted|removed)[^\[\]]*\]", re.I)
 _ID = re.compile(r"(t[13]_)?([0-9a-z]{1,16})")
 _DUMP = re.compile(r"R[CS]_[^/]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
@@ -47,7 +42,7 @@ def _lines(file: File, _: Choices) -> Iterator[Piece]:
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Bad]:
     try:
-        yield _utterance(piece.content, not choices["any_language"], frozenset(choices["without"]))
+        yield _utterance(piece.content, choices)
     except ValueError as error:
         yield Bad(str(file.path), piece.where, str(error))
 
@@ -60,17 +55,14 @@ def _thread(piece: Piece) -> str:
         return piece.where
 
 
-def _documents(fragments: list[Any]) -> Iterator[Document | Dropped]:
-    return cut([Utterance(*fragment) for fragment in fragments])
+def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dropped]:
+    return cut(
+        [Utterance(*fragment) for fragment in fragments],
+        wanted=lambda text: language_id.odds_against(text, choices["language"]) < choices["language_threshold"],
+    )
 
 
-def subreddits(path: str) -> list[str]:
-    """Read names from a file, one per line, into lower case, sorted; raise InputError if it cannot be read."""
-    names = read_bytes(Path(path)).decode("utf-8", "replace").lower().split()
-    return sorted({name.removeprefix("/").removeprefix("r/") for name in names})
-
-
-def _utterance(line: Line, english: bool, unwanted: frozenset[str]) -> Utterance:
+def _utterance(line: Line, choices: Choices) -> Utterance:
     """The utterance on a line; raise ValueError with what is wrong with the line."""
     record = _json_object(line)
     name, thread = _names(record)
@@ -79,18 +71,23 @@ def _utterance(line: Line, english: bool, unwanted: frozenset[str]) -> Utterance
     created = _whole(record.get("created_utc"))
     if created is None:
         raise ValueError("created_utc is missing or not of Reddit's kind")
-    reason = _unwanted_record(record, texts, unwanted)
+    score = _whole(record.get("score"))
+    reason = unwanted.record(record, texts, score, choices)
     text = "" if reason else _plain(texts)
-    reason = reason or _unwanted_text(texts, text, english)
+    reason = reason or unwanted.text(texts, text)
+    against = 0.0 if reason else language_id.odds_against(text, choices["language"])
+    if against >= choices["language_threshold"]:
+        reason = OTHER_LANGUAGE
     return Utterance(
         thread,
         created,
         name,
         _parent(record.get("parent_id"), thread) if comment else "",
         _whole(record.get("retrieved_on") or record.get("retrieved_utc")) or 0,
-        _whole(record.get("score")) or 0,
-        "" if reason else text,
+        score or 0,
+        text if reason in ("", OTHER_LANGUAGE) else "",
         reason,
+        not reason and against >= 0,
     )
 
 
@@ -159,37 +156,6 @@ def _plain(texts: list[str]) -> str:
     return plain.strip()
 
 
-def _unwanted_record(record: dict[str, Any], texts: list[str], unwanted: frozenset[str]) -> str:
-    """Why an utterance is dropped regardless of its text; "" if it is not."""
-    author = str(record.get("author")).lower()
-    if record.get("removed_by_category") or any(_DELETED.fullmatch(text.strip()) for text in texts):
-        return "deleted"
-    if author in BOTS or _BOT.fullmatch(author):
-        return "bot"
-    if record.get("quarantine") or record.get("quarantined"):
-        return "quarantined"
-    return "unwanted subreddit" if str(record.get("subreddit")).lower() in unwanted else ""
-
-
-def _unwanted_text(texts: list[str], plain: str, english: bool) -> str:
-    """Why an utterance is dropped for its text; "" if it is not."""
-    if len(texts[0]) > LONGEST_MARKDOWN or len(plain) > MOST:
-        return "too long"
-    if is_links_only(texts[0]):
-        return "links only"
-    if not plain:
-        return "empty"
-    if len(plain) < FEWEST:
-        return "too short"
-    return "not English" if english and not _reads_as_english(plain) else ""
-
-
-def _reads_as_english(text: str) -> bool:
-    if not mostly_ascii(text):
-        return False
-    return is_english(text) if len(text.split()) >= FEW_WORDS else any(map(str.isalpha, text))
-
-
 # Comments (`RC_*`) and submissions (`RS_*`), in any order. Every line that is not blank becomes exactly one of these: a
 # Bad, a Dropped, or a segment after the context of a document (threads.py defines a document).
 REDDIT = Source(
@@ -199,9 +165,21 @@ REDDIT = Source(
     read=_read,
     paragraphs=False,
     dialogues=True,
+    later=0.6,
+    example="RC_2019-12.zst RS_2019-12.zst --out data/reddit --min-score 1",
     options=(
-        Option("any_language", False, "keep utterances that are not English"),
-        Option("without", (), "leave out the subreddits named in a file, one a line", "FILE", subreddits),
+        Option("subreddits", None, "keep only the subreddits named in a file, one a line", "FILE", unwanted.subreddits),
+        Option(
+            "without",
+            (),
+            "leave out the subreddits named in a file, one a line",
+            "FILE",
+            unwanted.subreddits,
+            also="exclude_subreddits",
+        ),
+        Option("bots", (), "leave out the authors named in a file too, one a line", "FILE", unwanted.authors),
+        Option("min_score", None, "leave out utterances with a lower score", "N", unwanted.least_score),
     ),
     join=Join(_thread, _documents),
+    language="en",
 )

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.parquet import parquet_rows
+from data_prep.sources.parquet import parquet_columns, parquet_rows
 from data_prep.sources.plain_text import EMPTY, Line, line_pieces
 from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
 from data_prep.sources.wikipedia.wikitext import HIDING, segments
 from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
-from data_prep.text.normalize import legible, unescape
+from data_prep.text.normalize import legible, legible_line, unescape
 
 LARGEST_LINE = LARGEST_PAGE  # bytes of a line of JSON
+PARQUET = "the Parquet of wikimedia/wikipedia"
 BEGINNING = 1 << 12  # bytes of a file that determine its format
 
 # a whole dump, or a part of a large one: pages-articles1.xml-p1p41242.bz2
@@ -42,6 +43,7 @@ class _Article(NamedTuple):
 class _Row(NamedTuple):
     id: Any
     text: Any
+    title: Any
 
 
 def _find(paths: Sequence[Path]) -> Iterator[File]:
@@ -83,27 +85,29 @@ def _lines(path: Path) -> Iterator[Piece]:
 
 
 def _rows(path: Path) -> Iterator[Piece]:
-    for row, (number, text) in parquet_rows(path, ["id", "text"], "the Parquet of wikimedia/wikipedia"):
-        yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text))
+    columns = ["id", "text", *({"title"} & set(parquet_columns(path, PARQUET)))]
+    for row, (number, text, *title) in parquet_rows(path, columns, PARQUET):
+        yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text, *title or ("",)))
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     match piece.content:
         case _Article(page, hiding):
-            yield _article(page, hiding, choices["keep_disambiguation"])
+            yield _article(page, hiding, choices)
         case Line(_, line):
             yield _extracted(line, str(file.path), piece.where)
-        case _Row(number, text):
-            yield _plain(number, text, str(file.path), piece.where)
+        case _Row(number, text, title):
+            yield _plain(number, text, str(file.path), piece.where, title)
         case bad:
             yield bad
 
 
-def _article(page: Page, hiding: frozenset[str], keep_disambiguation: bool) -> Document | Dropped:
-    if reason := _left_out(page, keep_disambiguation):
+def _article(page: Page, hiding: frozenset[str], choices: Choices) -> Document | Dropped:
+    if reason := _left_out(page, choices["keep_disambiguation"]):
         return Dropped(reason)
-    texts, headings = segments(page.text, hiding)
-    return Document(f"wikipedia/{page.id}", tuple(texts), tuple(headings)) if texts else EMPTY
+    texts, headings = segments(page.text, hiding, choices["keep_references"], choices["infoboxes"])
+    name, title = f"wikipedia/{page.id}", legible_line(page.title)
+    return Document(name, tuple(texts), tuple(headings), title=title) if texts else EMPTY
 
 
 def _left_out(page: Page, keep_disambiguation: bool) -> str:
@@ -133,10 +137,11 @@ def _extracted(line: bytes | None, name: str, where: str) -> Document | Bad | Dr
     text = value.get("text")
     if isinstance(text, str):
         text = unescape(text)
-    return _plain(value.get("id"), text, name, where)
+    title = value.get("title")
+    return _plain(value.get("id"), text, name, where, unescape(title) if isinstance(title, str) else "")
 
 
-def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dropped:
+def _plain(number: Any, text: Any, name: str, where: str, title: Any) -> Document | Bad | Dropped:
     """The document of a text without markup, one paragraph per line."""
     if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
         return Bad(name, where, "`id` is not the number of a page")
@@ -144,7 +149,8 @@ def _plain(number: Any, text: Any, name: str, where: str) -> Document | Bad | Dr
         return Bad(name, where, "no `text`")
     lines = (" ".join(line.split()) for line in legible(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
-    return Document(f"wikipedia/{number}", paragraphs) if paragraphs else EMPTY
+    title = legible_line(title) if isinstance(title, str) else ""
+    return Document(f"wikipedia/{number}", paragraphs, title=title) if paragraphs else EMPTY
 
 
 # One document per article, `wikipedia/ID`.
@@ -162,5 +168,11 @@ WIKIPEDIA = Source(
     find=_find,
     pieces=_pieces,
     read=_read,
-    options=(Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),),
+    later=0.4,
+    example="enwiki-latest-pages-articles.xml.bz2 --out data/wikipedia --held-out 0.001",
+    options=(
+        Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),
+        Option("keep_references", False, "keep the sections See also, References, External links and the like"),
+        Option("infoboxes", False, "keep the rows of infoboxes, as list items"),
+    ),
 )

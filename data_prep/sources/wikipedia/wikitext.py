@@ -8,11 +8,29 @@ kept.
 import re
 from collections.abc import Collection
 
-from data_prep.sources.wikipedia.templates import inline_text, is_inline
+from data_prep.sources.wikipedia.templates import infobox_lines, inline_text, is_infobox, is_inline
 from data_prep.text.language import word_set
 from data_prep.text.normalize import legible_line, unescape
 
 HIDING = word_set("category file image media")  # namespaces whose links show nothing, on every wiki
+APPARATUS = frozenset(  # the headings of sections without prose
+    (
+        "bibliography",
+        "citations",
+        "external links",
+        "footnotes",
+        "further reading",
+        "general references",
+        "literature cited",
+        "notes",
+        "notes and references",
+        "references",
+        "references and notes",
+        "see also",
+        "sources",
+        "works cited",
+    )
+)
 DEEPEST = 40  # deeper nesting is dropped, as in MediaWiki: each level copies the text once more
 
 # Tags whose content is not text, and <nowiki>, in which markup is literal.
@@ -47,17 +65,25 @@ _BEFORE_STOP = re.compile(r" (?=\.(?: |$))")
 _ANY_WORD = re.compile(r"\w")
 
 
-def segments(markup: str, hiding: Collection[str] = HIDING) -> tuple[list[str], list[int]]:
+def segments(
+    markup: str, hiding: Collection[str] = HIDING, apparatus: bool = False, infoboxes: bool = False
+) -> tuple[list[str], list[int]]:
     """The paragraphs, list items and headings of a page, one line each, and the numbers of the headings.
 
-    Headings of sections without text are dropped. `hiding` are the namespaces, in lower case, whose links show nothing.
+    Headings of sections without text are dropped.
+
+    Args:
+        markup: the page's.
+        hiding: the namespaces, in lower case, whose links show nothing.
+        apparatus: keep the sections of references and links too, see APPARATUS.
+        infoboxes: keep the rows of infoboxes, as list items.
     """
-    text = _without_brackets("\n" + _without_held(markup), hiding)
+    text = _without_brackets("\n" + _without_held(markup), hiding, infoboxes)
     text = _EXTERNAL.sub(lambda match: match[1] or "", text)
     text = _SWITCH.sub("", text)
     if "<" in text:
         text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", text))))
-    page = _Page()
+    page = _Page(frozenset() if apparatus else APPARATUS)
     for line in text.split("\n"):
         page.add(line.strip())
     page.end_paragraph()
@@ -89,7 +115,7 @@ def _without_held(text: str) -> str:
     return "".join(parts) + text[at:]
 
 
-def _without_brackets(text: str, hiding: Collection[str]) -> str:
+def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool) -> str:
     """Remove templates and tables, and replace links by what they show."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
@@ -117,14 +143,16 @@ def _without_brackets(text: str, hiding: Collection[str]) -> str:
             opened.pop()
         if opened and opened[-1][0] == kind:
             start = opened.pop()[1]
-            parts[start:] = [_shown(kind, parts[start:], hiding) if len(opened) < DEEPEST else ""]
+            parts[start:] = [_shown(kind, parts[start:], hiding, infoboxes) if len(opened) < DEEPEST else ""]
     parts.append(text[at:])
     return "".join(parts)
 
 
-def _shown(kind: str, content: list[str], hiding: Collection[str]) -> str:
+def _shown(kind: str, content: list[str], hiding: Collection[str], infoboxes: bool) -> str:
     if kind == "link":
         return _label("".join(content), hiding)
+    if kind == "template" and infoboxes and is_infobox(content[0]):
+        return infobox_lines("".join(content))
     if kind == "template" and is_inline(content[0]):
         return inline_text("".join(content))
     return ""
@@ -146,13 +174,15 @@ def _label(link: str, hiding: Collection[str]) -> str:
 
 
 class _Page:
-    """Joins lines to segments."""
+    """Joins lines to segments, without the sections of unwanted headings (in lower case) and their subsections."""
 
-    def __init__(self) -> None:
+    def __init__(self, unwanted: frozenset[str]) -> None:
         self.segments: list[str] = []
         self.headings: list[int] = []
         self._lines: list[str] = []  # of the paragraph being read
         self._waiting: list[tuple[int, str]] = []  # headings without text so far, with their levels
+        self._unwanted = unwanted
+        self._within = 0  # the level of the unwanted heading whose section is being read; 0: of none
 
     def add(self, line: str) -> None:
         """Add the next line of the page, without blanks around it."""
@@ -174,7 +204,11 @@ class _Page:
         level = len(line) - len(line.lstrip("="))
         while self._waiting and self._waiting[-1][0] >= level:
             self._waiting.pop()
-        if heading := _finished(_unquoted(line.strip("="))):
+        if self._within and level > self._within:
+            return
+        heading = _finished(_unquoted(line.strip("=")))
+        self._within = level if heading.lower() in self._unwanted else 0
+        if heading and not self._within:
             self._waiting.append((level, heading))
 
     def end_paragraph(self) -> None:
@@ -183,7 +217,7 @@ class _Page:
             return
         paragraph = _finished(" ".join(self._lines))
         self._lines = []
-        if paragraph:
+        if paragraph and not self._within:
             self.headings.extend(range(len(self.segments), len(self.segments) + len(self._waiting)))
             self.segments.extend(heading for _, heading in self._waiting)
             self._waiting = []

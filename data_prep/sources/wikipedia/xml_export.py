@@ -1,12 +1,13 @@
 """MediaWiki XML exports, read page by page: of any size, and damaged or hostile ones."""
 
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any
 from xml.parsers import expat
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CutOffError, InputError
 from data_prep.sources.document import Bad
 
 LARGEST_PAGE = 1 << 24  # characters of a page; MediaWiki saves at most 2 MiB of text
@@ -49,7 +50,7 @@ class Page:
 class Export:
     """An export, read once; from the first page on, `hiding` has the wiki's own names of HIDING, in lower case."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
+    def __init__(self, stream: "io.BufferedReader[Any]", name: str) -> None:
         self.hiding: set[str] = set()
         self._stream = stream
         self._name = name
@@ -73,12 +74,13 @@ class Export:
         A chunk and a page are in memory. Nothing in the file is expanded or looked up.
 
         Raises:
-            InputError: the XML is cut off, damaged or not an export; the pages before that have been yielded.
+            InputError: the XML is cut off (CutOffError), damaged or not an export; the pages before that have been
+                yielded.
         """
         read = 0
         ended = False
         while not ended:
-            chunk = self._stream.read(CHUNK)
+            chunk = self._stream.read1(CHUNK)  # not `read`, which loses what came before an exception
             ended = not chunk
             read += len(chunk)
             failure = None
@@ -89,14 +91,15 @@ class Export:
                 failure = error
             except expat.ExpatError as error:
                 what = f"cut off at byte {read:,}" if ended else f"damaged at byte {self._parser.ErrorByteIndex:,}"
-                failure = self._failure(f"{what} ({expat.errors.messages[error.code]})" if read else "empty")
+                what = f"{what} ({expat.errors.messages[error.code]})" if read else "empty"
+                failure = self._failure(what, CutOffError if ended and read else InputError)
             pages, self._finished = self._finished, []
             yield from pages
             if failure:
                 raise failure
 
-    def _failure(self, what: str) -> InputError:
-        return InputError(f"{self._name}: {what}, after {self._valid:,} valid pages; get the file again")
+    def _failure(self, what: str, kind: type[InputError] = InputError) -> InputError:
+        return kind(f"{self._name}: {what}, after {self._valid:,} valid pages; get the file again")
 
     def _check_bounds(self, read: int) -> None:
         at = self._parser.CurrentByteIndex

@@ -89,7 +89,7 @@ def test_damaged_pairs_are_refused(out: Path, tmp_path: Path, damage: Callable[[
 def test_shards_not_made_by_a_preparation_are_refused_for_comparison(small: Tokenizer, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "shards", small) as writer:
         writer.add("d", [[1]])
-    with pytest.raises(InputError, match="was not prepared with --near-duplicates 0.8"):
+    with pytest.raises(InputError, match="its shards are not those of a prepared data set"):
         output.pairs_of(tmp_path, 0.8)
 
 

@@ -17,6 +17,7 @@ from data_prep.text.normalize import fold
 from tests.data_prep import raw
 
 CHOICES = {"text": "text", "id": None}
+ANY_UTTERANCE = SOURCES["reddit"].choices(language="any")
 RECIPE = Reading("jsonl", CHOICES, Part(), Options())
 ALL = (0, spool.KEYS)
 
@@ -92,7 +93,7 @@ def reddit(folder: Path, recipe: Reading, threads: list[list[str]]) -> list[Path
 
 
 def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Reading("reddit", {"any_language": True, "without": []}, Part(), Options())
+    recipe = Reading("reddit", ANY_UTTERANCE, Part(), Options())
     threads = [raw.texts(4, number, 1) for number in range(20)]
     fragments = reddit(tmp_path, recipe, threads)
     assert sum(spool.about(path)["records"] for path in fragments) == 80
@@ -109,14 +110,13 @@ def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pyt
 
 def test_a_whole_thread_belongs_to_one_part(tmp_path: Path) -> None:
     dumps = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(20)])
-    choices = {"any_language": True, "without": []}
     files = list(SOURCES["reddit"].find([dumps]))
-    every = list(batches.batches(SOURCES["reddit"], files, choices, Part(), ""))  # each part reads all
+    every = list(batches.batches(SOURCES["reddit"], files, ANY_UTTERANCE, Part(), ""))  # each part reads all
     found = []
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        recipe = Reading("reddit", choices, Part(number, 2), Options())
+        recipe = Reading("reddit", ANY_UTTERANCE, Part(number, 2), Options())
         fragments = tuple(map(folder.joinpath, map(reading.batch_reader(recipe, folder), every)))
         joined = reading.range_joiner(recipe, folder)(Range(fragments, *ALL))
         found.append({document.id: len(document.segments) for _, document in gathered(folder / joined)})
@@ -154,5 +154,5 @@ def test_a_long_document_is_cut_into_parts_of_one_group_with_the_same_text(
 
 
 def test_a_record_gives_the_document_back() -> None:
-    document = Document("a", ("One.", "Two."), (1,), 1, "book")
-    assert reading.document_of(json.dumps(["a", ["One.", "Two."], [1], 1, "book"]).encode()) == document
+    document = Document("a", ("One.", "Two."), (1,), 1, "book", "T")
+    assert reading.document_of(json.dumps(["a", ["One.", "Two."], [1], 1, "book", "T"]).encode()) == document

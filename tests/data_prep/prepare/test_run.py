@@ -196,12 +196,12 @@ def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: pytest.CaptureFix
     texts = raw.texts(60, sentences=10)
     other = prepared(tmp_path, texts[:5], *NEAR, name="other")
     records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
-    wanted = ["--min-words", 3, "--english", "--held-out", 0.2, "--against", other, *NEAR]
+    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, "--against", other, *NEAR]
     lines = [*({"text": text} for text in records), {"no": 1}]
     file = raw.write_jsonl(tmp_path / "a.jsonl", lines)
     raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1, *wanted)
     check_counts(tmp_path / "out", capfd)
-    reasons = {"bad": 1, "empty": 1, "too_short": 1, "not_english": 1, "elsewhere": 10, "same_text": 3}
+    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 10, "same_text": 3}
     assert dropped(tmp_path / "out") == {**reasons, "near_duplicate": 10}
     assert source_of(tmp_path / "out")["stages"][0]["in"] == len(lines)
 
@@ -216,7 +216,14 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: pytest.CaptureFixture
     assert dropped(tmp_path / "out") == {"alone": 1, "deleted": 1, "same_text": 1}
     assert source_of(tmp_path / "out")["stages"][0] == {
         "name": "read",
-        "parameters": {"any_language": False, "without": []},
+        "parameters": {
+            "subreddits": None,
+            "without": [],
+            "bots": [],
+            "min_score": None,
+            "language": "en",
+            "language_threshold": 20.0,
+        },
         "in": 86,
         "out": 86,
         "dropped": {},

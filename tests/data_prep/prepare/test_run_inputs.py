@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.prepare import spool
+from data_prep.prepare import reading, spool
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
 from tests.toy import ROOT, environment
@@ -162,6 +163,51 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None
         assert f"records are bad, more than --max-bad 0.001, as {file}: line 1: " in message
 
 
+REDDIT = {"id": "a", "link_id": "t3_a", "parent_id": "t3_a", "created_utc": 1, "body": "A comment.", "author": "u"}
+EXTRACTED = {"id": "1", "url": "u", "title": "Fox", "text": "A fox."}
+
+
+@pytest.mark.parametrize("source", ["text", "bookcorpus", "bookcorpus-sentences"])
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [
+        (
+            lambda path: raw.write_wikipedia(path, raw.texts(3)),
+            "a MediaWiki XML export, not text; use the command wikip",
+        ),
+        (lambda path: raw.write_jsonl(path, [REDDIT]), "JSON lines of Reddit, not text; use the command reddit"),
+        (
+            lambda path: raw.write_jsonl(path, [EXTRACTED]),
+            "JSON lines of WikiExtractor, not text; use the command wiki",
+        ),
+        (lambda path: raw.write_jsonl(path, raw.texts(3)), "JSON lines, not text; use the command jsonl"),
+        (lambda path: path.write_bytes(b"PAR1\x15"), "a Parquet file, not text"),
+    ],
+    ids=["export", "reddit", "extracted", "lines", "parquet"],
+)
+def test_the_wrong_source_is_refused(
+    tmp_path: Path, capfd: Capture, source: str, write: Callable[[Path], object], kind: str
+) -> None:
+    write(tmp_path / "a.txt")
+    assert kind in refusal(capfd, source, tmp_path / "a.txt", "--out", tmp_path / "out")
+    assert not (tmp_path / "out" / "shards").exists()
+
+
+def test_guessed_encodings_are_counted(tmp_path: Path, capfd: Capture) -> None:
+    pytest.importorskip("charset_normalizer", reason="needs the packages of the extra `dumps`")
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate(raw.texts(4)):
+        encoding = ("utf-8", "cp1252", "utf-16", "cp1252")[number]
+        (tmp_path / "in" / f"{number}.txt").write_bytes(f"“{text}” – naïve café.".encode(encoding))
+    raw.run("text", tmp_path / "in", "--out", tmp_path / "out")
+    assert raw.source_of(tmp_path / "out")["stages"][0]["guessed"] == {"cp1252": 2, "utf_16": 1}
+    assert re.search(r"read +4 +4  ; 2 read as cp1252; 1 read as utf_16\n", capfd.readouterr().out)
+    message = refusal(capfd, "text", tmp_path / "in", "--out", tmp_path / "named", "--encoding", "utf8")
+    assert message.startswith(
+        f"3 of 4 records are bad, more than --max-bad 0.001, as {tmp_path}/in/1.txt: the file: not utf"
+    )
+
+
 def test_empty_files_are_named_or_counted(tmp_path: Path, capfd: Capture) -> None:
     for name in ("a.txt", "b.jsonl"):
         (tmp_path / name).touch()
@@ -227,6 +273,48 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -
     (tmp_path / "out" / "mine").write_text("mine")
     raw.run("jsonl", file, "--out", tmp_path / "out")
     assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--tokenizer", "none"], "none: cannot read: No such file"),
+        (["--against", "none"], "none/shards/manifest.json: no such file"),
+        (["--decontaminate", "none"], "none: no such folder in BEIR's layout"),
+        (["--part", "1/2"], "--part: all parts need the same tokenizer"),
+        (["--language", "klingon"], "--language klingon: not known"),
+        (["none.jsonl"], "none.jsonl: cannot read: No such file"),
+    ],
+)
+def test_a_typo_is_found_before_anything_is_read(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, options: list[object], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reading, "batch_reader", None)
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    assert refusal(capfd, "jsonl", file, *options, "--out", tmp_path / "out").startswith(expected)
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_many_shards_are_refused(tmp_path: Path, capfd: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["text", str(tmp_path), "--out", str(tmp_path / "out"), "--shards", "100000000"])
+    assert "--shards: 100,000,000 is more than 100,000" in capfd.readouterr().err
+
+
+def test_a_refused_command_leaves_no_folder_without_finished_work(tmp_path: Path, capfd: Capture) -> None:
+    (tmp_path / "a.xml").write_text("no XML")
+    for out in (tmp_path / "new", tmp_path):
+        refusal(capfd, "wikipedia", tmp_path / "a.xml", "--out", out)
+    assert contents(tmp_path) == {"a.xml": b"no XML"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.xml"]
+
+
+def test_a_vocabulary_that_the_text_is_too_small_for_is_named(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--vocab-size", 5000)
+    printed = capfd.readouterr().out
+    assert re.search(r"training a vocabulary of 5,000\nthe text has pieces for a vocabulary of \d+ only\n", printed)
 
 
 def test_a_second_process_is_refused(tmp_path: Path, capfd: Capture) -> None:

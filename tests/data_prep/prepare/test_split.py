@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.__main__ import main
 from data_prep.prepare import output, reading
+from data_prep.sources import bookcorpus
 from tests.data_prep import raw
 
 SHARE = 0.4
@@ -106,6 +107,45 @@ def test_books_are_on_one_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     check(tmp_path, "bookcorpus", folder, *removal)
     ids = {document["id"] for split in output.SPLITS for document in exported(tmp_path / "whole", split)}
     assert sum("#" in id_ for id_ in ids) > 30
+
+
+def wikipedia(folder: Path, texts: list[str]) -> Path:
+    return raw.write_wikipedia(folder / "pages-articles.xml", texts)
+
+
+def jsonl(folder: Path, texts: list[str]) -> Path:
+    return raw.write_jsonl(folder / "a.jsonl", texts)
+
+
+def sentence_files(folder: Path, texts: list[str]) -> Path:
+    (folder / "books_large_p1.txt").write_text("".join(f"{text}\n" for text in texts))
+    return folder / "books_large_p1.txt"
+
+
+def cleaned(folder: Path, texts: list[str]) -> Path:
+    raw.run("jsonl", jsonl(folder, texts), "--out", folder / "text first", "--text-only", "--keep-duplicates")
+    return folder / "text first"
+
+
+@pytest.mark.parametrize(
+    ("source", "write"),
+    [
+        ("wikipedia", wikipedia),
+        ("jsonl", jsonl),
+        ("bookcorpus-sentences", sentence_files),
+        ("cleaned", cleaned),
+    ],
+)
+def test_documents_of_every_source_are_on_one_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, write: Callable[[Path, list[str]], Path]
+) -> None:
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    monkeypatch.setattr(reading, "LONGEST", 600)
+    monkeypatch.setattr(bookcorpus, "LINES", 1)
+    some = unique_sentences()
+    texts = [" ".join(next(some) for _ in range(20)) for _ in range(30)]
+    texts += [*texts[:8], *map(reworded, texts[8:20])]
+    check(tmp_path, source, write(tmp_path, texts), *NEAR)
 
 
 def test_books_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:

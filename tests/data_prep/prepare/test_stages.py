@@ -18,7 +18,9 @@ from data_prep.text import sentences
 from data_prep.text.normalize import one_line
 from tests.data_prep import raw
 
-EVERYTHING = Options(True, True, 1, 9999, True, True, ("beir",), 3)
+EVERYTHING = Options(
+    repair=True, min_words=1, max_words=9999, language="en", quality=True, decontaminate=("beir",), ngram=3
+)
 ENGLISH = "The quick brown fox jumps over the lazy dog, and it does not look back at him."
 TABLE = np.unique(ngrams.hashes("a secret of the evaluation", 3))
 
@@ -60,6 +62,15 @@ def test_sentences_are_split_and_headings_are_not() -> None:
     sentences = ("St. Mary. A church", "It is old.", "It is high.", "See. It", "End.")
     assert done == Document("a", sentences, headings=(0, 3))
     assert run(document, Options(sentences=False)) == run(document, Options(), paragraphs=False)
+
+
+def test_personal_data_are_replaced_before_sentences_are_split() -> None:
+    pytest.importorskip("phonenumbers", reason="needs the packages of the extra `dumps`")
+    document = Document("a", ("Call 415-555-2671. Or write to me@example.org. Now.",))
+    assert run(document, Options(scrub=True)) == Document(
+        "a", ("Call [phone number].", "Or write to [e-mail address].", "Now.")
+    )
+    assert run(document, Options(sentences=False)) == document
 
 
 def test_the_context_of_a_dialogue_is_followed() -> None:
@@ -137,10 +148,11 @@ def test_lengths_are_counted_in_words() -> None:
     assert outcome("one two. three four", Options(max_words=3)) == "too_long"
 
 
-def test_english_is_told_by_its_words_and_its_letters() -> None:
-    assert outcome(ENGLISH, Options(english=True)) == ""
-    assert outcome("Der Fuchs springt sehr schnell weg.", Options(english=True)) == "not_english"
-    assert outcome(ENGLISH + " Это не английский язык.", Options(english=True)) == "not_english"
+def test_other_languages_are_dropped() -> None:
+    german = "Der schnelle braune Fuchs springt über den faulen Hund."
+    assert outcome(ENGLISH, Options(language="en")) == outcome(german, Options(language="de")) == ""
+    assert outcome(german, Options(language="en")) == outcome(ENGLISH, Options(language="de")) == "other_language"
+    assert outcome(german, Options(language="en", language_threshold=1000)) == ""
 
 
 @pytest.mark.parametrize(
@@ -175,7 +187,7 @@ def test_what_shares_words_with_an_evaluation_is_contaminated() -> None:
 def test_the_same_stages_stand_in_the_manifest_and_reach_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ftfy", reason="needs the packages of the extra `dumps`")
     built = build(EVERYTHING, True, TABLE)
-    names = ["repair", "normalise", "sentences", "length", "english", "quality", "decontaminate"]
+    names = ["repair", "normalise", "sentences", "length", "language", "quality", "decontaminate"]
     assert [stage.name for stage in built] == names
     parameters = {stage.name: stage.parameters for stage in built}
     assert json.loads(json.dumps(parameters)) == parameters

@@ -24,7 +24,7 @@ Record = tuple[int, str, str, str]  # key, id, text, group
 
 def content(record: Record) -> bytes:
     _, name, text, group = record
-    return json.dumps([name, [text], [], 0, group]).encode()
+    return json.dumps([name, [text], [], 0, group, ""]).encode()
 
 
 def saved(path: Path, keys: set[int]) -> str:

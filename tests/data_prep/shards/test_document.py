@@ -63,6 +63,7 @@ def test_a_document_without_a_stored_group_is_its_own() -> None:
         ({"documents": ["a"], "keys": ["-" + "0" * 15]}, "among the keys"),
         ({"documents": ["a"], "headings": {}}, "no list 'headings'"),
         ({"documents": ["a"], "headings": [[2]]}, "more segments than the 2 of a document"),
+        ({"documents": ["a"], "headings": [[1, 0]]}, r"lists the headings \[1, 0\] of a document out of order"),
         ({"documents": ["a"], "headings": [[-1]]}, r"lists \[-1\] among the headings"),
         ({"documents": ["a"], "headings": [0]}, "lists 0 among the headings"),
         ({"documents": ["a"], "context": 1}, "no list 'context'"),

@@ -179,7 +179,9 @@ def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytes
     tar += packed({"../../books1/epubtxt/fox.epub.txt": fox})[:1024]
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
         tar += packed({"odd.txt": b""}, type=kind, linkname="/etc/passwd")[:512]
-    tar += packed({"a\nb.txt": b"\xff", "empty.txt": b"", "cover.jpg": b"\xff", "long.txt": fox * 9, "x/fox.TXT": fox})
+    tar += packed(
+        {"a\nb.txt": b"\xff\x81\x00\x98", "empty.txt": b"", "cover.jpg": b"\xff", "long.txt": fox * 9, "x/fox.TXT": fox}
+    )
     for name, content in {
         "books1.tar": tar,
         "books1.tar.gz": gzip.compress(tar),
@@ -193,7 +195,7 @@ def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytes
         assert list(BOOKCORPUS.documents([path])) == [
             Document("bookcorpus/../../books1/epubtxt/fox.epub.txt", (STORY[0],)),
             *[Bad(str(path), "member odd.txt", "not a regular file")] * 3,
-            Bad(str(path), "member a b.txt", "not UTF-8 at byte 0"),
+            Bad(str(path), "member a b.txt", "not UTF-8 at byte 0, nor of a known encoding; name it with --encoding"),
             Dropped("empty"),
             Dropped("not named .txt"),
             Bad(str(path), "member long.txt", "more than 200 bytes"),

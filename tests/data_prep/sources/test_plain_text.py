@@ -41,7 +41,13 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
         EMPTY,
         EMPTY,
         Document("text/folder.txt/three.txt", ("Three.",)),
-        Bad(str(folder / "latin.txt"), "the file", "not UTF-8 at byte 3"),
+        Document("text/latin.txt", ("Café here.",), guessed="cp1252"),
+    ]
+    assert list(TEXT.documents([folder / "latin.txt"], encoding="utf-8")) == [
+        Bad(str(folder / "latin.txt"), "the file", "not utf-8 at byte 3")
+    ]
+    assert list(TEXT.documents([folder / "latin.txt"], encoding="cp1253")) == [
+        Document("text/latin.txt", ("Cafι here.",))
     ]
 
 
@@ -50,7 +56,7 @@ def test_ids_are_unique_across_folders(folder: Path) -> None:
     ids = [document.id for document in again if isinstance(document, Document)]
     assert ids[:2] == ["text/a.TXT", "text/a.TXT#2"]
     assert ids[-1] == "text/notes.md"
-    assert len(set(ids)) == len(ids) == 6
+    assert len(set(ids)) == len(ids) == 7
 
 
 def test_a_name_that_looks_numbered_is_not_given_twice(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def subtitles() -> Source:
 
 def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
     (tmp_path / "a.srt").write_text(SPOKEN.replace("\n", "\r\n"))
-    (tmp_path / "b.srt").write_bytes(b"1\n00:00:01,000 --> 00:00:02,500\n\xff\xfe\n")
+    (tmp_path / "b.srt").write_bytes(b"1\n00:00:01,000 --> 00:00:02,500\n\xff\x81\x00\x98\n")
     (tmp_path / "c.srt").write_text("no cue\n")
     (tmp_path / "d.txt").write_text("not looked at\n")
     spoken, bad, nothing = subtitles.documents([tmp_path])

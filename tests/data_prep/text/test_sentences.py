@@ -1,5 +1,6 @@
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,26 @@ def test_sentences_are_split_but_not_after_abbreviations() -> None:
     assert " ".join(sentences(text)) == text
     assert sentences("See Fig. 3 for it. Done.") == ["See Fig. 3 for it.", "Done."]
     assert sentences("") == []
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["Mrs. Bennet was called.", "Mr. Bingley had come to St. Ives with Capt. Wade."],  # titles before names
+        ["He looked at him.", "Mr. Bumble was silent.", "So was Dr. John."],
+        ["The Rev. Dr. E. Smith won the case Hudson v. Palmer."],
+        ['"Get out!" he thundered.', '"Why?" asked Eustace.', '"I stay."'],  # speech goes on with a small letter
+        ["“Will you?” she asked.", "‘No!’ cried James."],
+        ["It peaked at No. 63, see pp. 5 to 7 and Fig. 3."],  # numbers
+        ["He said no.", "Therefore it is art.", "That is all."],
+        ["Nine were killed.", "400 fled in 2007.", "11,400 of them came back.", "5 of 11 tracks are in English."],
+        ["As Zhang et al. (2015) and Ruhlen, M. 1991. say, it is old."],
+        ["G. Hermida was born there.", "It is “so.”", "Mrs. Hale left."],
+        ["There are shells, etc.", "A capital is also used, e.g. here."],
+    ],
+)
+def test_boundaries(expected: list[str]) -> None:
+    assert sentences(" ".join(expected)) == expected
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" ")))

@@ -63,6 +63,13 @@ def test_no_shards(refused: Refused, recipe: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_another_number_of_ranks_than_expected(refused: Refused, recipe: Path) -> None:
+    message = refused(recipe, "ranks=16").removeprefix("trainer.pretrain: ")
+    assert message.startswith(
+        "ranks: 16 are expected, and 1 were started: see that --hostfile names a file that exists"
+    )
+
+
 def test_a_damaged_manifest(refused: Refused, recipe: Path, own_shards: Path) -> None:
     manifest = own_shards / "manifest.json"
     manifest.write_text(manifest.read_text()[:100])

@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from data_prep.sources.document import Document, Dropped
 from data_prep.sources.reddit import threads
-from data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance, cut
+from data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance
 
 
 def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved: int = 0, score: int = 0) -> Utterance:
@@ -18,6 +19,10 @@ def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved
 
 
 SUBMISSION = comment(0, 0)
+
+
+def cut(thread: list[Utterance]) -> Iterator[Document | Dropped]:
+    return threads.cut(thread, wanted=lambda text: "yes" in text.split("\n"))
 
 
 def documents(thread: list[Utterance]) -> dict[str, tuple[tuple[str, ...], int]]:
@@ -52,6 +57,17 @@ def test_replies_to_what_was_dropped_or_is_missing_have_no_context() -> None:
     thread = [SUBMISSION, comment(1, 0, dropped="bot"), comment(2, 1), comment(3, 2), comment(4, 99), comment(5, 0)]
     assert documents(thread) == {"reddit/t3_a": (("0", "5"), 0), "reddit/t3_a/t1_2": (("2", "3"), 0)}
     assert reasons(thread) == {"bot": 1, "alone": 1}
+
+
+def test_doubtful_utterances_are_dropped_where_the_thread_is_not_wanted() -> None:
+    doubtful = [utterance._replace(doubtful=True) for utterance in (comment(2, 1), comment(4, 3, dropped="bot"))]
+    thread = [SUBMISSION, comment(1, 0, "no"), *doubtful, comment(3, 2)]
+    assert documents(thread) == {"reddit/t3_a": (("0", "no"), 0)}
+    assert reasons(thread) == {"other language": 1, "alone": 1, "bot": 1}
+    thread[1] = comment(1, 0, "yes")
+    assert documents(thread) == {"reddit/t3_a": (("0", "yes", "2", "3"), 0)}
+    thread[1] = comment(1, 0, "yes", dropped="too long")
+    assert reasons(thread) == {"too long": 1, "other language": 1, "alone": 2, "bot": 1}
 
 
 def test_of_each_utterance_the_newest_version_counts() -> None:

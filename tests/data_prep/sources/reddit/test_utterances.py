@@ -1,3 +1,4 @@
+import codecs
 import io
 import json
 from collections import Counter
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.plain_text import Line
-from data_prep.sources.reddit import utterances
+from data_prep.sources.reddit import unwanted, utterances
 from data_prep.sources.reddit.threads import Utterance
 from tests import samples
 
@@ -19,6 +20,9 @@ DATA = samples.DATA / "reddit"
 Records = list[Document | Bad | Dropped]
 
 real = samples.needs("reddit")
+
+FILTERS = {"bots": ["abc", "speller"], "min_score": -5}
+GERMAN = "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."
 
 
 def post(**other: Any) -> dict[str, Any]:
@@ -86,17 +90,21 @@ def test_comments_join_their_submission_in_any_order_of_files(tmp_path: Path) ->
         ({"body": "word " * 410}, "too long"),
         ({"body": "&amp;" * 50_000}, "too long"),
         (
-            {"body": "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."},
-            "not English",
+            {"body": GERMAN},
+            "other language",
         ),
-        ({"body": "すべての人間は、生まれながらにして自由である。"}, "not English"),
-        ({"body": "12345 6789"}, "not English"),
+        ({"body": "すべての人間は、生まれながらにして自由である。"}, "other language"),
+        ({"author": "HelperBot_"}, "bot"),
+        ({"author": "bot-of-the-day"}, "bot"),
+        ({"author": "Speller"}, "bot"),
+        ({"body": "You mean *there*. ^(I am a bot, and this was done automatically.)"}, "bot"),
+        ({"score": "-6"}, "low score"),
     ],
 )
 def test_a_dropped_utterance_makes_no_pair_with_replies(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
     dropped = comment("a", "This is a comment.") | changed
     reply, reply_to_reply = comment("b", "I reply to it.", "t1_a"), comment("c", "And I to you.", "t1_b")
-    records = run(tmp_path, post(), dropped, reply, reply_to_reply, without=["counting"])
+    records = run(tmp_path, post(), dropped, reply, reply_to_reply, without=["counting"], **FILTERS)
     assert records == [
         Dropped(reason),
         Dropped("alone"),
@@ -108,6 +116,8 @@ def test_a_dropped_utterance_makes_no_pair_with_replies(tmp_path: Path, changed:
     "changed",
     [
         {"author": "botanist"},
+        {"body": "I am not a bot, you know."},
+        {"score": None},
         {"author": None},
         {"body": "[deleted] it, did you?"},
         {"body": "See the answer in [this](http://x.org)."},
@@ -121,12 +131,25 @@ def test_utterances_that_are_kept(tmp_path: Path, changed: dict[str, Any]) -> No
 
 
 def test_other_languages_are_kept_with_the_option(tmp_path: Path) -> None:
-    german = comment("a", "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden.")
-    assert len(run(tmp_path, post(), german, any_language=True)) == 1
+    assert len(run(tmp_path, post(), comment("a", GERMAN), language="any")) == 1
+
+
+@pytest.mark.parametrize(("title", "kept"), [("What do you think of all of it?", True), (GERMAN, False)])
+def test_an_utterance_of_two_words_is_judged_with_its_thread(tmp_path: Path, title: str, kept: bool) -> None:
+    records = run(tmp_path, post(title=title), comment("a", "lol okay!"), comment("b", "yes i am", "t1_a"))
+    reasons = Counter(record.reason for record in records if isinstance(record, Dropped))
+    assert reasons == ({} if kept else {"other language": 3})
+    assert [d.segments for d in records if isinstance(d, Document)] == [(title, "lol okay!", "yes i am")] * kept
+
+
+def test_of_chosen_subreddits_only(tmp_path: Path) -> None:
+    asked, answer = post(subreddit="Python"), comment("a", "This is a comment.", subreddit="Python")
+    assert len(run(tmp_path, asked, answer, subreddits=["aww", "python"])) == 1
+    assert run(tmp_path, asked, answer, subreddits=["aww"]) == [Dropped("unwanted subreddit")] * 2
 
 
 def test_of_a_long_selftext_the_first_paragraphs_are_kept(tmp_path: Path) -> None:
-    for selftext, expected in [("a " * 900 + "\n\n" + "b " * 900 + "\n\nc", "a"), ("a" * 100_001, "?")]:
+    for selftext, expected in [("so it is " * 200 + "\n\n" + "or not " * 200 + "\n\nc", "is"), ("a" * 100_001, "?")]:
         (document,) = run(tmp_path, post(selftext=selftext), comment("a", "This is a comment."))
         assert isinstance(document, Document)
         assert document.segments[0].endswith(expected)
@@ -188,7 +211,7 @@ def test_bad_lines_are_reported(tmp_path: Path, line: bytes, reason: str) -> Non
 
 def test_subreddits_are_read_from_a_file_in_any_spelling(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("r/Counting\n/r/AskReddit\n\ncounting\n")
-    assert utterances.subreddits(str(tmp_path / "list")) == ["askreddit", "counting"]
+    assert unwanted.subreddits(str(tmp_path / "list")) == ["askreddit", "counting"]
 
 
 def test_the_dumps_of_a_folder_are_found(tmp_path: Path) -> None:
@@ -203,7 +226,7 @@ def test_the_thread_of_a_line_is_known_before_it_is_read(tmp_path: Path) -> None
     path = tmp_path / "RC_x"
     path.write_bytes(b"\n".join([*lines(post(), comment("a", "This is a comment.")), b"{}", b"cut o"]))
     (file,) = utterances.REDDIT.find([path])
-    choices = {option.name: option.default for option in utterances.REDDIT.options}
+    choices = utterances.REDDIT.choices()
     pieces = list(utterances.REDDIT.pieces(file, choices))
     assert [join.belongs(piece) for piece in pieces] == ["t3_p", "t3_p", "line 3", "line 4"]
     assert [item[0] for piece in pieces[:2] for item in utterances.REDDIT.read(file, piece, choices)] == [
@@ -235,7 +258,8 @@ values = st.recursive(
 def test_every_line_becomes_exactly_one_record(tmp_path: Path, content: list[bytes]) -> None:
     (tmp_path / "x").write_bytes(b"{}\n" + b"\n".join(content))
     records = list(utterances.REDDIT.documents([tmp_path / "x"]))
-    account_for(records, 1 + sum(bool(line.strip()) for item in content for line in item.split(b"\n")))
+    texts = [line.removeprefix(codecs.BOM_UTF8).strip() for item in content for line in item.split(b"\n")]
+    account_for(records, 1 + sum(map(bool, texts)))
 
 
 def account_for(records: Records, lines: int) -> Counter[str]:
@@ -268,7 +292,7 @@ def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]
         for line in stream(name):
             count += bool(line.strip())
             try:
-                utterance = utterances._utterance(Line(1, line), True, frozenset())
+                utterance = utterances._utterance(Line(1, line), utterances.REDDIT.choices(language="any"))
             except ValueError:
                 continue
             before = newest.setdefault(utterance.id, utterance)
@@ -297,20 +321,22 @@ def test_a_real_month() -> None:
     pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
     count, expected = edges("RC_sample", "RS_sample")
     paths = [DATA / "RC_sample.zst", DATA / "RS_sample.zst"]
-    records = list(utterances.REDDIT.documents(paths))
+    records = list(utterances.REDDIT.documents(paths, language="any"))
     left = account_for(records, count)
     assert [(Path(bad.file).name, bad.where, bad.reason) for bad in records if isinstance(bad, Bad)] == [
         ("RC_sample.zst", "line 6,255", "id is missing or not of Reddit's kind"),  # "MISMATCH", in a recorded answer
         ("RC_sample.zst", "line 8,949", "not JSON"),
         ("RS_sample.zst", "line 4,722", "not JSON"),
     ]
-    assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 113)
+    assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 114)
     assert left["deleted"] == 704 + 812  # comments, submissions
     circle = expected - pairs(records)
     assert list(circle.values()) == [1]  # the one injected
     assert pairs(records) == expected - circle
-    assert pairs(records).total() == 3229
-    assert list(utterances.REDDIT.documents(paths[::-1])) == [*records[2:3], *records[:2], *records[3:]]
+    english = pairs(list(utterances.REDDIT.documents(paths)))
+    assert english <= pairs(records)
+    assert (english.total(), pairs(records).total()) == (3232, 3300)
+    assert list(utterances.REDDIT.documents(paths[::-1], language="any")) == [*records[2:3], *records[:2], *records[3:]]
 
 
 @real
@@ -320,7 +346,7 @@ def test_injected_noise(tmp_path: Path) -> None:
     reasons: Counter[tuple[str, str]] = Counter()
     for line in stream("RC_sample"):
         try:
-            utterance = utterances._utterance(Line(1, line), True, frozenset())
+            utterance = utterances._utterance(Line(1, line), utterances.REDDIT.choices())
         except ValueError:
             continue
         kind = kinds.get(utterance.id[3:], "")
@@ -328,8 +354,7 @@ def test_injected_noise(tmp_path: Path) -> None:
             reasons["non_english", utterance.dropped] += 1
         elif kind in ("very_long_spam", "empty_body", "lone_surrogate", "missing_author_and_score"):
             reasons[kind, utterance.dropped] += 1
-    assert reasons.pop(("non_english", "")) <= 5  # Polish, Spanish and Portuguese with the English words a, do and no
-    assert reasons.pop(("non_english", "not English")) >= 59
+    assert reasons.pop(("non_english", "other language")) == 64
     assert set(reasons) == {
         ("very_long_spam", "too long"),
         ("empty_body", "empty"),
@@ -342,7 +367,7 @@ def test_injected_noise(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_deep_conversations_do_not_grow() -> None:
     count, expected = edges("RC_irc", "RS_irc")
-    records = list(utterances.REDDIT.documents([DATA / "RC_irc.zst", DATA / "RS_irc.zst"]))
+    records = list(utterances.REDDIT.documents([DATA / "RC_irc.zst", DATA / "RS_irc.zst"], language="any"))
     account_for(records, count)
     assert pairs(records) == expected
     assert pairs(records).total() > 37_000

@@ -33,7 +33,7 @@ def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(articles, "LARGEST_LINE", 200)
     lines = [
         json.dumps(
-            {"id": "12", "revid": "", "title": "T", "text": "A &lt;fox&gt; &amp;amp;.\n\nLife.\nIt  ran."}
+            {"id": "12", "revid": "", "title": "T &amp; U", "text": "A &lt;fox&gt; &amp;amp;.\n\nLife.\nIt  ran."}
         ).encode(),
         b'{"id": 13, "text": "One."}',
         b'{"id": "14", "text": " \\n"}',
@@ -49,7 +49,7 @@ def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     records = read(b"\n".join(lines), "a.jsonl")
     assert records == [
-        Document("wikipedia/12", ("A <fox> &amp;.", "Life.", "It ran.")),
+        Document("wikipedia/12", ("A <fox> &amp;.", "Life.", "It ran."), title="T & U"),
         Document("wikipedia/13", ("One.",)),
         Dropped("empty"),
         Bad("a.jsonl", "line 5", "`id` is not the number of a page"),
@@ -104,11 +104,11 @@ def parquet_file(tmp_path: Path) -> Path:
 
 def test_parquet_rows_are_read(parquet_file: Path) -> None:
     assert list(WIKIPEDIA.documents([parquet_file.parent])) == [
-        Document("wikipedia/12", ("A fox.", "Life", "It &amp; ran.")),
+        Document("wikipedia/12", ("A fox.", "Life", "It &amp; ran."), title="T"),
         Dropped("empty"),
         Bad(str(parquet_file), "row 3", "no `text`"),
         Bad(str(parquet_file), "row 4", "`id` is not the number of a page"),
-        Document("wikipedia/16", ("Three.",)),
+        Document("wikipedia/16", ("Three.",), title="T"),
     ]
 
 
@@ -161,7 +161,7 @@ def test_files_are_found_in_folders_in_order(tmp_path: Path) -> None:
     assert [file.name for file in files] == [f"wikipedia/{name}" for name in wanted]
     again = WIKIPEDIA.find([tmp_path / "AA" / "wiki_00", tmp_path / "AA"])
     assert [file.name for file in again] == ["wikipedia/wiki_00", "wikipedia/wiki_00#2", "wikipedia/wiki_01.bz2"]
-    fox, dog = Document("wikipedia/1", ("Fox.",)), Document("wikipedia/2", ("Dog.",))
+    fox, dog = Document("wikipedia/1", ("Fox.",), title="T"), Document("wikipedia/2", ("Dog.",))
     assert list(WIKIPEDIA.documents([tmp_path])) == [dog] * 3 + [fox] * 4
 
 

@@ -83,6 +83,23 @@ def test_headings_without_text_are_dropped() -> None:
     assert segments("= =\n==\nx = y\n=") == (["= = == x = y ="], [])
 
 
+def test_sections_of_references_and_links_are_dropped_with_their_subsections() -> None:
+    page = (
+        "Lead.\n==See also==\n* [[Dog]]\n===Books===\n* A.\n==After==\nMore.\n=== ''Notes'' ===\nB.\n== Last ==\nEnd."
+    )
+    assert segments(page) == (["Lead.", "After", "More.", "Last", "End."], [1, 3])
+    texts, headings = segments(page, apparatus=True)
+    assert texts == ["Lead.", "See also", "Dog", "Books", "A.", "After", "More.", "Notes", "B.", "Last", "End."]
+    assert headings == [1, 3, 5, 7, 9]
+
+
+def test_an_infobox_is_kept_if_wanted() -> None:
+    rows = ["name = [[Fox|Red fox]]", "image=fox.jpg", " born = {{birth date|2020|2|3}}", "map_x=1", "empty="]
+    page = f"{{{{Infobox fox|{'|'.join(rows)}}}}}\nA fox."
+    assert segments(page) == (["A fox."], [])
+    assert segments(page, infoboxes=True) == (["name: Red fox", "born: February 3, 2020", "A fox."], [])
+
+
 def test_a_bracket_that_is_not_closed_keeps_what_follows() -> None:
     assert one("A {{fox ran [[over the [[dog]].") == "A fox ran over the dog."
     assert one("A fox }} ran ]] over.") == "A fox ran over."
@@ -102,6 +119,23 @@ def test_links_to_hiding_namespaces_show_nothing() -> None:
         ("Lang-el|ἀρχή|translit=x", "ἀρχή"),
         ("convert|5|to|10|km|mi|abbr=on", "5 to 10 km"),
         ("convert|3|sqmi", "3 sqmi"),
+        ("convert|6|ft|2|in|m|abbr=on", "6 ft 2 in"),
+        ("convert|100|km|0|mi", "100 km"),
+        ("height|ft=6|in=2|precision=0", "6 ft 2 in"),
+        ("height|m=1.85", "1.85 m"),
+        ("frac|2", "1/2"),
+        ("frac|3|4", "3/4"),
+        ("Frac|1|3|4", "1 3/4"),
+        ("frac", ""),
+        ("birth date and age|1947|04|1|df=y", "1 April 1947"),
+        ("death date|1865|4|15|mf=yes", "April 15, 1865"),
+        ("start date|1929|5", "May 1929"),
+        ("start date|1929", "1929"),
+        ("end date|1929|31|5", "1929"),
+        ("birth-date|12 July 1809", "12 July 1809"),
+        ("date", ""),
+        ("langx|de|der Fuchs|lit=the fox", "der Fuchs"),
+        ("US$|5 million|long=no", "US$5 million"),
         ("transliteration|ru|GOST|x", "x"),
         ("quote|text=A fox.|by=B", "A fox."),
         ("nowrap|1=A = b", "A = b"),

@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
@@ -76,11 +77,14 @@ class Generated(io.RawIOBase):
         self.chunks = iter(chunks)
         self.rest = b""
 
-    def read(self, size: int = -1) -> bytes:
-        while len(self.rest) < size and (chunk := next(self.chunks, b"")):
-            self.rest += chunk
-        taken, self.rest = self.rest[:size], self.rest[size:]
-        return taken
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.rest = self.rest or next(self.chunks, b"")
+        taken, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
 
 
 @pytest.mark.parametrize("version", ["0.10", "0.11", "9.9"])
@@ -101,7 +105,7 @@ def test_articles_are_read_and_the_rest_is_dropped_by_reason(version: str) -> No
         )
     )
     assert records == [
-        Document("wikipedia/12", ("A & fox.", "Life", "It ran."), (1,)),
+        Document("wikipedia/12", ("A & fox.", "Life", "It ran."), (1,), title="T"),
         Dropped("redirect"),
         Dropped("redirect"),
         Dropped("other namespace"),
@@ -110,7 +114,7 @@ def test_articles_are_read_and_the_rest_is_dropped_by_reason(version: str) -> No
         Dropped("not wiki markup"),
         Dropped("disambiguation"),
         Dropped("disambiguation"),
-        Document("wikipedia/21", ("A fox.",)),
+        Document("wikipedia/21", ("A fox.",), title="T"),
     ]
 
 
@@ -120,14 +124,14 @@ def test_articles_are_read_and_the_rest_is_dropped_by_reason(version: str) -> No
 def test_disambiguation_pages_are_kept_with_the_option(template: str) -> None:
     content = dump(page(1, f"Foxes.\n{{{{{template}}}}}"))
     assert read(content) == [Dropped("disambiguation")]
-    assert read(content, keep_disambiguation=True) == [Document("wikipedia/1", ("Foxes.",))]
+    assert read(content, keep_disambiguation=True) == [Document("wikipedia/1", ("Foxes.",), title="T")]
 
 
 def test_only_the_main_text_of_the_last_revision_is_read() -> None:
     old, new = page(1, "Old.", model="json"), page(1, "New.")
     revision = new[new.index("<revision>") : new.index("</page>")]
     revision = revision.replace("<sha1>", "<content><text>Slot.</text></content><sha1>")
-    assert read(dump(old.replace("</page>", revision + "</page>"))) == [Document("wikipedia/1", ("New.",))]
+    assert read(dump(old.replace("</page>", revision + "</page>"))) == [Document("wikipedia/1", ("New.",), title="T")]
 
 
 def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
@@ -140,7 +144,7 @@ def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
         "a page without an id",
     ]
     assert records[0] == Bad("a.xml", f"page 1 at byte {content.index(b'<page'):,}", "a page without an id")
-    assert records[4] == Document("wikipedia/5", ("Fox.",))
+    assert records[4] == Document("wikipedia/5", ("Fox.",), title="T")
 
 
 def test_a_page_over_the_bound_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +222,7 @@ def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_export, "LARGEST_TAG", 1_000_000)
     endless = (chunk for chunk in [HEAD.encode(), b'<page a="', *[b"x" * 100_000] * 10_000])
     with pytest.raises(InputError, match="a tag of more than 1,000,000 bytes at byte"):
-        list(Export(Generated(endless), "a.xml").pages())  # type: ignore[arg-type]
+        list(Export(io.BufferedReader(Generated(endless)), "a.xml").pages())
     assert next(endless)  # it was not read to the end
 
 

@@ -1,0 +1,111 @@
+"""Measure how a preparation grows: the merge of many parts with their bytes, the memory with the number of workers.
+
+    python -m benchmarks.data_prep_scale [--only NAME ...] [--data FOLDER] [--out PATH]
+
+    merge    seconds to merge 64 parts of 4, 8 and 16 MB of text; linear is an exponent of 1
+    memory   the highest memory of all processes together with 2, 8 and 16 workers, while 1.2 GB of XML are read, for
+             long enough that every worker has its largest tasks; each run is then ended
+
+FOLDER is as in benchmarks/data_prep.py.
+"""
+
+import argparse
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.data_prep import MEGABYTE, Material, data_argument, line_of, run, up_to
+from benchmarks.side_by_side import write
+from data_prep.common.errors import exit_on_input_error
+from data_prep.tokenizers import tokenizer
+
+PARTS = 64
+SIZES = (4, 8, 16)  # MB of text
+WORKERS = (2, 8, 16)
+XML = 1_200  # MB: the batches of a smaller dump are smaller
+COMMAND = [sys.executable, "-m", "data_prep"]
+
+
+def merge(material: Material, sizes: tuple[float, ...] = SIZES, parts: int = PARTS) -> dict[str, Any]:
+    """Measure the seconds of merging, by the MB of text."""
+    vocabulary = material.folder / "tokenizer.json"
+    tokenizer.train((line_of(number) for number in range(2000)), 4096, vocabulary)
+    seconds = {}
+    for size in sizes:
+        folder = material.folder / f"{size:g} MB"
+        folder.mkdir()
+        with open(folder / "a.jsonl", "w") as file:
+            file.writelines(up_to(size, map(line_of, count())))
+        outs = [folder / str(part) for part in range(1, parts + 1)]
+        for part, out in enumerate(outs, 1):
+            options = ["--tokenizer", vocabulary, "--workers", 1, "--part", f"{part}/{parts}"]
+            run([*COMMAND, "jsonl", folder / "a.jsonl", "--out", out, *options])
+        seconds[size] = run([*COMMAND, "merge", *outs, "--out", folder / "whole", "--workers", 1])[1]["clock"]
+        print(f"merge of {parts} parts: {size:>4,g} MB of text, {seconds[size]:,.1f} s", flush=True)
+        shutil.rmtree(folder)
+    low, high = min(sizes), max(sizes)
+    exponent = math.log(seconds[high] / seconds[low]) / math.log(high / low)
+    print(f"merge: grows with the bytes to the power {exponent:.2f}")
+    return {"seconds": {f"{size:g}": value for size, value in seconds.items()}, "exponent": exponent}
+
+
+def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: float = XML) -> dict[str, Any]:
+    """Measure the peak of the memory of all processes in MB; memory that they share counts once."""
+    head, pages = material.pages()
+    dump = material.folder / "pages-articles.xml"
+    with open(dump, "w", encoding="utf-8") as file:
+        file.writelines([head, *up_to(megabytes, cycle(pages)), "</mediawiki>\n"])
+    peaks = {}
+    for workers in numbers:
+        out = material.folder / f"memory {workers}"
+        line = [*COMMAND, "wikipedia", dump, "--out", out, "--text-only", "--workers", workers]
+        with subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            peaks[str(workers)] = _peak(psutil.Process(process.pid), 25 + 6 * workers)
+            process.kill()
+        print(f"memory: {workers:>3} workers, {peaks[str(workers)]:,.0f} MB in all", flush=True)
+        shutil.rmtree(out, ignore_errors=True)
+    return peaks
+
+
+def _peak(parent: psutil.Process, seconds: float) -> float:
+    """Return the highest sum of the memory of a process and its children, in MB, until it ends or time is over."""
+    highest = 0.0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
+        total = 0.0
+        for process in [parent, *parent.children(recursive=True)]:
+            try:
+                total += process.memory_full_info().pss / MEGABYTE
+            except psutil.Error:  # it has just ended
+                continue
+        highest = max(highest, total)
+        time.sleep(0.2)
+    return highest
+
+
+MEASURED: dict[str, Callable[[Material], dict[str, Any]]] = {"merge": merge, "memory": memory}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    data_argument(parser)
+    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED), metavar="NAME", help="(all)")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep_scale.json"), help="(%(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        material = Material(Path(folder), options.data if options.data.is_dir() else None, 1)
+        write(options.out, {name: MEASURED[name](material) for name in options.only})
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("data_prep_scale"):
+        main()

@@ -1,0 +1,33 @@
+"""The parser of every command's arguments: one line for what it cannot take, with the nearest name that it knows."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse as argparse does, but refuse an unknown option here, where the known ones are known."""
+        chosen, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                self.error(f"unknown option {flag}{_nearest(flag, self._option_string_actions)}")
+        return chosen, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and exit."""
+        if found := _CHOICE.search(message):
+            message += _nearest(found[1], re.findall(r"[^\s,']+", found[2]))
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,137 @@
+"""How a prepared data set was made, as its manifest's `source` records it: typed and bounded, for it may be edited."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from data_prep.common.errors import InputError
+
+MOST_SHARDS = 100_000  # of a split: what a manifest can list
+MOST = 1 << 53  # of anything that is counted: JSON's readers agree up to here
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class Record(BaseModel):
+    """A record without unknown keys and without conversions."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _Part(Record):
+    number: Annotated[int, Field(ge=1, le=MOST)]
+    of: Annotated[int, Field(ge=1, le=MOST)]
+
+    @model_validator(mode="after")
+    def _within(self) -> "_Part":
+        if self.number > self.of:
+            raise ValueError(f"number {self.number} is above of {self.of}")
+        return self
+
+
+class _Options(Record):
+    """The options that later commands use; all are compared, as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    held_out: Share
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] | None
+    keep_duplicates: bool
+    near_duplicates: Share | None
+    against: list[str]
+    chunk_tokens: Annotated[int, Field(ge=1, le=MOST)]
+
+
+class _File(Record):
+    name: str
+    bytes: Count
+    sha256: Hash | None  # None: only the beginning of the input was read
+
+
+class _Inputs(Record):
+    number: Count
+    bytes: Count
+    sha256: Hash
+    files: list[_File]  # [] where they are too many
+
+    @model_validator(mode="after")
+    def _complete(self) -> "_Inputs":
+        if self.files and len(self.files) != self.number:
+            raise ValueError(f"number {self.number} of {len(self.files)} files")
+        return self
+
+
+class _Spooled(Record):
+    documents: Count
+    bytes: Count
+
+
+class _Stage(Record):
+    name: str
+    parameters: dict[str, Any]
+    came: Count = Field(alias="in")
+    out: Count
+    dropped: dict[str, Count]
+    guessed: dict[str, Count] = {}
+
+
+class _Counts(Record):
+    documents: Count
+    segments: Count
+    tokens: Count
+    held_out_documents: Count
+    dropped: dict[str, Count]
+
+
+class Made(Record):
+    """How documents were made, up to the removal of duplicates and after it."""
+
+    command: str
+    dialogues: bool
+    options: _Options
+    part: _Part
+    inputs: _Inputs
+    cut_off: dict[str, Count] = {}  # records that were read of files that end early, by name
+    spooled: _Spooled
+    stages: list[_Stage]
+
+    @model_validator(mode="after")
+    def _counted(self) -> "Made":
+        out = sum(stage.out for stage in self.stages if stage.name == "cut")  # a part without input has no stages
+        if out != self.spooled.documents:
+            raise ValueError(f"spooled.documents {self.spooled.documents} of {out} that left the stage cut")
+        return self
+
+
+class Provenance(Made):
+    """The `source` of the manifest of a prepared data set."""
+
+    split: Literal["shards", "held_out"]
+    ranges: Annotated[int, Field(ge=1, le=MOST_SHARDS)]
+    counts: _Counts
+    pairs: Hash | None = None
+
+
+def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """Return the `source` of a manifest if it is one that a preparation writes.
+
+    Raises:
+        InputError: a key is missing, unknown or of the wrong type or size; `where` names the file.
+    """
+    if "command" not in source or "part" not in source:
+        raise InputError(f"{where}: its shards are not those of a prepared data set; prepare it from its source")
+    try:
+        Provenance.model_validate(dict(source))
+    except ValidationError as error:
+        raise InputError(f"{where}: {first_problem(error, 'source')}; prepare the data set again") from None
+    return dict(source)
+
+
+def first_problem(error: ValidationError, within: str = "") -> str:
+    """Return the first problem that pydantic found: the key, after that of the record, and what is wrong."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(map(str, (*([within] if within else []), *problem["loc"])))
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{key}: {message[:1].lower()}{message[1:]}" if key else message

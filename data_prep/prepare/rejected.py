@@ -1,0 +1,57 @@
+"""The documents that a preparation leaves out, with the reasons, as JSON lines: `--rejected FILE`.
+
+A task of a pass writes them beside its result, so that they survive an interruption as the result does; at the end all
+are joined in FILE, in the order of the input and of the passes.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from data_prep.common.files import os_errors_as_input_errors, whole_file
+from data_prep.sources.document import Document
+
+SUFFIX = ".rejected"
+
+
+class Rejected:
+    """What one task leaves out; nothing is kept unless it is `wanted`."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.lines: list[str] = []
+
+    def add(self, stage: str, reason: str, where: str = "", document: Document | None = None) -> None:
+        """Add a record at a place of the input, or a document; `stage` is the one that it did not pass."""
+        if not self.wanted:
+            return
+        line = {"stage": stage, "reason": reason.replace(" ", "_")}
+        if where:
+            line["where"] = where
+        if document:
+            line |= {"id": document.id, "text": "\n".join(document.segments)}
+        self.lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def write(self, result: Path) -> None:
+        """Write them beside the result of the task, which is written after it."""
+        if self.lines:
+            with whole_file(beside(result)) as file:
+                file.write("".join(self.lines).encode())
+
+
+NOT_WANTED = Rejected(False)
+
+
+def beside(result: Path) -> Path:
+    """Return where the lines are that belong to the result of a task; no file where there are none."""
+    return result.with_name(result.name + SUFFIX)
+
+
+def collect(results: Iterable[Path], out: Path) -> None:
+    """Join the lines of all tasks in the file `out`; raise InputError where it cannot be written."""
+    with whole_file(out) as file:
+        for path in map(beside, results):
+            if path.exists():
+                with os_errors_as_input_errors(path, "read"), open(path, "rb") as lines:
+                    shutil.copyfileobj(lines, file)

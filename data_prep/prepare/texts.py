@@ -1,0 +1,183 @@
+"""The cleaned text of a data set, before tokens: OUT/text, compressed JSON lines that other tools read too.
+
+    OUT/text/text-000000.jsonl.gz ...   a document a line: id, source, text (a segment a line), metadata
+    OUT/text/texts.json                 the files with their sizes and hashes, and how they were made
+
+Documents are in the order of the hash of their text, as in shards; a file is one range of it. So the files are as many
+tasks for the readers of the next step, and each is a random sample.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import StringConstraints, ValidationError
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import (
+    LARGEST_JSON,
+    PARTIAL,
+    make_directory,
+    os_errors_as_input_errors,
+    read_bytes,
+    sha256_of,
+    sync,
+    whole_file,
+)
+from data_prep.prepare import output, tally, writing
+from data_prep.prepare.provenance import Count, Hash, Made, Record, first_problem
+from data_prep.prepare.rejected import Rejected
+from data_prep.prepare.writing import Selection, Shard
+from data_prep.sources.document import Document
+
+FOLDER = "text"
+NAME = "texts.json"
+FORMAT = 1
+
+
+class File(Record):
+    """One file, with its counts, size and SHA-256 (hex)."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^text-[0-9]{6}\.jsonl\.gz$")]
+    documents: Count
+    segments: Count
+    characters: Count
+    bytes: Count
+    sha256: Hash
+
+
+class Texts(Record):
+    """`texts.json`: the files of a folder of cleaned text, and how they were made."""
+
+    format: Literal[1]
+    source: Made
+    files: list[File]
+
+
+def is_finished(out: Path) -> bool:
+    """Return whether OUT has cleaned text."""
+    return (out / FOLDER / NAME).exists()
+
+
+def load(folder: Path) -> Texts:
+    """Read and check FOLDER/texts.json; raise InputError where it is missing or damaged."""
+    path = folder / NAME
+    content = read_bytes(path, LARGEST_JSON)
+    try:
+        return Texts.model_validate_json(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_problem(error)}; prepare the text again") from None
+
+
+def line(document: Document, source: str) -> str:
+    """Return a document as a line of JSON; `documents` of the source `cleaned` reads it back, the same."""
+    metadata = {"group": document.group, "headings": document.headings, "context": document.context}
+    if document.title:
+        metadata["title"] = document.title
+    record = {"id": document.id, "source": source, "text": "\n".join(document.segments), "metadata": metadata}
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def writer(selection: Selection, source: str, folder: Path) -> Callable[[Shard], Shard]:
+    """Return a worker's task: write the file of a range in FOLDER/text, and then its entry in FOLDER/done."""
+
+    def write(shard: Shard) -> Shard:
+        dropped: Counter[str] = Counter()
+        rejected = Rejected(selection.rejected)
+        content = io.BytesIO()
+        counts: Counter[str] = Counter()
+        with gzip.GzipFile("", "wb", 6, content, mtime=0) as file:
+            for _, document in writing.kept(selection, *shard.range, False, dropped, rejected):
+                file.write(line(document, source).encode())
+                counts.update(
+                    documents=1,
+                    segments=len(document.segments),
+                    characters=sum(map(len, document.segments)),
+                )
+        name = f"text-{shard.number:06d}.jsonl.gz"
+        entry = None
+        if counts["documents"]:
+            make_directory(folder / FOLDER)
+            with whole_file(folder / FOLDER / name) as target:
+                target.write(content.getvalue())
+            digest = hashlib.sha256(content.getvalue()).hexdigest()
+            entry = {"name": name, **counts, "bytes": len(content.getvalue()), "sha256": digest}
+        rejected.write(writing.finished(folder, shard))
+        with whole_file(writing.finished(folder, shard)) as target:
+            target.write(json.dumps({"entry": entry, "dropped": dropped}).encode())
+        return shard
+
+    return write
+
+
+def plan(documents: int, size: int, wanted: int | None) -> list[Shard]:
+    """Return the ranges to write for a number of documents and their bytes of text."""
+    return [replace(shard, split=FOLDER) for shard in output.plan(documents, size, 0.0, wanted)]
+
+
+def finish(out: Path, folder: Path, shards: Sequence[Shard], source: Mapping[str, Any]) -> None:
+    """Write texts.json, and move all to OUT/text; raise InputError where no document is left, with the reasons."""
+    files: list[dict[str, Any]] = []
+    dropped: Counter[str] = Counter()
+    for shard in shards:
+        record = json.loads(writing.finished(folder, shard).read_bytes())
+        dropped.update(record["dropped"])
+        files += [record["entry"]] if record["entry"] else []
+    stages = [*source["stages"], *output.last_stages(source, dropped)]
+    if not files and source["part"]["of"] == 1:
+        raise output.nothing_left(out, tally.dropped(stages), 0.0)
+    make_directory(folder / FOLDER)
+    about = {"format": FORMAT, "source": {**source, "stages": stages}, "files": files}
+    with whole_file(folder / FOLDER / NAME) as file:
+        file.write((json.dumps(about, indent=1) + "\n").encode())
+    with os_errors_as_input_errors(out, "write"):
+        shutil.rmtree(out / FOLDER, ignore_errors=True)
+        os.replace(folder / FOLDER, out / FOLDER)
+        sync(out)
+        shutil.rmtree(out / PARTIAL)
+
+
+def problems(folder: Path) -> Iterator[str]:
+    """Yield a line for every file of a folder of cleaned text that is not what texts.json says."""
+    for file in load(folder).files:
+        path = folder / file.name
+        if not path.is_file():
+            yield f"{path}: is missing"
+        elif path.stat().st_size != file.bytes or sha256_of(path) != file.sha256:
+            yield f"{path}: is damaged (its size or SHA-256 is not the recorded one); prepare or copy it again"
+
+
+def lines(folder: Path) -> Iterator[str]:
+    """Yield the lines of all files, in order; raise InputError where one is damaged."""
+    for file in load(folder).files:
+        path = folder / file.name
+        with os_errors_as_input_errors(path, "read"), gzip.open(path, "rt", encoding="utf-8", newline="\n") as text:
+            try:
+                yield from text
+            except (EOFError, UnicodeDecodeError, zlib.error) as error:
+                raise InputError(f"{path}: is damaged ({error}); prepare or copy it again") from None
+
+
+def folder_of(directory: Path) -> Path | None:
+    """Return `directory` or `directory`/text, whichever has cleaned text; None if neither has."""
+    return next((folder for folder in (directory, directory / FOLDER) if (folder / NAME).is_file()), None)
+
+
+def summary(out: Path) -> str:
+    """Describe finished text in a few lines."""
+    texts = load(out / FOLDER)
+    documents, segments, size = (
+        sum(getattr(file, name) for file in texts.files) for name in ("documents", "segments", "bytes")
+    )
+    first = f"{out / FOLDER}: {len(texts.files):,} files of cleaned text, {size / 1e6:,.1f} MB"
+    stages = [stage.model_dump(by_alias=True) for stage in texts.source.stages]
+    return "\n".join([first, f"  {documents:,} documents, {segments:,} segments", *output.table(stages)])

@@ -1,0 +1,86 @@
+"""Which utterances of Reddit are left out, whatever their language: by their record, then by their text."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import read_bytes
+from data_prep.sources.reddit.markdown import is_links_only
+from data_prep.text.language import word_set
+
+LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, before escaping
+FEWEST, MOST = 5, 2048  # characters of an utterance
+BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu")  # the last two are on IRC
+
+_BOT = re.compile(r".*bot[\d_-]*|bot[_-].*", re.I)
+_SAYS_BOT = re.compile(r"\bI(?: a|['’])m (?:just )?a (?:\w+ )?bot\b", re.I)
+_WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_DELETED = re.compile(r"\[ ?(?:deleted|removed)[^\[\]]*\]", re.I)
+
+
+def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, choices: Mapping[str, Any]) -> str:
+    """Why an utterance is left out regardless of its plain text; "" if it is not.
+
+    Args:
+        utterance: a line of a dump.
+        texts: its Markdown: the body of a comment, or the title and text of a submission.
+        score: its score; None where the dump has none, which no bound leaves out.
+        choices: `subreddits`, `without` and `bots`, sorted names in lower case, and `min_score`.
+    """
+    author = str(utterance.get("author")).lower()
+    subreddit = str(utterance.get("subreddit")).lower()
+    only = choices["subreddits"]
+    if utterance.get("removed_by_category") or any(_DELETED.fullmatch(text.strip()) for text in texts):
+        return "deleted"
+    if author in BOTS or _among(author, choices["bots"]) or _BOT.fullmatch(author):
+        return "bot"
+    if utterance.get("quarantine") or utterance.get("quarantined"):
+        return "quarantined"
+    if _among(subreddit, choices["without"]) or (only is not None and not _among(subreddit, only)):
+        return "unwanted subreddit"
+    least = choices["min_score"]
+    return "low score" if least is not None and score is not None and score < least else ""
+
+
+def text(texts: list[str], plain: str) -> str:
+    """Why an utterance is left out for its text, as Markdown and plain; "" if it is not."""
+    if len(texts[0]) > LONGEST_MARKDOWN or len(plain) > MOST:
+        return "too long"
+    if is_links_only(texts[0]):
+        return "links only"
+    if not plain:
+        return "empty"
+    if len(plain) < FEWEST:
+        return "too short"
+    return "bot" if _SAYS_BOT.search(plain) else ""
+
+
+def subreddits(path: str) -> list[str]:
+    """Read names from a file, one per line, with or without `r/`, into lower case, sorted."""
+    return _names(path, "r/")
+
+
+def authors(path: str) -> list[str]:
+    """Read names from a file, one per line, with or without `u/`, into lower case, sorted."""
+    return _names(path, "u/")
+
+
+def least_score(number: str) -> int:
+    """Return a whole number, which may be negative; raise InputError for anything else."""
+    if not _WHOLE.fullmatch(number):
+        raise InputError(f"--min-score {number}: not a whole number")
+    return int(number)
+
+
+def _names(path: str, prefix: str) -> list[str]:
+    names = read_bytes(Path(path)).decode("utf-8", "replace").lower().split()
+    return sorted({name.removeprefix("/").removeprefix(prefix) for name in names})
+
+
+def _among(name: str, names: Sequence[str]) -> bool:
+    """Whether a name is in a sorted sequence."""
+    at = bisect_left(names, name)
+    return at < len(names) and names[at] == name

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks import data_prep_scale
+from benchmarks.data_prep import Material
+
+
+@pytest.mark.slow
+def test_parts_are_merged_and_the_memory_of_all_processes_is_summed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    material = Material(tmp_path, None, 1)
+    merged = data_prep_scale.merge(material, sizes=(0.02, 0.04), parts=2)
+    assert merged["seconds"].keys() == {"0.02", "0.04"}
+    assert min(merged["seconds"].values()) > 0
+    peaks = data_prep_scale.memory(material, numbers=(1, 2), megabytes=0.2)
+    assert peaks["2"] > 1.2 * peaks["1"] > 50  # workers are processes of their own
+    assert "merge of 2 parts: 0.02 MB of text" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "pages-articles.xml"}

@@ -1,0 +1,176 @@
+"""Cleaned text: what `--text-only` writes, and the same shards from it as from the raw input."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.__main__ import main
+from data_prep.common.errors import InputError
+from data_prep.prepare import texts
+from data_prep.sources.cleaned import CLEANED, document
+from data_prep.sources.document import Document
+from data_prep.sources.plain_text import Line
+from tests.data_prep import raw
+from tests.data_prep.raw import contents, refusal
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def tok(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return raw.vocabulary(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+def lines(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in texts.lines(out / "text")]
+
+
+segment = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1)
+documents = st.lists(segment, min_size=1, max_size=4).flatmap(
+    lambda segments: st.builds(
+        Document,
+        id=st.text(min_size=1),
+        segments=st.just(tuple(segments)),
+        headings=st.sets(st.integers(0, len(segments) - 1)).map(sorted).map(tuple),
+        context=st.integers(0, len(segments) - 1),
+        group=st.text(),
+        title=st.text(),
+    )
+)
+
+
+@given(documents)
+def test_a_line_is_read_back_as_the_same_document(some: Document) -> None:
+    line = texts.line(some, "wikipedia")
+    assert line.count("\n") == 1
+    assert document(Line(1, line.encode("utf-8", "surrogatepass"))) == some
+
+
+@given(
+    st.binary()
+    | st.dictionaries(st.sampled_from(["id", "text", "metadata"]), st.text() | st.just({})).map(
+        lambda record: json.dumps(record).encode()
+    )
+)
+def test_any_other_line_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="^(not |lacks |metadata)"):
+        document(Line(1, content))
+
+
+@pytest.mark.parametrize("source", ["wikipedia", "reddit"])
+def test_two_steps_make_the_shards_of_one(source: str, tok: Path, tmp_path: Path) -> None:
+    if source == "wikipedia":
+        pages = [f"{text}\n\n== History ==\n{text[::-1]}" for text in raw.texts(40)]
+        dumps = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", pages)
+    else:
+        threads = raw.texts(120, sentences=1)
+        dumps = raw.write_reddit(tmp_path / "dumps", [threads[4 * n : 4 * n + 4] for n in range(30)])
+    options = ["--tokenizer", tok, "--held-out", 0.2, "--shards", 3]
+    raw.run(source, dumps, "--out", tmp_path / "one", *options)
+    raw.run(source, dumps, "--out", tmp_path / "text", "--text-only", workers=2)
+    assert not (tmp_path / "text" / "shards").exists()
+    raw.run("cleaned", tmp_path / "text", "--out", tmp_path / "text", *options)
+    for split in ("shards", "held_out"):
+        one, two = (contents(tmp_path / name / split) for name in ("one", "text"))
+        del one["manifest.json"], two["manifest.json"]
+        assert one == two
+        assert one
+    assert raw.source_of(tmp_path / "text")["dialogues"] is (source == "reddit")
+
+
+def test_the_text_is_as_it_was_before_tokens(tmp_path: Path, capfd: Capture) -> None:
+    page = "The [[Fox]] ran to [[Paris]]. It is 3 km away!\n== Its Life ==\nIt lives."
+    raw.run(
+        "wikipedia", raw.write_wikipedia(tmp_path / "a.xml", [page, page]), "--out", tmp_path / "out", "--text-only"
+    )
+    assert "1 files of cleaned text" in capfd.readouterr().out
+    assert lines(tmp_path / "out") == [
+        {
+            "id": "wikipedia/1",
+            "source": "wikipedia",
+            "text": "The Fox ran to Paris.\nIt is 3 km away!\nIts Life\nIt lives.",
+            "metadata": {"group": "", "headings": [2], "context": 0, "title": "T1"},
+        }
+    ]
+    assert main(["export", str(tmp_path / "out"), "--jsonl"]) == 0
+    assert json.loads(capfd.readouterr().out) == lines(tmp_path / "out")[0]
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert "every file of cleaned text is whole" in capfd.readouterr().out
+
+
+def test_text_does_not_depend_on_workers_and_resumes(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(60))
+    for workers in (1, 2):
+        raw.run("jsonl", file, "--out", tmp_path / str(workers), "--text-only", "--shards", 4, workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert len(texts.load(tmp_path / "1" / "text").files) == 4
+    capfd.readouterr()
+    raw.run("jsonl", file, "--out", tmp_path / "1", "--text-only", "--shards", 4)
+    assert capfd.readouterr().out == f"{tmp_path}/1: complete already, nothing to do\n"
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "1", "--text-only", "--shards", 5)
+    assert message.startswith(f"{tmp_path}/1: was made from other input or with other options")
+
+
+def test_parts_of_text_make_one_data_set(tok: Path, tmp_path: Path) -> None:
+    some = raw.texts(60)
+    file = raw.write_jsonl(tmp_path / "a.jsonl", [*some, *some[:9]])
+    for part in (1, 2, 3):
+        raw.run("jsonl", file, "--out", tmp_path / f"part{part}", "--text-only", "--part", f"{part}/3")
+    parts = [tmp_path / f"part{part}" for part in (3, 1, 2)]
+    raw.run("cleaned", *parts, "--out", tmp_path / "merged", "--tokenizer", tok, "--shards", 2)
+    raw.run("jsonl", file, "--out", tmp_path / "whole", "--tokenizer", tok, "--shards", 2)
+    assert raw.ids(tmp_path / "merged") == raw.ids(tmp_path / "whole")
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path, tok: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--text-only", "--held-out", 0.1)
+    assert message == "--text-only: --tokenizer and --held-out belong to the second step, the command cleaned"
+    message = refusal(capfd, "cleaned", tmp_path, "--out", tmp_path / "out")
+    assert message.startswith(
+        f"{tmp_path}: no cleaned text here (texts.json); name the --out of a command with --text-on"
+    )
+    assert not (tmp_path / "out").exists()
+    raw.run("jsonl", file, "--out", tmp_path / "prose", "--text-only")
+    threads = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(3)])
+    raw.run("reddit", threads, "--out", tmp_path / "talk", "--text-only")
+    message = refusal(
+        capfd, "cleaned", tmp_path / "prose", tmp_path / "talk", "--out", tmp_path / "out", "--tokenizer", tok
+    )
+    assert message.startswith("some of the texts are dialogues and some are not; prepare them apart")
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is damaged"),
+        (lambda path: path.write_bytes(gzip.compress(b"{}\n")), "is damaged"),
+    ],
+)
+def test_damaged_text_is_found(tmp_path: Path, capfd: Capture, damage: object, expected: str) -> None:
+    raw.run("jsonl", raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3)), "--out", tmp_path / "out", "--text-only")
+    (file,) = (tmp_path / "out" / "text").glob("*.gz")
+    assert callable(damage)
+    damage(file)
+    assert main(["verify", str(tmp_path / "out")]) == 2
+    assert f"{file}: {expected}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "source": {}, "files": []}'])
+def test_a_damaged_list_of_texts_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "texts.json").write_text(content)
+    with pytest.raises(InputError, match=f"^{tmp_path}/texts.json: .*; prepare the text again$"):
+        texts.load(tmp_path)
+
+
+def test_files_are_named_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        raw.run(
+            "jsonl", raw.write_jsonl(tmp_path / f"{name}.jsonl", raw.texts(3)), "--out", tmp_path / name, "--text-only"
+        )
+    assert len({file.name for file in CLEANED.find([tmp_path / "a", tmp_path / "b" / "text"])}) == 2
