@@ -5,20 +5,24 @@
     merge    seconds to merge 64 parts of 4, 8 and 16 MB of text; linear is an exponent of 1
     memory   the highest memory of all processes together with 2, 8 and 16 workers, while 1.2 GB of XML are read, for
              long enough that every worker has its largest tasks; each run is then ended
+    parts    a dump of 2 GB in 16 parts, one after another, with two workers each, and their merge: seconds and memory
+             of all, and the rates that the passes themselves say; no two pages are the same
 
 FOLDER is as in benchmarks/data_prep.py.
 """
 
 import argparse
 import math
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import count, cycle
+from itertools import chain, count, cycle
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -32,6 +36,7 @@ PARTS = 64
 SIZES = (4, 8, 16)  # MB of text
 WORKERS = (2, 8, 16)
 XML = 1_200  # MB: the batches of a smaller dump are smaller
+DUMP, DUMP_PARTS = 2_000, 16  # MB
 COMMAND = [sys.executable, "-m", "data_prep"]
 
 
@@ -63,7 +68,7 @@ def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: fl
     head, pages = material.pages()
     dump = material.folder / "pages-articles.xml"
     with open(dump, "w", encoding="utf-8") as file:
-        file.writelines([head, *up_to(megabytes, cycle(pages)), "</mediawiki>\n"])
+        file.writelines(chain([head], up_to(megabytes, cycle(pages)), ["</mediawiki>\n"]))
     peaks = {}
     for workers in numbers:
         out = material.folder / f"memory {workers}"
@@ -74,6 +79,56 @@ def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: fl
         print(f"memory: {workers:>3} workers, {peaks[str(workers)]:,.0f} MB in all", flush=True)
         shutil.rmtree(out, ignore_errors=True)
     return peaks
+
+
+def parts(material: Material, megabytes: float = DUMP, number: int = DUMP_PARTS) -> dict[str, Any]:
+    """Measure each part of a dump and their merge: seconds, peak memory in MB, the last line of every pass."""
+    head, pages = material.pages()
+    dump, small, folder = (material.folder / name for name in ("pages-articles.xml", "small.xml", "parts"))
+    for path, size in ((small, min(20, megabytes)), (dump, megabytes)):
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(chain([head], up_to(size, map(_copy, cycle(pages), count())), ["</mediawiki>\n"]))
+    run([*COMMAND, "wikipedia", small, "--out", folder / "small", "--workers", 1])
+    vocabulary = folder / "small" / "shards" / "tokenizer.json"
+    outs = [folder / str(part) for part in range(1, number + 1)]
+    measured = {}
+    for part, out in enumerate(outs, 1):
+        options = ["--tokenizer", vocabulary, "--part", f"{part}/{number}", "--workers", 2]
+        measured[f"{part}/{number}"] = _watched(["wikipedia", dump, "--out", out, *options])
+    measured["merge"] = _watched(["merge", *outs, "--out", folder / "whole", "--workers", 2])
+    for name, one in measured.items():
+        print(f"parts: {name:>5}, {one['seconds']:>6,.1f} s, {one['megabytes']:>6,.0f} MB in all", flush=True)
+        for line in one["passes"].values():
+            print(f"           {line}", flush=True)
+    seconds = [one["seconds"] for name, one in measured.items() if name != "merge"]
+    print(
+        f"parts: {megabytes:,g} MB, a part takes {median(seconds):,.1f} ({min(seconds):,.1f} to {max(seconds):,.1f}) s"
+    )
+    shutil.rmtree(folder)
+    return measured
+
+
+def _copy(page: str, number: int) -> str:
+    """Return a page with an id, a title and a first sentence of its own."""
+    page = re.sub(r"<id>\d+</id>", f"<id>{number + 1}</id>", page, count=1)
+    page = page.replace("<title>", f"<title>{number} ", 1)
+    return re.sub(r"(<text[^>]*>)", rf"\1This is copy {number}.\n\n", page, count=1)
+
+
+def _watched(arguments: list[Any]) -> dict[str, Any]:
+    """Run a command; return its seconds, the peak memory of its processes in MB, and each pass's last line."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as said:
+        with subprocess.Popen(
+            list(map(str, [*COMMAND, *arguments])), stdout=subprocess.DEVNULL, stderr=said
+        ) as process:
+            peak = _peak(psutil.Process(process.pid), math.inf)
+        seconds = time.perf_counter() - begin
+        said.seek(0)
+        lines = said.read().splitlines()
+    if process.returncode:
+        raise RuntimeError("\n".join(lines))
+    return {"seconds": seconds, "megabytes": peak, "passes": {line.partition(":")[0]: line for line in lines}}
 
 
 def _peak(parent: psutil.Process, seconds: float) -> float:
@@ -92,7 +147,7 @@ def _peak(parent: psutil.Process, seconds: float) -> float:
     return highest
 
 
-MEASURED: dict[str, Callable[[Material], dict[str, Any]]] = {"merge": merge, "memory": memory}
+MEASURED: dict[str, Callable[[Material], dict[str, Any]]] = {"merge": merge, "memory": memory, "parts": parts}
 
 
 def main() -> None:

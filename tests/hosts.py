@@ -1,4 +1,4 @@
-"""Two hosts of a cluster on one machine: network namespaces with a cable between them and an ssh server in each."""
+"""Hosts of a cluster on one machine: network namespaces at one switch, with an ssh server in each."""
 
 import os
 import shutil
@@ -12,9 +12,9 @@ import pytest
 
 from tests import toy
 
-ADDRESSES = ("10.213.77.1", "10.213.77.2")
+NETWORK = "10.213.77"
 TOOLS = ("ip", "ssh", "sshd", "ssh-keygen", "pdsh")
-CABLE = "cable"  # the interface's name on either host
+CABLE = "cable"  # the interface's name on every host
 
 SSHD = """
 HostKey {here}/key
@@ -36,10 +36,16 @@ ServerAliveCountMax 3
 
 @dataclass(frozen=True)
 class Hosts:
-    """Two network namespaces; commands start in the first."""
+    """Network namespaces; commands start in the first."""
 
-    names: tuple[str, str]
+    names: tuple[str, ...]
     here: Path  # the folder of keys, ssh's configuration and the hostfile
+    servers: tuple[int, ...]  # the process of each one's ssh server
+
+    @property
+    def addresses(self) -> list[str]:
+        """The hosts' addresses, by which ssh knows them."""
+        return [address(number) for number in range(len(self.names))]
 
     @property
     def hostfile(self) -> Path:
@@ -58,45 +64,63 @@ class Hosts:
         """Return the command line that runs a command on the first host."""
         return [_path_of("ip"), "netns", "exec", self.names[0], *command]
 
-    def cut(self) -> None:
-        """Disconnect the hosts."""
-        _ip("-n", self.names[1], "link", "set", CABLE, "down")
+    def cut(self, host: int = 1) -> None:
+        """Disconnect a host, counted from 0, from all others."""
+        _ip("-n", self.names[host], "link", "set", CABLE, "down")
 
-    def mend(self) -> None:
-        """Connect them again."""
-        _ip("-n", self.names[1], "link", "set", CABLE, "up")
+    def mend(self, host: int = 1) -> None:
+        """Connect it again."""
+        _ip("-n", self.names[host], "link", "set", CABLE, "up")
+
+    def hide(self, host: int, folder: Path) -> None:
+        """Give a host a folder of its own in place of one that all share, until the end."""
+        subprocess.run(
+            ["nsenter", "-t", str(self.servers[host]), "-m", "mount", "-t", "tmpfs", "own", str(folder)], check=True
+        )
+
+
+def address(host: int) -> str:
+    """Return the address of a host, counted from 0."""
+    return f"{NETWORK}.{host + 1}"
 
 
 @contextmanager
-def two_hosts(here: Path) -> Iterator[Hosts]:
-    """Yield two hosts that reach each other by ssh; skip the test where the machine cannot make them."""
+def network(here: Path, number: int) -> Iterator[Hosts]:
+    """Yield hosts that reach each other by ssh; skip the test where the machine cannot make them."""
     missing = [tool for tool in TOOLS if not _path_of(tool)]
     if missing or os.geteuid():
         pytest.skip(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
-    names = (f"deepsiam-{os.getpid()}-1", f"deepsiam-{os.getpid()}-2")
+    names = tuple(f"deepsiam-{os.getpid()}-{host}" for host in range(number))
+    switch = f"deepsiam-{os.getpid()}-switch"  # in a namespace too: nothing of the user's changes
     with ExitStack() as undo:
-        for name in names:
+        for name in (switch, *names):
             try:
                 _ip("netns", "add", name)
             except subprocess.CalledProcessError as error:
                 pytest.skip(f"this machine does not allow network namespaces: {error.stderr.strip()}")
             undo.callback(_ip, "netns", "delete", name)
-        _ip("-n", names[0], "link", "add", CABLE, "type", "veth", "peer", "name", CABLE, "netns", names[1])
-        for name, address in zip(names, ADDRESSES, strict=True):
-            _ip("-n", name, "address", "add", f"{address}/24", "dev", CABLE)
+        _ip("-n", switch, "link", "add", "switch", "type", "bridge")
+        _ip("-n", switch, "link", "set", "switch", "up")
+        for host, name in enumerate(names):
+            port = f"port{host}"
+            _ip("-n", name, "link", "add", CABLE, "type", "veth", "peer", "name", port, "netns", switch)
+            _ip("-n", switch, "link", "set", port, "master", "switch", "up")
+            _ip("-n", name, "address", "add", f"{address(host)}/24", "dev", CABLE)
             _ip("-n", name, "link", "set", CABLE, "up")
             _ip("-n", name, "link", "set", "lo", "up")
-        _write_settings(here)
+        _write_settings(here, number)
+        servers = []
         for name in names:
             server = subprocess.Popen(
                 [_path_of("ip"), "netns", "exec", name, _path_of("sshd"), "-D", "-f", str(here / "sshd_config")]
             )
             undo.callback(server.wait)
             undo.callback(server.terminate)
-        yield Hosts(names, here)
+            servers.append(server.pid)  # `ip netns exec` becomes the server
+        yield Hosts(names, here, tuple(servers))
 
 
-def _write_settings(here: Path) -> None:
+def _write_settings(here: Path, number: int) -> None:
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", here / "key"], check=True)
     (here / "sshd_config").write_text(SSHD.format(here=here))
@@ -104,7 +128,7 @@ def _write_settings(here: Path) -> None:
     (here / "ssh").write_text(f'#!/bin/sh\nexec {_path_of("ssh")} -F {here}/ssh_config "$@"\n')
     (here / "ssh").chmod(0o755)
     (here / "environment").write_text(f"DS_ACCELERATOR=cpu\nGLOO_SOCKET_IFNAME={CABLE}\n")
-    (here / "hostfile").write_text("".join(f"{address} slots=1\n" for address in ADDRESSES))
+    (here / "hostfile").write_text("".join(f"{address(host)} slots=1\n" for host in range(number)))
 
 
 def _path_of(tool: str) -> str:

@@ -12,6 +12,8 @@ REGION = "US"  # of phone numbers without a country's code
 
 _EMAIL = re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
 _IP = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:-]|\.\d)")
+_VERSION = re.compile(r"(?:\bv|version|release|build|kernel|firmware|driver)[.:]? ?$", re.IGNORECASE)
+_LONGEST = 10  # characters of the above
 # what can be one at all: the search for those that are is slow
 _DIGITS = re.compile(r"\d(?:[\s()./–-]{0,3}\d){6,}")
 
@@ -20,7 +22,7 @@ def scrub(text: str) -> str:
     """Return a text with `EMAIL`, `PHONE` and `IP` in place of what they name.
 
     Phone numbers are those that phonenumbers finds valid and grouped as they are written, in international form or in
-    that of `REGION`. A version of four numbers (2.6.8.1) is taken for an address.
+    that of `REGION`. Four numbers after a word like "version" are not an address.
 
     Raises:
         InputError: phonenumbers is not installed.
@@ -38,6 +40,8 @@ def scrub(text: str) -> str:
 
 
 def _address(found: re.Match[str]) -> str:
+    if _VERSION.search(found.string[max(0, found.start() - _LONGEST) : found.start()]):
+        return found[0]
     try:
         return IP if ip_address(found[0]).is_global else found[0]
     except ValueError:  # a time, a version with a number above 255

@@ -17,4 +17,8 @@ def test_parts_are_merged_and_the_memory_of_all_processes_is_summed(
     peaks = data_prep_scale.memory(material, numbers=(1, 2), megabytes=0.2)
     assert peaks["2"] > 1.2 * peaks["1"] > 50  # workers are processes of their own
     assert "merge of 2 parts: 0.02 MB of text" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "pages-articles.xml"}
+    parts = data_prep_scale.parts(material, megabytes=0.2, number=2)
+    assert parts.keys() == {"1/2", "2/2", "merge"}
+    assert min(one["seconds"] for one in parts.values()) > 0
+    assert "parts: 0.2 MB, a part takes" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "pages-articles.xml", "small.xml"}

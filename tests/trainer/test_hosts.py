@@ -1,4 +1,4 @@
-"""Trainings on two hosts, by hostfile, pdsh and ssh, as on a cluster."""
+"""Trainings on several hosts, by hostfile, pdsh and ssh, as on a cluster."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests import toy
-from tests.hosts import Hosts, two_hosts
+from tests.hosts import Hosts, network
 from trainer.checkpoints import checkpoint
 from trainer.run.stop import RESUME
 
@@ -21,14 +21,14 @@ CHANGES = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two hosts with a cable between them."""
-    with two_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+    """Four hosts at one switch."""
+    with network(tmp_path_factory.mktemp("hosts"), 4) as hosts:
         yield hosts
 
 
 @pytest.fixture(scope="module")
 def undisturbed(hosts: Hosts, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe of an undisturbed training on both hosts."""
+    """The recipe of an undisturbed training on the first two hosts."""
     recipe = toy.seed_recipe(tmp_path_factory.mktemp("undisturbed") / "run.yaml", shards, **CHANGES)
     code, output = supervised(hosts, recipe, at={})
     assert code == 0, output
@@ -40,10 +40,18 @@ def final_weights(recipe: Path) -> bytes:
 
 
 def supervised(
-    hosts: Hosts, recipe: Path, *overrides: str, at: Mapping[str, Callable[[subprocess.Popen[str]], None]]
+    hosts: Hosts,
+    recipe: Path,
+    *overrides: str,
+    at: Mapping[str, Callable[[subprocess.Popen[str]], None]],
+    number: int = 2,
 ) -> tuple[int, str]:
-    """Supervise a training on both hosts; act once, at the first line with the key of `at`; return code and output."""
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--hostfile", str(hosts.hostfile)]
+    """Supervise a training on the first hosts; act at the first line with each key of `at`, in the order of its keys.
+
+    Return the exit code and the output.
+    """
+    options = ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), *options]
     command = [*launcher, "--module", "trainer.pretrain", str(recipe), *overrides]
     supervisor = subprocess.Popen(
         hosts.on_first([sys.executable, "-m", "trainer.supervise", "--", *command]),
@@ -57,7 +65,8 @@ def supervised(
     assert supervisor.stdout is not None
     for line in supervisor.stdout:
         output += line
-        for words in [words for words in waiting if words in line]:
+        words = next(iter(waiting), None)
+        if words is not None and words in line:
             waiting.pop(words)(supervisor)
     return supervisor.wait(), output
 
@@ -114,3 +123,66 @@ def test_a_pulled_cable_costs_the_steps_since_the_last_checkpoint(
     assert code == 0, output
     assert "no step for 6 s (faults.hang_seconds)" in output
     assert final_weights(recipe) == final_weights(undisturbed)
+
+
+def test_hosts_that_stay_dead_are_left_out_and_taken_in_again(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
+    changes = {**CHANGES, "steps": 25, "batch": {"size": 16, "micro": 4}}  # 4 micro-batches: 1, 2 or 4 ranks
+    alone = toy.seed_recipe(tmp_path / "alone.yaml", shards, **changes)
+    assert toy.launch(1, "trainer.pretrain", alone).returncode == 0
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
+
+    def mend_both(_: object) -> None:
+        hosts.mend(3)
+        hosts.mend(1)
+        kill_rank_1(recipe)
+
+    steps = {
+        "step 6/": lambda _: hosts.cut(3),
+        "step 11/": lambda _: hosts.cut(1),
+        "step 16/": mend_both,
+    }
+    code, output = supervised(hosts, recipe, "faults.hang_seconds=8", at=steps, number=4)
+    assert code == 0, output
+    starts = [line for line in output.splitlines() if line.startswith("supervise: ")]
+    assert [line.split()[1] for line in starts if "is left out" in line] == [
+        hosts.addresses[3],
+        hosts.addresses[1],
+        hosts.addresses[3],
+    ]
+    assert [line for line in starts if "ranks can train" in line] == ["supervise: 2 of 4 ranks can train"] * 2
+    narrowed = [line for line in starts if "--force_multi" in line]
+    first, second, third, _ = hosts.addresses
+    assert f"--include {first}:0@{second}:0 " in narrowed[0]
+    assert f"--include {first}:0@{third}:0 " in narrowed[1]
+    assert sum("starting " in line and "--resume" in line for line in starts) == 4
+    for term in ("mlm", "decoder"):
+        losses = toy.scalars(recipe.with_suffix(""), f"loss/{term}")
+        assert losses == pytest.approx(toy.scalars(alone.with_suffix(""), f"loss/{term}"), rel=1e-4)
+
+
+def test_a_run_folder_that_is_not_shared_is_refused(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    recipe = toy.seed_recipe(tmp_path / "local.yaml", shards, run=str(tmp_path / "local" / "run"))
+    hosts.hide(1, tmp_path / "local")
+    code, output = supervised(hosts, recipe, at={})
+    assert code == 2, output
+    told = [line for line in output.splitlines() if "sees another folder there than rank 0 (1 of 2 ranks do)" in line]
+    assert len(told) == 1, output
+    assert told[0].startswith(f"{hosts.addresses[0]}: trainer.pretrain: {tmp_path}")  # pdsh names the host
+    assert not [path for path in (tmp_path / "local" / "run").iterdir() if path.name.startswith("seen")]
+
+
+def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)  # 2 micro-batches a step
+    code, output = supervised(hosts, recipe, at={}, number=4)
+    assert code == 2
+    assert output.startswith("supervise: batch: 2 micro-batches a step cannot be shared by 4 ranks")
+    hosts.cut(1)
+    try:
+        code, output = supervised(hosts, recipe, at={})
+    finally:
+        hosts.mend(1)
+    assert code == 2
+    assert output.startswith(f"supervise: {hosts.addresses[1]}: ssh: connect to host {hosts.addresses[1]}")
+    assert len(output.splitlines()) == 1
+    assert not recipe.with_suffix("").exists()

@@ -30,6 +30,7 @@ from trainer.recipe.yaml_file import load as load_recipe
 from trainer.run.commit import git_commit
 from trainer.run.job import Job
 from trainer.run.loop import Run
+from trainer.run.shared_folder import check_shared
 from trainer.run.stop import RESUME
 
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
@@ -67,6 +68,7 @@ def main(
             held = held or _lock(recipe.run)
             join(world)
             record(job, world)
+        check_shared(recipe.run)
         resume_from = from_rank_0(resume_from)
         finished = True
         if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:

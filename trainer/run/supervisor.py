@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,8 @@ import psutil
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors
 from trainer.checkpoints import checkpoint
+from trainer.hosts.choose import Choice, check_ranks, choose
+from trainer.hosts.launch import Launch
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe.yaml_file import load as load_recipe
 from trainer.run.stop import RESUME, STOP_FILE
@@ -42,10 +45,16 @@ class Training:
     command: Sequence[str]
     run: Path
     steps: int
+    choose: Callable[[], Choice] | None = None  # of the hosts of its hostfile, which ssh reaches
 
     @classmethod
     def from_command(cls, command: Sequence[str]) -> Training:
-        """The training that a deepspeed command line starts; raise InputError where it starts none of this project."""
+        """The training that a deepspeed command line starts.
+
+        Raises:
+            InputError: it starts none of this project, or its hosts are not those of its hostfile, or not as many as
+                the recipe allows.
+        """
         positions = [position for position, word in enumerate(command) if word in MODULES]
         if not positions:
             raise InputError(
@@ -57,7 +66,28 @@ class Training:
         if not plain:
             raise InputError(f"{module}: the recipe is missing: give {module} RECIPE [key=value ...]")
         recipe = load_recipe(MODULES[module], Path(plain[0]), plain[1:])
-        return cls([*command] if "--resume" in rest else [*command, "--resume"], recipe.run, recipe.steps)
+        command = [*command] if "--resume" in rest else [*command, "--resume"]
+        launch = Launch.from_command(command, positions[0])
+        if not launch:
+            return cls(command, recipe.run, recipe.steps)
+        check_ranks(launch, recipe)
+        return cls(command, recipe.run, recipe.steps, partial(choose, launch, recipe) if launch.by_ssh else None)
+
+    def start(self, resumes: bool) -> Sequence[str]:
+        """The command line of the next start: on all hosts, or from the first checkpoint on, on those that are fit.
+
+        Empty where too few of them are. Raise InputError where one is not fit before the first checkpoint.
+        """
+        if not self.choose:
+            return self.command
+        choice = self.choose()
+        for host, reason in choice.left_out.items():
+            if not resumes:
+                raise InputError(f"{host}: {reason}; mend it, or remove it from the hostfile")
+            _report(f"{host} is left out: {reason}")
+        if choice.left_out:
+            _report(f"{choice.ranks} of {choice.all_ranks} ranks can train")
+        return choice.command
 
     def request_stop(self) -> None:
         """Make the training save and end: it checks for this file at every step, on any host."""
@@ -82,8 +112,10 @@ def supervise(
     """
     step, failed = training.step(), 0
     while True:
-        _report(f"step {step} of {training.steps}: starting {' '.join(training.command)}")
-        code = _run(training, signals, sleep)
+        command = training.start(resumes=step > 0)
+        if command:
+            _report(f"step {step} of {training.steps}: starting {' '.join(command)}")
+        code = _run(training, command, signals, sleep) if command else 1
         before, step = step, training.step()
         failed = 0 if step > before else failed + 1
         ended = f"step {step} of {training.steps}: ended with code {_explain(code)}"
@@ -110,10 +142,10 @@ def pause(failed: int) -> int:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2**failed)
 
 
-def _run(training: Training, signals: Sequence[int], sleep: Callable[[float], None]) -> int:
+def _run(training: Training, command: Sequence[str], signals: Sequence[int], sleep: Callable[[float], None]) -> int:
     """Run the launcher; return its exit code, as a shell reports it, once every process that it started has ended."""
-    with os_errors_as_input_errors(Path(training.command[0]), "start it"):
-        launcher = subprocess.Popen(training.command, start_new_session=True)  # its processes are found by the session
+    with os_errors_as_input_errors(Path(command[0]), "start it"):
+        launcher = subprocess.Popen(command, start_new_session=True)  # its processes are found by the session
     handled = 0
     try:
         # WNOWAIT leaves the launcher a zombie, so that no new process can get its number, which is the session's too

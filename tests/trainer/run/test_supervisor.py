@@ -228,8 +228,12 @@ def test_a_signal_between_two_starts_stops(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("before", [[], ["--hostfile", "hosts"], ["--num_accelerators", "2"]])
-def test_a_launcher_command_is_understood(shards: Path, tmp_path: Path, before: list[str]) -> None:
+def test_a_launcher_command_is_understood(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    monkeypatch.chdir(tmp_path)
+    Path("hosts").write_text("this slots=2\n")
     command = ["deepspeed", *before, "--module", "trainer.pretrain", str(recipe), "steps=5", f"run={tmp_path}/other"]
     training = Training.from_command(command)
     assert (training.run, training.steps) == (tmp_path / "other", 5)

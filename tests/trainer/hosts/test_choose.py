@@ -1,0 +1,116 @@
+"""The choice of hosts, with an ssh that answers as a test asks."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from data_prep.common.errors import InputError
+from tests import toy
+from trainer.hosts.ask import ask
+from trainer.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
+from trainer.hosts.facts import Facts, gather
+from trainer.hosts.launch import Launch
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import load
+
+# ssh [options] HOST COMMAND: prints the file of the host, or fails as a dead host does
+SSH = """#!/bin/sh
+eval host=\\${$(($# - 1))}
+cat "$(dirname "$0")/$host" 2>/dev/null && exit
+echo "ssh: connect to host $host port 22: No route to host" >&2
+exit 255
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an ssh that is found first; a file of a host's name is its answer."""
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def answer(cluster: Path, *hosts: str, facts: Facts) -> None:
+    for host in hosts:
+        (cluster / host).write_text(f"Welcome to {host}\n{json.dumps(asdict(facts))}\n")
+
+
+def launch(*hosts: str, slots: int = 1) -> Launch:
+    command = ["deepspeed", "--hostfile", "hostfile", "--module", "trainer.pretrain", "recipe.yaml"]
+    return Launch(command, 4, {host: range(slots) for host in hosts}, None, True)
+
+
+def recipe(tmp_path: Path, **changes: object) -> PretrainRecipe:
+    """Return a recipe of 4 lanes and 4 micro-batches."""
+    given = {"batch": {"size": 16, "micro": 4}, **changes}
+    return load(PretrainRecipe, toy.seed_recipe(tmp_path / "recipe.yaml", tmp_path, **given))
+
+
+def test_facts_travel_as_json() -> None:
+    facts = gather()
+    assert facts.versions.keys() >= {"Python", "commit", "torch", "deepspeed"}
+    assert Facts(**json.loads(json.dumps(asdict(facts)))) == facts
+
+
+def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
+    facts = gather()
+    answer(cluster, "a", facts=facts)
+    assert ask(["a", "b"]) == {"a": facts, "b": "ssh: connect to host b port 22: No route to host"}
+
+
+def test_with_all_hosts_the_command_is_the_one_that_was_typed(cluster: Path, tmp_path: Path) -> None:
+    answer(cluster, *"abcd", facts=gather())
+    launched = launch(*"abcd")
+    assert choose(launched, recipe(tmp_path)) == Choice(list(launched.command), 4, 4, {})
+
+
+def test_without_one_the_layout_decides_how_many_of_the_others(cluster: Path, tmp_path: Path) -> None:
+    answer(cluster, *"abd", facts=gather())
+    choice = choose(launch(*"abcd"), recipe(tmp_path))
+    assert (choice.ranks, choice.all_ranks, list(choice.left_out)) == (2, 4, ["c"])
+    assert choice.command[choice.command.index("--include") + 1] == "a:0@b:0"
+
+
+def test_without_enough_hosts_nothing_starts(cluster: Path, tmp_path: Path) -> None:
+    assert choose(launch(*"ab"), recipe(tmp_path)).command == []
+    answer(cluster, "a", facts=gather())
+    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2)).command == []  # two and no other number
+
+
+def test_a_host_with_other_versions_or_too_few_gpus_is_not_fit() -> None:
+    here = gather()
+    other = replace(here, versions={**here.versions, "torch": "1.0", "commit": "abc"})
+    assert unfit(other, here, 1, False) == (
+        f"commit abc, not {here.versions['commit']}, torch 1.0, not {here.versions['torch']}"
+    )
+    assert unfit(here, here, 8, False) == ""
+    assert unfit(replace(here, gpus=[80 << 30] * 7), here, 8, True) == "7 GPUs for 8 slots"
+    assert unfit(replace(here, gpus=[80 << 30] * 8), here, 8, True) == ""
+
+
+def test_the_most_ranks_divide_lanes_micro_batches_and_workers(tmp_path: Path) -> None:
+    plain = recipe(tmp_path)
+    assert [most_ranks(plain, most) for most in range(6)] == [0, 1, 2, 2, 4, 4]
+    workers = recipe(tmp_path, data={"shards": str(tmp_path), "lanes": 4, "window": 2, "workers": 2})
+    assert most_ranks(workers, 4) == 2
+    assert [most_ranks(recipe(tmp_path, ranks=2), most) for most in (1, 2, 4)] == [0, 2, 2]
+
+
+def test_a_launch_that_the_recipe_does_not_allow_is_refused(tmp_path: Path) -> None:
+    check_ranks(launch(*"abcd"), recipe(tmp_path))
+    with pytest.raises(InputError, match="ranks: 2 are expected, and the hosts have 4"):
+        check_ranks(launch(*"abcd"), recipe(tmp_path, ranks=2))
+    with pytest.raises(InputError, match="4 lanes cannot be shared by 8 ranks"):
+        check_ranks(launch(*"abcd", slots=2), recipe(tmp_path))
+
+
+def test_ask_runs_this_python_in_this_folder(cluster: Path) -> None:
+    (cluster / "ssh").write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\necho "$1" >&2\nexit 1\n')
+    reason = ask(["a"])["a"]
+    assert isinstance(reason, str)
+    assert f"{sys.executable} -m trainer.hosts.facts" in reason
+    assert str(Path.cwd())[-20:] in reason

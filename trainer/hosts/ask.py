@@ -1,0 +1,46 @@
+"""Ask every host of a launch, by ssh and at once, what it has."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from data_prep.common.errors import printable
+from trainer.hosts.facts import Facts
+
+CONNECT_SECONDS, ANSWER_SECONDS = 10, 120  # a first import of torch from a shared file system takes long
+AT_ONCE = 64
+
+
+def ask(hosts: Sequence[str], ssh_port: int | None = None) -> dict[str, Facts | str]:
+    """Return what each host has, or why that is not known: it does not answer, or lacks this checkout or Python.
+
+    As DeepSpeed does, expect the current folder and this Python at the same paths on every host.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(hosts, pool.map(partial(_ask, ssh_port), hosts), strict=True))
+
+
+def _ask(ssh_port: int | None, host: str) -> Facts | str:
+    port = ["-p", str(ssh_port)] if ssh_port is not None else []
+    here = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.quote(sys.executable)} -m trainer.hosts.facts"
+    command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, here]
+    try:
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS
+        )
+    except FileNotFoundError:
+        return "this host has no ssh: install openssh-client"
+    except subprocess.TimeoutExpired:
+        return f"no answer in {ANSWER_SECONDS} s"
+    if answer.returncode:
+        said = printable(answer.stderr).removeprefix("bash: line 1: ")
+        return said[-200:] or f"ssh ended with code {answer.returncode}"
+    # the last line: a login script may print others
+    return Facts(**json.loads(answer.stdout.splitlines()[-1]))

@@ -1,0 +1,43 @@
+"""Read hostfiles: one line a host, with its name and its number of ranks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from data_prep.common.errors import InputError, printable
+from data_prep.common.files import read_bytes
+
+FORM = "NAME slots=NUMBER"
+# DeepSpeed's parser reads such lines alike; it also reads `slots=8x`, and takes a name like -v for an option of ssh
+_LINE = re.compile(r"([\w\[][\w.:@\[\]-]*)\s+slots=(\d+)(?:\s+#.*)?", re.ASCII)
+
+
+def read(path: Path) -> dict[str, int]:
+    """Return the number of ranks of each host, in the order of the file.
+
+    Raises:
+        InputError: the file is missing or names no host, or a line is not `NAME slots=NUMBER`, has no slots, or names
+            a host again. DeepSpeed only warns of a missing file, and trains on this host alone.
+    """
+    try:
+        lines = read_bytes(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not text: give a file with a line `{FORM}` for each host") from None
+    slots: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if not found:
+            raise InputError(f"{path}:{number}: {printable(line)!r} is not `{FORM}`")
+        name = found[1]
+        if int(found[2]) == 0:
+            raise InputError(f"{path}:{number}: {name} has no slots: give it one for each GPU, or remove the line")
+        if name in seen:
+            raise InputError(f"{path}:{number}: {name} is named in line {seen[name]} already: give each host one line")
+        slots[name], seen[name] = int(found[2]), number
+    if not slots:
+        raise InputError(f"{path}: names no host: give a line `{FORM}` for each")
+    return slots

@@ -1,0 +1,71 @@
+"""A deepspeed command line with a hostfile: on which hosts it trains, and the same on fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.common.errors import InputError
+from trainer.hosts import hostfile
+
+PDSH = "pdsh"  # DeepSpeed's launcher by ssh; the others ask a scheduler, which knows its hosts
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command line, and the hosts that its hostfile and options choose."""
+
+    command: Sequence[str]
+    module: int  # the position of the module in it
+    slots: Mapping[str, Sequence[int]]  # of each host, in order
+    ssh_port: int | None
+    by_ssh: bool
+
+    @classmethod
+    def from_command(cls, command: Sequence[str], module: int) -> Launch | None:
+        """Return the launch of a deepspeed command line; None where it names no hostfile.
+
+        Args:
+            command: all words.
+            module: the position of the module that it starts.
+
+        Raises:
+            InputError: the hostfile, --include or --exclude name no hosts, or other ones than each other.
+        """
+        words = command[:module]
+        if not any(word.startswith(("--hostfile", "-H")) for word in words):
+            return None
+        from deepspeed.launcher import runner  # here: this takes seconds, and one host needs none of it
+
+        first = next(index for index, word in enumerate(words) if word.startswith("-"))
+        given = runner.parse_args([*words[first:], command[module]])
+        slots = hostfile.read(Path(given.hostfile))
+        try:
+            chosen = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
+        except ValueError as error:
+            name = "--include" if given.include else "--exclude"
+            raise InputError(f"{name} {given.include or given.exclude}: {error} ({given.hostfile})") from None
+        chosen = runner.apply_num_nodes_and_gpus(chosen, given.num_nodes, given.num_gpus)
+        if not chosen:
+            raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
+        # a single host is this one for DeepSpeed, whatever its name
+        by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
+        return cls(command, module, chosen, given.ssh_port, by_ssh)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks on all hosts."""
+        return sum(map(len, self.slots.values()))
+
+    def on(self, hosts: Sequence[str], ranks: int) -> list[str]:
+        """Return the command line that starts so many ranks on the first of these hosts."""
+        chosen = []
+        for host in hosts:
+            slots = self.slots[host][:ranks]
+            ranks -= len(slots)
+            if slots:
+                chosen.append(f"{host}:{','.join(map(str, slots))}")
+        # the last of several wins; force_multi: see from_command
+        narrowed = ["--include", "@".join(chosen), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
+        return [*self.command[: self.module], *narrowed, *self.command[self.module :]]
