@@ -183,6 +183,6 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
     finally:
         hosts.mend(1)
     assert code == 2
-    assert output.startswith(f"supervise: {hosts.addresses[1]}: ssh: connect to host {hosts.addresses[1]}")
+    assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
     assert not recipe.with_suffix("").exists()

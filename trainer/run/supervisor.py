@@ -81,9 +81,11 @@ class Training:
         if not self.choose:
             return self.command
         choice = self.choose()
+        if choice.left_out and not resumes:
+            host, reason = next(iter(choice.left_out.items()))
+            others = f"; {len(choice.left_out)} hosts are not" if len(choice.left_out) > 1 else ""
+            raise InputError(f"{host} is not fit: {reason}{others}: mend that, or shorten the hostfile")
         for host, reason in choice.left_out.items():
-            if not resumes:
-                raise InputError(f"{host}: {reason}; mend it, or remove it from the hostfile")
             _report(f"{host} is left out: {reason}")
         if choice.left_out:
             _report(f"{choice.ranks} of {choice.all_ranks} ranks can train")
