@@ -45,7 +45,7 @@ from benchmarks.step_measures import OURS, join_alone, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from trainer.analysis import plots
-from trainer.run.commit import git_commit
+from trainer.hosts.commit import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parent / "results"

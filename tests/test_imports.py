@@ -29,6 +29,7 @@ ROOMS = {
         {"interface"},
     ],
     "trainer": [
+        {"doctor"},
         {
             "pretrain",
             "finetune",
@@ -43,6 +44,7 @@ ROOMS = {
             "supervise",
         },
         {"run", "analysis"},
+        {"hosts"},
         {"evaluation"},
         {"indexes"},
         {"retrieval"},

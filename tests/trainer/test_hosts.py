@@ -186,3 +186,29 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
     assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
     assert not recipe.with_suffix("").exists()
+
+
+def test_the_doctor_finds_the_hosts_fit_or_says_why_not(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, batch={"size": 16, "micro": 4})
+    command = [sys.executable, "-m", "trainer.doctor", str(recipe), "--hostfile", str(hosts.hostfile)]
+
+    def examined(*overrides: str) -> tuple[int, str]:
+        line = hosts.on_first([*command, *overrides])
+        done = subprocess.run(line, cwd=toy.ROOT, env=hosts.environment(), capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    code, output = examined()
+    assert code == 0, output
+    assert "4 answer" in output
+    hosts.hide(2, tmp_path / "own")
+    hosts.cut(3)
+    try:
+        code, output = examined(f"run={tmp_path}/own/run")
+    finally:
+        hosts.mend(3)
+    assert code == 2
+    wrong = [line for line in output.splitlines() if line.startswith("wrong ")]
+    assert len(wrong) == 2, output
+    assert f"{hosts.addresses[3]}: ssh: connect to host" in wrong[0]
+    assert f"{hosts.addresses[2]} sees another {tmp_path}/own than this host" in wrong[1]

@@ -62,6 +62,11 @@ def most_ranks(recipe: Recipe, most: int) -> int:
     return next((ranks for ranks in range(most, 0, -1) if _allowed(recipe, ranks)), 0)
 
 
+def fewest_ranks(recipe: Recipe, fewest: int) -> int:
+    """Return the smallest number of ranks, from `fewest` on, that the recipe allows; 0 for none."""
+    return next((ranks for ranks in range(fewest, recipe.data.lanes + 1) if _allowed(recipe, ranks)), 0)
+
+
 def _allowed(recipe: Recipe, ranks: int) -> bool:
     try:
         _check_layout(recipe, ranks)

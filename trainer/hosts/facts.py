@@ -1,25 +1,35 @@
-"""What this host has, as one line of JSON: `python -m trainer.hosts.facts`, run by ssh on each host."""
+"""What this host has, as one line of JSON: `python -m trainer.hosts.facts [FOLDER [PORT]]`, run by ssh on each host."""
 
 from __future__ import annotations
 
 import json
 import platform
+import shutil
+import socket
 import sys
+import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from trainer.run.commit import git_commit
+import psutil
+
+from trainer.hosts.commit import git_commit
 
 PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a host has."""
+    """What a host has; sizes are bytes."""
 
     versions: dict[str, str]  # of Python, of this project's checkout and of the packages that must agree
-    gpus: list[int]  # the bytes of memory of each
+    gpus: list[int]  # the memory of each
+    memory: int
+    clock: float  # seconds since 1970; of a host that was asked, from the clock here
+    free: int  # of the disk of FOLDER
+    files: list[str]  # the names in FOLDER, or in the nearest folder above that exists
+    port_is_free: bool
 
     def differ_from(self, other: Facts) -> str:
         """Say which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
@@ -30,14 +40,38 @@ class Facts:
         )
 
 
-def gather() -> Facts:
-    """Return the facts of this host."""
-    import torch  # here, so that whoever asks other hosts need not wait for it
+def gather(folder: Path | None = None, port: int = 0) -> Facts:
+    """Return the facts of this host, with the folder that a run will use and the port where its ranks meet."""
+    import torch  # here: the names of this file must not cost its import
 
-    gpus = [torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())]
+    place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
-    return Facts({**versions, **{name: version(name) for name in PACKAGES}}, gpus)
+    return Facts(
+        versions={**versions, **{name: version(name) for name in PACKAGES}},
+        gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
+        memory=psutil.virtual_memory().total,
+        clock=time.time(),
+        free=shutil.disk_usage(place).free,
+        files=[path.name for path in place.iterdir()],
+        port_is_free=_is_free(port),
+    )
+
+
+def existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's rendezvous does
+        try:
+            listener.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 if __name__ == "__main__":
-    json.dump(asdict(gather()), sys.stdout)
+    given = dict(zip(("folder", "port"), sys.argv[1:], strict=False))
+    json.dump(asdict(gather(Path(given.get("folder", "")), int(given.get("port", 0)))), sys.stdout)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.common.errors import InputError
 from trainer.hosts import hostfile
 
 PDSH = "pdsh"  # DeepSpeed's launcher by ssh; the others ask a scheduler, which knows its hosts
@@ -36,19 +35,11 @@ class Launch:
         words = command[:module]
         if not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
-        from deepspeed.launcher import runner  # here: this takes seconds, and one host needs none of it
+        from trainer.engine import launcher  # here: this takes seconds, and one host needs none of it
 
         first = next(index for index, word in enumerate(words) if word.startswith("-"))
-        given = runner.parse_args([*words[first:], command[module]])
-        slots = hostfile.read(Path(given.hostfile))
-        try:
-            chosen = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
-        except ValueError as error:
-            name = "--include" if given.include else "--exclude"
-            raise InputError(f"{name} {given.include or given.exclude}: {error} ({given.hostfile})") from None
-        chosen = runner.apply_num_nodes_and_gpus(chosen, given.num_nodes, given.num_gpus)
-        if not chosen:
-            raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
+        given = launcher.options([*words[first:], command[module]])
+        chosen = launcher.chosen(hostfile.read(Path(given.hostfile)), given)
         # a single host is this one for DeepSpeed, whatever its name
         by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
         return cls(command, module, chosen, given.ssh_port, by_ssh)

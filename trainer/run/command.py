@@ -25,9 +25,9 @@ from trainer.data.loader import check_layout
 from trainer.engine import ds_config
 from trainer.engine.world import World, has_joined, join
 from trainer.errors import SharedError
+from trainer.hosts.commit import git_commit
 from trainer.recipe.schema import AnyRecipe, Recipe
 from trainer.recipe.yaml_file import load as load_recipe
-from trainer.run.commit import git_commit
 from trainer.run.job import Job
 from trainer.run.loop import Run
 from trainer.run.shared_folder import check_shared

@@ -9,34 +9,13 @@ import pytest
 
 from data_prep.common.errors import InputError
 from tests import toy
+from tests.trainer.hosts.fake_ssh import answer
 from trainer.hosts.ask import ask
 from trainer.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
 from trainer.hosts.facts import Facts, gather
 from trainer.hosts.launch import Launch
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
-
-# ssh [options] HOST COMMAND: prints the file of the host, or fails as a dead host does
-SSH = """#!/bin/sh
-eval host=\\${$(($# - 1))}
-cat "$(dirname "$0")/$host" 2>/dev/null && exit
-echo "ssh: connect to host $host port 22: No route to host" >&2
-exit 255
-"""
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an ssh that is found first; a file of a host's name is its answer."""
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
-def answer(cluster: Path, *hosts: str, facts: Facts) -> None:
-    for host in hosts:
-        (cluster / host).write_text(f"Welcome to {host}\n{json.dumps(asdict(facts))}\n")
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:
@@ -59,7 +38,11 @@ def test_facts_travel_as_json() -> None:
 def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
     facts = gather()
     answer(cluster, "a", facts=facts)
-    assert ask(["a", "b"]) == {"a": facts, "b": "ssh: connect to host b port 22: No route to host"}
+    told = ask(["a", "b"])
+    assert isinstance(told["a"], Facts)
+    assert replace(told["a"], clock=facts.clock) == facts
+    assert told["a"].clock < 0  # the answer is older than its arrival
+    assert told["b"] == "ssh: connect to host b port 22: No route to host"
 
 
 def test_with_all_hosts_the_command_is_the_one_that_was_typed(cluster: Path, tmp_path: Path) -> None:

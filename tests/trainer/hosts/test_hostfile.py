@@ -26,7 +26,8 @@ def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path, text: str) -> 
 
 
 def test_the_example_is_one() -> None:
-    assert read(ROOT / "hostfile.example") == {"node1": 8, "node2": 8}
+    path = ROOT / "hostfile.example"
+    assert read(path) == fetch_hostfile(str(path)) == {"node1": 8, "node2": 8}
 
 
 @pytest.mark.parametrize(

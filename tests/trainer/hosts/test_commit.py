@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.run.commit import git_commit
+from trainer.hosts.commit import git_commit
 
 
 @pytest.fixture(autouse=True)

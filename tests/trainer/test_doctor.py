@@ -1,0 +1,64 @@
+"""The doctor's command: its table, its JSON and its exit code, on this host and by an ssh that runs here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import toy
+from tests.trainer.hosts import fake_ssh
+
+CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
+
+
+def doctor(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "trainer.doctor", *map(str, arguments), "--master_port", str(toy.free_port())]
+    env = {**toy.environment(), **variables}
+    return subprocess.run(command, cwd=toy.ROOT, env=env, capture_output=True, text=True)
+
+
+def found(done: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, Any]]:
+    return {finding["check"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_hosts_that_are_fit(shards: Path, tmp_path: Path) -> None:
+    fake_ssh.write(tmp_path, fake_ssh.RUNS)
+    (tmp_path / "hostfile").write_text("a slots=1\nb slots=1\n")
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = doctor(recipe, "--hostfile", tmp_path / "hostfile", "--json", PATH=path)
+    assert done.returncode == 0, done.stderr
+    findings = found(done)
+    assert list(findings) == CHECKS
+    assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs"}  # there may be none
+    assert findings["hosts"]["said"] == "2 answer"
+    assert findings["layout"]["said"] == "ranks: 2, lanes: 4, gradient accumulation: 1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "run.yaml", "ssh"]  # nothing is left
+
+
+def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    done = doctor(recipe, f"data.shards={tmp_path}", "--ranks", 3)
+    assert done.returncode == 2
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    wrong = [line.split()[1] for line in lines if line.startswith("wrong ")]
+    assert wrong == ["layout", "recipe"]
+    assert "-> use 2 ranks" in done.stdout
+    assert "manifest" in next(line for line in lines if line.startswith("wrong    recipe"))
+
+
+def test_bad_arguments_are_one_line(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    for arguments, words in (
+        ([recipe, "--hostfile", tmp_path / "none"], "cannot read"),
+        ([recipe, "stepz=3"], "stepz"),
+        ([tmp_path / "none.yaml"], "none.yaml"),
+    ):
+        done = doctor(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("trainer.doctor: ")
+        assert words in done.stderr
