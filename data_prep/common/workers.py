@@ -38,10 +38,8 @@ def run(
         with variable(*ONE_THREAD):
             yield from map(start(*arguments), tasks)
         return
-    # forks of a process that has only imported our modules: they inherit no reader's threads and open files, and begin
-    # at once in every pass
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([start.__module__])
+    # not forked: workers must not inherit a reader's threads and open files
+    context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, _begin, (start, arguments))
     waiting: set[Future[Result]] = set()
     try:
