@@ -141,7 +141,7 @@ def test_hosts_that_stay_dead_are_left_out_and_taken_in_again(hosts: Hosts, shar
         "step 11/": lambda _: hosts.cut(1),
         "step 16/": mend_both,
     }
-    code, output = supervised(hosts, recipe, "faults.hang_seconds=8", at=steps, number=4)
+    code, output = supervised(hosts, recipe, "faults.hang_seconds=15", at=steps, number=4)
     assert code == 0, output
     starts = [line for line in output.splitlines() if line.startswith("supervise: ")]
     assert [line.split()[1] for line in starts if "is left out" in line] == [
