@@ -43,6 +43,11 @@ class MethodConfig(Section):
         return 0
 
     @property
+    def compares_micro_batch(self) -> bool:
+        """Whether the loss of an example depends on the other examples of its micro-batch."""
+        return False
+
+    @property
     def markers(self) -> int:
         """How many tokens tell kinds of texts apart: further rows, drawn at random where an encoder has none."""
         return 0

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error, printable
+from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.common.parser import Parser
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.interface import MicroBatch
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
         check_layout(data.order.lanes, recipe.batch.micro_batches, options.world_size, options.workers)
         first, last = (options.show, options.show) if options.show else options.steps
+        _check_micro(recipe, first, last)
         steps = trace(recipe, data, first, options.world_size, options.workers)
         for step, batches in islice(steps, last - first + 1):
             if options.show:
@@ -97,14 +99,37 @@ def _decode(row: np.ndarray, tokenizer: Tokenizer) -> str:
 
 def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
     """The step and position to read from: the run's last checkpoint before step `first`, else the beginning."""
-    for path in checkpoint.newest_first(recipe.run):
-        if checkpoint.step_of(path) < first and checkpoint.verify(path) is None:
-            checkpoint.check_continues(path, resume_invariants(recipe, data))
-            state = checkpoint.read_state(path)
-            data.order.skip(state.cursor.skips)
-            print(f"reading from {path} on", file=sys.stderr)
-            return state.step, state.cursor
-    return 0, Cursor(data.order.start())
+    path = next(_whole_checkpoints(recipe.run, before=first), None)
+    if path is None:
+        return 0, Cursor(data.order.start())
+    checkpoint.check_continues(path, resume_invariants(recipe, data))
+    state = checkpoint.read_state(path)
+    data.order.skip(state.cursor.skips)
+    print(f"reading from {path} on", file=sys.stderr)
+    return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
+
+
+def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:
+    """The run's checkpoints before a step that pass verification, the newest first."""
+    earlier = (path for path in checkpoint.newest_first(run) if checkpoint.step_of(path) < before)
+    return (path for path in earlier if checkpoint.verify(path) is None)
+
+
+def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int) -> None:
+    """Raise InputError where the run trained a step that is to be read with another batch.micro than the recipe's."""
+    newest = next(_whole_checkpoints(recipe.run), None)
+    if newest is None:
+        return
+    read_from = next(map(checkpoint.step_of, _whole_checkpoints(recipe.run, before=first)), 0)
+    state = checkpoint.read_state(newest)
+    sizes = state.cursor.micro_sizes
+    for after, until in pairwise([*sorted(sizes), state.step]):
+        size = sizes[after]
+        if after < last and read_from < until and size != recipe.batch.micro:
+            raise InputError(
+                f"steps {after + 1} to {until} were trained with batch.micro={size}, and reading begins at step "
+                f"{read_from + 1}: set batch.micro={size} to show them, or show steps after a later checkpoint"
+            )
 
 
 def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:

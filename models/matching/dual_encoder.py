@@ -61,6 +61,11 @@ class DualEncoderConfig(MatchingConfig):
         """Whether a query is compared with documents of other queries."""
         return self.negatives != "own"
 
+    @property
+    def compares_micro_batch(self) -> bool:
+        """Whether the documents of its micro-batch are a query's negatives."""
+        return self.negatives == "micro_batch"
+
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of queries and documents apart."""
         return DualEncoderBatcher(self, vocabulary, candidates)

@@ -45,6 +45,11 @@ class IctConfig(PretrainingConfig):
         return {"ict": 1.0}
 
     @property
+    def compares_micro_batch(self) -> bool:
+        """True: the passages of its micro-batch are a query's negatives."""
+        return True
+
+    @property
     def positions(self) -> int:
         """The longest passage or query."""
         return max(self.max_tokens, self.max_query_tokens)

@@ -178,6 +178,31 @@ def test_a_run_resumes_with_another_number_of_ranks(shards: Path, tmp_path: Path
     assert not (other / "universal").exists()
 
 
+def test_a_run_resumes_with_micro_batches_of_another_size(shards: Path, tmp_path: Path) -> None:
+    """With two lanes, two micro-batches of 4 have the examples of four of 2, so that even the losses stay."""
+    changes = {"steps": 16, "checkpoint": {"every": 8}, "data": {"shards": str(shards), "lanes": 2, "window": 2}}
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
+    undisturbed = toy.launch(1, "trainer.pretrain", recipe)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint.folder(tmp_path / "run", 8), checkpoint.folder(other, 8))
+    done = toy.launch(2, "trainer.pretrain", recipe, "--resume", f"run={other}", "batch.micro=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("batch.micro is 2 from step 9 on, and was 4: no example is lost or repeated") == 1
+    for term in ("mlm", "decoder"):
+        expected = toy.scalars(tmp_path / "run", f"loss/{term}")
+        seen = toy.scalars(other, f"loss/{term}")
+        assert list(seen) == list(range(9, 17))
+        assert seen == pytest.approx({step: expected[step] for step in seen}, rel=1e-4)
+    state = checkpoint.read_state(checkpoint.folder(other, 16))
+    assert (state.cursor.micro_batches, state.cursor.micro_sizes) == (16 * 4, {0: 4, 8: 2})
+    traced = toy.run("trainer.trace", other / "recipe.yaml", "--steps", "9:10")
+    assert [line.split()[0] for line in traced.stdout.splitlines()] == ["9", "10"], traced.stderr
+    refused = toy.run("trainer.trace", other / "recipe.yaml", "--steps", "8:9")
+    assert refused.returncode == 2
+    assert "steps 1 to 8 were trained with batch.micro=4, and reading begins at step 1" in refused.stderr
+
+
 def test_nan_is_reported_and_its_step_is_not_saved(shards: Path, tmp_path: Path) -> None:
     recipe, token, step = poisoned_recipe(shards, tmp_path)
     done = tampered("poison", recipe, POISON=token)

@@ -41,6 +41,8 @@ WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifes
 FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+MICRO = "batch.micro"
+COMPARED_IF_NAMED = (MICRO, "deepspeed")  # not every loss depends on the one; no order of data on the other
 FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all"}  # of older checkpoints, which do not name them
 
 
@@ -144,6 +146,7 @@ def _damage(file: Path, size: int, sha256: str) -> str | None:
 def read_state(checkpoint: Path) -> State:
     """Read the state of a verified checkpoint."""
     values = json.loads((checkpoint / STATE).read_text())
+    values["cursor"].setdefault("micro_sizes", {0: values["fixed"].get(MICRO)})  # older checkpoints have one size
     return State(
         values["step"],
         Cursor.from_json(values["cursor"]),
@@ -194,8 +197,10 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     """
     formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
     saved = formerly | read_state(checkpoint).resume_invariants
+    saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_NAMED}
     for key, was, now in _differences(saved, {key: value for key, value in invariants.items() if key in saved}):
-        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}")
+        remedy = f": examples are compared with their micro-batch, so set {key}={was}" if key == MICRO else ""
+        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
 
 
 def folder(run: Path, step: int) -> Path:

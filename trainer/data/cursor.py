@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.lanes import Position, Skip
@@ -14,12 +14,30 @@ from trainer.data.order import LaneBatch, Positions
 class Cursor:
     """How many global micro-batches were taken, every lane's position after them, and the shards that any rank skipped.
 
-    A rank moves only the lanes that it serves; `merged` combines the cursors of all ranks.
+    A rank moves only the lanes that it serves; `merged` combines the cursors of all ranks. `micro_sizes` has the
+    examples in a micro-batch, from each of these steps on.
     """
 
     positions: Positions
     micro_batches: int = 0
     skips: set[Skip] = field(default_factory=set)
+    micro_sizes: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def micro(self) -> int:
+        """The examples in the last micro-batch."""
+        return self.micro_sizes[max(self.micro_sizes)]
+
+    def with_micro(self, size: int, step: int) -> Cursor:
+        """Return the position from which micro-batches of `size` examples go on after a step; itself for the same size.
+
+        Every lane stays where it is, so no example is lost or repeated; micro-batches are numbered as if all before had
+        had this size.
+        """
+        if size == self.micro:
+            return self
+        taken = self.micro_batches * self.micro // size
+        return replace(self, micro_batches=taken, micro_sizes={**self.micro_sizes, step: size})
 
     @property
     def bad_shards(self) -> int:
@@ -39,14 +57,20 @@ class Cursor:
             [cursors[lane % len(cursors)].positions[source][lane] for lane in range(len(lanes))]
             for source, lanes in enumerate(cursors[0].positions)
         ]
-        return Cursor(positions, cursors[0].micro_batches, cursors[0].skips)
+        return replace(cursors[0], positions=positions)
 
     def to_json(self) -> dict[str, Any]:
         """Return the cursor as plain values."""
-        return {"micro_batches": self.micro_batches, "positions": self.positions, "skips": sorted(self.skips)}
+        return {
+            "micro_batches": self.micro_batches,
+            "micro_sizes": dict(self.micro_sizes),
+            "positions": self.positions,
+            "skips": sorted(self.skips),
+        }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Cursor:
         """Build a cursor from the values of `to_json`."""
         positions = [[Position(*position) for position in lanes] for lanes in values["positions"]]
-        return cls(positions, values["micro_batches"], {Skip(*skip) for skip in values["skips"]})
+        sizes = {int(step): size for step, size in values["micro_sizes"].items()}
+        return cls(positions, values["micro_batches"], {Skip(*skip) for skip in values["skips"]}, sizes)

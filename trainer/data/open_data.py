@@ -52,7 +52,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "method": {"name": recipe.method.name, **method},
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
-        "batch.micro": recipe.batch.micro,
+        **({"batch.micro": recipe.batch.micro} if recipe.method.compares_micro_batch else {}),
         "optimizer.name": recipe.optimizer.name,
         "optimizer.train": recipe.optimizer.train,
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),

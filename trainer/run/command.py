@@ -65,6 +65,7 @@ def main(
         if world.rank == 0:
             if resume_from is not None:
                 checkpoint.check_continues(resume_from, job.resume_invariants)
+                _report_other_micro(recipe, resume_from)
             held = held or _lock(recipe.run)
             join(world)
             record(job, world)
@@ -165,6 +166,18 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
     if resume:
         print(f"resuming from {newest}" if newest else f"{recipe.run} has no checkpoint yet: starting", flush=True)
     return newest
+
+
+def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
+    """Print that the order of data is a new one where the checkpoint's micro-batches had another size."""
+    state = checkpoint.read_state(resume_from)
+    before, now = state.cursor.micro, recipe.batch.micro
+    if now != before:
+        print(
+            f"batch.micro is {now} from step {state.step + 1} on, and was {before}: no example is lost or "
+            "repeated, but other ones make a step",
+            flush=True,
+        )
 
 
 def _check_ranks(recipe: Recipe, world: World) -> None:

@@ -32,10 +32,11 @@ class Run:
     def __init__(self, job: Job, world: World, resume_from: Path | None):
         self.job, self.recipe, self.world = job, job.recipe, world
         self.engine = Engine(job.model, job.recipe, world)
-        self.step, self.cursor, self.saved = 0, Cursor(job.order.start()), resume_from
+        self.step, self.saved = 0, resume_from
+        self.cursor = Cursor(job.order.start(), micro_sizes={0: self.recipe.batch.micro})
         self.plateau = Plateau()
         if resume_from is not None:
-            self.cursor = self._load(resume_from).cursor
+            self.cursor = self._load(resume_from).cursor.with_micro(self.recipe.batch.micro, self.step)
             job.order.skip(self.cursor.skips)
         self.loader = Loader(job.order, world.rank, world.size, self.recipe.data.workers)
         self.health = Health(self.recipe, self.engine, job.order)
