@@ -13,7 +13,7 @@ import pytest
 from tests import toy
 
 NETWORK = "10.213.77"
-TOOLS = ("ip", "ssh", "sshd", "ssh-keygen", "pdsh")
+TOOLS = ("ip", "tc", "ssh", "sshd", "ssh-keygen", "pdsh")
 CABLE = "cable"  # the interface's name on every host
 
 SSHD = """
@@ -71,6 +71,19 @@ class Hosts:
     def mend(self, host: int = 1) -> None:
         """Connect it again."""
         _ip("-n", self.names[host], "link", "set", CABLE, "up")
+
+    def slow(self, host: int, rate: str) -> None:
+        """Limit what a host sends to a rate, as `8mbit`; `unslow` ends it."""
+        limit = ["root", "tbf", "rate", rate, "burst", "16kb", "latency", "1s"]
+        self._tc(host, "add", *limit)
+
+    def unslow(self, host: int) -> None:
+        """Let a host send as fast as the others."""
+        self._tc(host, "del", "root")
+
+    def _tc(self, host: int, verb: str, *words: str) -> None:
+        command = [_path_of("ip"), "netns", "exec", self.names[host], _path_of("tc"), "qdisc", verb, "dev", CABLE]
+        subprocess.run([*command, *words], check=True)
 
     def hide(self, host: int, folder: Path) -> None:
         """Give a host a folder of its own in place of one that all share, until the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from models.interface import MicroBatch
 from models.matching.dual_encoder import DualEncoder
 from models.trunk import Encoder, TrunkModel
 from trainer.engine import ds_config, grad_cache
+from trainer.engine.clock import DeviceClock
 from trainer.engine.compiler import without_compiler
 from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.optimizer import build_optimizer
@@ -59,6 +61,7 @@ class Engine:
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
+        self.forward_clock = DeviceClock(self.device)
 
     def step(
         self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int], lr: float
@@ -121,6 +124,13 @@ class Engine:
                     full = parameter.detach().clone()
             yield full.detach()
 
+    @property
+    def gradient_bytes(self) -> int:
+        """The size of all gradients, in the precision of the weights."""
+        return sum(math.prod(shape) for shape in self.weight_shapes().values()) * next(
+            parameter.element_size() for parameter in self.deepspeed.module.parameters()
+        )
+
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
         values = values.to(self.device)
@@ -173,7 +183,8 @@ class Engine:
 
         def forward(tensors: Mapping[str, torch.Tensor], seed: int, **options: bool) -> dict[str, torch.Tensor]:
             torch.manual_seed(seed)
-            return self.deepspeed(**tensors, **options)
+            with self.forward_clock.counting():
+                return self.deepspeed(**tensors, **options)
 
         def objective(sums: Mapping[str, torch.Tensor]) -> Any:
             # max: a step may have no target of a term

@@ -15,6 +15,7 @@ from models.interface import MicroBatch
 from trainer.data.order import LaneBatch
 from trainer.engine.engine import Engine, StepResult
 from trainer.recipe.schema import Recipe
+from trainer.run.stragglers import Stragglers
 
 # peak FLOP/s in dense half precision (NVIDIA's data sheets), by a part of the device's name
 PEAK = {
@@ -32,7 +33,7 @@ class Interval:
     """What this rank has counted since the last progress line."""
 
     def __init__(self, sources: int, terms: int, device: torch.device):
-        self.tokens = self.skipped = 0
+        self.steps = self.tokens = self.skipped = 0
         self.slots = self.filled = 0  # places for tokens, padding included; those that are not padding
         self.waited = 0.0  # seconds the steps waited for data
         self.losses = torch.zeros(sources, terms, dtype=torch.float64, device=device)  # sums
@@ -53,6 +54,7 @@ class Monitor:
         name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
         self.peak = next((peak for part, peak in PEAK.items() if part in name), None)
         self.flops_per_token: float | None = None
+        self.stragglers = Stragglers(engine) if engine.world.size > 1 else None
         self.generation: int | None = None  # the step that the negatives are of; 0: they are those of the groups
         self.writer: SummaryWriter | None = None
         self.restart(start)
@@ -70,6 +72,7 @@ class Monitor:
     def count(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
         """Count one optimizer step of this rank."""
         interval = self.interval
+        interval.steps += 1
         interval.skipped += result.skipped
         for batch, losses in zip(batches, result.losses, strict=True):
             interval.tokens += batch.micro_batch.tokens
@@ -83,6 +86,7 @@ class Monitor:
         now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
         seconds = now - self.since
         losses = self._means()
+        of_ranks, slow = self._compare_ranks(seconds)
         self.skipped += interval.skipped
         self.interval, self.since = self._new_interval(), now
         if self.engine.world.rank:
@@ -97,7 +101,9 @@ class Monitor:
             scalars["negatives/age"] = step - self.generation
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
-        self._write(step, scalars)
+        self._write(step, scalars | of_ranks)
+        for line in slow:
+            self.warn(f"step {step}: {line}")
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
         shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
         self.info(
@@ -163,6 +169,13 @@ class Monitor:
             self.writer = None
             with self._or_without_events():
                 writer.close()
+
+    def _compare_ranks(self, seconds: float) -> tuple[dict[str, float], list[str]]:
+        """Compare this rank with the others over an interval of so many seconds; all ranks call."""
+        forward = self.engine.forward_clock.take()
+        if self.stragglers is None:
+            return {}, []
+        return self.stragglers.compare(self.interval.steps, seconds, forward, self.interval.waited)
 
     def _new_interval(self) -> Interval:
         return Interval(len(self.sources), len(self.terms), self.engine.device)

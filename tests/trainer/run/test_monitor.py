@@ -16,6 +16,7 @@ from models.interface import MicroBatch
 from tests.toy import scalars
 from trainer.data.lanes import START
 from trainer.data.order import LaneBatch
+from trainer.engine.clock import DeviceClock
 from trainer.engine.engine import StepResult
 from trainer.engine.world import World
 from trainer.run.monitor import Monitor, duration
@@ -28,9 +29,13 @@ class TwinEngine:
     world: World
     weights: dict[str, float]
     device = torch.device("cpu")
+    forward_clock = DeviceClock(device)
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         return values * 2
+
+    def gather(self, value: tuple[str, int]) -> list[tuple[str, int]]:
+        return [(value[0], local_rank) for local_rank in (0, 1)]
 
 
 def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
@@ -85,6 +90,24 @@ def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.Capt
     assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
     assert "tokens/s" in line
     assert "ETA" in line
+
+
+def test_slow_ranks_are_figures_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path)
+    assert m.stragglers is not None
+    m.stragglers.compare = Mock(return_value=({"ranks/forward_slowest": 3.0}, ["rank 1 on node2 is slow"]))  # type: ignore[method-assign]
+    with m.waiting():
+        time.sleep(0.01)
+    with m.engine.forward_clock.counting():
+        time.sleep(0.02)
+    one_step(m, 1, 2.5)
+    m.close()
+    (steps, seconds, forward, waited), _ = m.stragglers.compare.call_args
+    assert steps == 1
+    assert 0.01 <= waited < forward < seconds
+    assert forward >= 0.02
+    assert scalars(tmp_path, "ranks/forward_slowest") == {1: 3.0}
+    assert capsys.readouterr().err == "step 1: rank 1 on node2 is slow\n"
 
 
 def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
