@@ -34,6 +34,12 @@ def test_it_has_imported_before_it_starts_and_computed_nothing(run: Run) -> None
     assert run(loaded + "print(os.listdir('/proc/self/task') == [str(os.getpid())])").stdout == "True\nTrue\n"
 
 
+def test_it_has_the_threads_that_its_environment_asks_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert run("import torch; print(torch.get_num_threads())").stdout == f"{threads}\n"
+
+
 def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> None:
     lines = "import os, sys; print(__name__, sys.argv[1:], os.getcwd(), sorted(os.environ), sep='\\n')"
     names = sorted({*toy.environment(), "MASTER_PORT"})

@@ -143,12 +143,12 @@ def launch(
     own = environment() | {name: str(value) for name, value in variables.items()}
     if through_launcher:
         command = launch_command(ranks, module, *arguments, port=port)
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=own)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=warm.PATIENCE, env=own)
     own["MASTER_PORT"] = str(port or free_port())
     return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
 
 
-def run(module: str, *arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(module: str, *arguments: object, timeout: float = warm.PATIENCE) -> subprocess.CompletedProcess[str]:
     """Run `python -m module argument ...` to its end, forked as above."""
     own = environment() | {"MASTER_PORT": str(free_port())}
     return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)

@@ -18,7 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+import torch
+
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 1200.0  # seconds after which a command hangs: a busy machine takes ten times as long as a quiet one
 IMPORTED = [
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
@@ -69,7 +72,7 @@ def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, st
 
 
 def run(
-    module: str, *arguments: str, ranks: int, environment: Mapping[str, str], timeout: float = 300
+    module: str, *arguments: str, ranks: int, environment: Mapping[str, str], timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """Start a command and wait for its end."""
     with TemporaryDirectory() as folder:
@@ -92,6 +95,8 @@ def _begin(
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
+    if threads := environment.get("OMP_NUM_THREADS"):  # which torch has read already
+        torch.set_num_threads(int(threads))
     command(*arguments)
 
 

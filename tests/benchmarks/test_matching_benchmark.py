@@ -91,8 +91,9 @@ def test_all_rivals_train_alike_and_are_measured(tmp_path: Path, monkeypatch: py
         assert names | {matching.OURS} <= measured["losses"].keys()
         ours = measured["losses"][matching.OURS]
         assert ours[0] != ours[1]
+        rel = 1e-4 if measured["precision"] == "float32" else 0.03  # this library's losses are fp32 in bf16, too
         for losses in measured["losses"].values():
-            assert losses == pytest.approx(ours, rel=1e-4)
+            assert losses == pytest.approx(ours, rel=rel)
         assert all(size > 0 for size in measured["peak_memory_bytes"].values())
         assert all(measured["ratios"][f"deepsiam / {name}"]["min"] > 0 for name in names)
     assert f"{matching.LOOP}, a batch of 4" in results["parts"]["cached"]["peak_memory_bytes"]

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -65,7 +66,9 @@ def test_the_dask_driver_makes_the_bytes_of_one_run(given: tuple[Path, Path, Pat
     dump, vocabulary, whole = given
     script = tmp_path / "driver.py"
     script.write_text(block("import subprocess, sys"))
-    with distributed.LocalCluster(2, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
+    quiet = {"threads_per_worker": 1, "dashboard_address": None}
+    # Dask leaves OMP_NUM_THREADS in the environment, and other threads round differently in the tests that follow
+    with patch.dict(os.environ), distributed.LocalCluster(2, processes=True, **quiet) as cluster:
         address = cluster.scheduler_address
         run(sys.executable, script, address, tmp_path / "out", PARTS, dump, "--tokenizer", vocabulary, "--workers", 1)
     assert len(list((tmp_path / "out.parts").iterdir())) == PARTS

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import toy
+from tests.warm import PATIENCE
 
 
 def kill_at(step: int, ranks: int, module: str, recipe: Path) -> None:
@@ -24,4 +25,4 @@ def kill_at(step: int, ranks: int, module: str, recipe: Path) -> None:
     else:
         pytest.fail(f"the run ended before step {step}")
     subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
-    process.wait(timeout=60)
+    process.wait(timeout=PATIENCE)

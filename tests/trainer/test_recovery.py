@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests import toy
+from tests.warm import PATIENCE
 from trainer.checkpoints import checkpoint
 from trainer.data.open_data import shard_data
 from trainer.recipe.schema import PretrainRecipe
@@ -55,7 +56,7 @@ def ranks_of(recipe: Path) -> list[psutil.Process]:
 def tampered(kind: str, recipe: Path, *arguments: object, **variables: object) -> subprocess.CompletedProcess[str]:
     command = toy.launch_command(2, "tests.trainer.tampered", recipe, *arguments)
     environment = {**toy.environment(), "TAMPER": kind, **{k: str(v) for k, v in variables.items()}}
-    return subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, timeout=PATIENCE, env=environment)
 
 
 def final_weights(run: Path, step: int) -> bytes:
@@ -90,7 +91,7 @@ def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     else:
         for rank in ranks if "ranks" in whom else ranks[1:]:
             rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
-    printed, _ = process.communicate(timeout=120)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == (1 if "launcher" in whom else stop.RESUME), printed  # the launcher has its own code
     assert "stopped on request after step" in printed
     stopped = checkpoint.newest(tmp_path / "run")
@@ -126,8 +127,8 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
             if victim is not None:
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
-        process.communicate(timeout=120)  # ranks without a launcher save and end
-        psutil.wait_procs(ranks, timeout=60)
+        process.communicate(timeout=PATIENCE)  # ranks without a launcher save and end
+        psutil.wait_procs(ranks, timeout=PATIENCE)
     last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert last.returncode == 0, last.stderr
     assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
@@ -148,7 +149,7 @@ def test_two_processes_cannot_train_the_same_run(shards: Path, tmp_path: Path) -
     assert "is being trained by another process" in second.stderr
     for rank in ranks_of(recipe):
         rank.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(("stage", "ranks"), [(1, 4), (2, 1), (3, 4)])

@@ -17,6 +17,7 @@ from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers.tokenizer import load as load_tokenizer
 from tests import toy
 from tests.trainer.runs import STEP, set_invariants, write_run
+from tests.warm import PATIENCE
 from trainer import finetune, pretrain
 from trainer.checkpoints import checkpoint
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
@@ -227,7 +228,7 @@ with command.skip_interpreter_shutdown():
 
 def test_a_rank_ends_its_loader_workers_with_itself() -> None:
     command = [sys.executable, "-c", LOADER_WORKER]  # run() returns when the last process has closed its pipes
-    done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, timeout=90)
+    done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, timeout=PATIENCE)
     assert done.returncode == 3
 
 

@@ -17,6 +17,7 @@ from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
+from tests.warm import PATIENCE
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.load import load_trained
 from trainer.data import generation as generation_module
@@ -264,7 +265,7 @@ def kill_when(there: Path, recipe: Path) -> None:
         assert process.poll() is None, "the run ended"
         time.sleep(0.001)
     subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
-    process.wait(timeout=60)
+    process.wait(timeout=PATIENCE)
 
 
 def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:
