@@ -61,7 +61,7 @@ def _training(chosen: argparse.Namespace) -> None:
     work = count(recipe, vocabulary_of(recipe, chosen.vocabulary))
     machines, speed = _machines(chosen, recipe)
     assumptions = [
-        f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.0f} GFLOP an example, {file.stem}",
+        f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
         *report.of_machines(machines, speed),
     ]
     rows = [plan(recipe, work, config, machines, hosts, chosen.seeds) for hosts in chosen.hosts]

@@ -29,6 +29,9 @@ def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.Cap
     for row in plan["rows"]:
         (line,) = (line for line in printed if line.split()[:2] == [f"{row['hosts']:,}", f"{row['ranks']:,}"])
         assert f"{row['tokens_per_second']:,.0f}" in line
+        assert any(
+            line.split()[0] == str(row["hosts"]) and f"{row['every']:,} steps" in line for line in printed if line
+        )
         assert row["step_seconds"] == pytest.approx(row["step"]["compute"] + row["step"]["exposed"])
         changes = [line for line in printed if f"planned with {' '.join(row['changes'])}" in line]
         assert bool(row["changes"]) == bool(changes)

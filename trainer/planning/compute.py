@@ -87,11 +87,13 @@ class Speed:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what PyTorch executes, without views."""
+    """Counts what PyTorch executes, without views. A question about data that are not there is answered by no."""
 
     count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._local_scalar_dense.default:
+            return False  # of ModernBERT: whether there is no padding
         self.count += not function.is_view
         return function(*args, **(kwargs or {}))
 
@@ -112,7 +114,10 @@ def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
         for name, array in batch.arrays.items()
     }
     with FlopCounterMode(display=False) as flops, _Operations() as operations:
-        sum(model(**arrays).values()).backward()
+        try:
+            sum(model(**arrays).values()).backward()
+        except (RuntimeError, NotImplementedError) as error:
+            raise InputError(f"trunk: this model cannot be counted without its weights: {error}") from None
     parameters = list(model.parameters())
     examples = recipe.batch.micro
     return Work(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from data_prep.common.progress import amount
 from trainer.planning.communication import Link
@@ -12,63 +11,47 @@ from trainer.planning.preparing import Preparation, Source
 from trainer.planning.training import DAY, PAYS, Limit, Row
 
 SAID = "Computed, not measured: a model of machines that were not there."
-HEADS = (
-    "hosts",
-    "ranks",
-    "micro x acc.",
-    "compute s",
-    "exposed s",
-    "step s",
-    "tokens/s",
-    "ideal days",
-    "save every",
-    "days (range)",
-    "GPU-hours",
-    "lost",
-    "ZeRO fits",
-)
+STEP: dict[str, Callable[[Row], str]] = {
+    "hosts": lambda row: f"{row.hosts:,}",
+    "ranks": lambda row: f"{row.ranks:,}",
+    "micro x acc.": lambda row: f"{row.micro} x {row.micro_batches}",
+    "compute": lambda row: _time(row.step.compute),
+    "exposed": lambda row: _time(row.step.exposed),
+    "step": lambda row: _time(row.step_seconds),
+    "tokens/s": lambda row: f"{row.tokens_per_second:,.0f}",
+    "sends": lambda row: amount(row.step.sent),
+    "reads": lambda row: f"{amount(row.read)}/s",
+    "ZeRO fits": lambda row: " ".join(map(str, row.fits)) or "none",
+}
+RUN: dict[str, Callable[[Row], str]] = {
+    "hosts": lambda row: f"{row.hosts:,}",
+    "ideal days": lambda row: _number(row.ideal_days),
+    "a save": lambda row: _time(row.save_seconds),
+    "best every": lambda row: f"{_time(row.every * row.step_seconds)}, {row.every:,} steps",
+    "days (range)": lambda row: f"{_number(row.days)} ({_number(row.fewest_days)} to {_number(row.most_days)})",
+    "failures": lambda row: _number(row.failures),
+    "lost": lambda row: f"{row.share_lost:.1%}",
+    "as in recipe": lambda row: f"{row.recipe_share_lost:.1%}",
+    "GPU-hours": lambda row: f"{row.gpu_hours:,.0f}",
+}
 
 
 def training(rows: Sequence[Row], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
     """Return the plan of a training as text."""
-    lines = [SAID, *assumptions, "", *table(HEADS, [cells(row) for row in rows]), ""]
-    lines += [line for row in rows for line in notes(row)]
-    lines += ["", *pays(limits)]
-    return "\n".join(lines)
+    lines = [SAID, *assumptions, ""]
+    lines += table(list(STEP), [[show(row) for show in STEP.values()] for row in rows])
+    lines += [line for row in rows for line in changes(row)] + [""]
+    lines += table(list(RUN), [[show(row) for show in RUN.values()] for row in rows])
+    loaders = max(row.loaders for row in rows)
+    lines += [f"Loading: {loaders:.2f} of a core like this one makes micro-batches as fast as a rank takes them", ""]
+    return "\n".join([*lines, *pays(limits)])
 
 
-def cells(row: Row) -> list[str]:
-    """Return a row of the table."""
-    step = row.step
-    return [
-        f"{row.hosts:,}",
-        f"{row.ranks:,}",
-        f"{row.micro} x {row.micro_batches}",
-        f"{step.compute:.4g}",
-        f"{step.exposed:.4g}",
-        f"{row.step_seconds:.4g}",
-        f"{row.tokens_per_second:,.0f}",
-        _number(row.ideal_days),
-        f"{row.every:,} steps, {_time(row.every * row.step_seconds)}",
-        f"{_number(row.days)} ({_number(row.fewest_days)} to {_number(row.most_days)})",
-        f"{row.gpu_hours:,.0f}" if math.isfinite(row.gpu_hours) else "never ends",
-        f"{row.share_lost:.1%}",
-        ", ".join(map(str, row.fits)) or "none",
-    ]
-
-
-def notes(row: Row) -> Iterator[str]:
-    """Yield what the table has no place for."""
-    hosts = f"{row.hosts:,} host{'s' if row.hosts > 1 else ''}"
+def changes(row: Row) -> Iterator[str]:
+    """Yield what differs from the recipe, if anything."""
     if row.changes:
         other = "" if row.same_experiment else ": larger batches, another experiment"
-        yield f"{hosts}: the recipe does not allow {row.ranks:,} ranks; planned with {' '.join(row.changes)}{other}"
-    yield (
-        f"{hosts}: a host sends {amount(row.step.sent)} a step and reads {amount(row.read)}/s of shards, "
-        f"{row.loaders:.1f} loader processes a rank keep up; a checkpoint takes {_time(row.save_seconds)}, "
-        f"all of them {row.share_saving:.1%}; {row.failures:.3g} failures; with checkpoint.every as in the recipe "
-        f"{row.recipe_share_lost:.1%} would be lost"
-    )
+        yield f"{row.ranks:,} ranks are not allowed by the recipe: planned with {' '.join(row.changes)}{other}"
 
 
 def pays(limits: Sequence[Limit]) -> Iterator[str]:
@@ -125,9 +108,10 @@ def _number(value: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= 1.5 * size:
+            return f"{_number(seconds / size)} {unit}"
+    return f"{_number(1000 * seconds)} ms"
 
 
 def _link(link: Link) -> str:

@@ -62,6 +62,11 @@ def test_every_method_can_be_counted(method: str) -> None:
     assert work.operations > 50
 
 
+def test_a_trunk_that_asks_about_its_data_can_be_counted() -> None:
+    modern = count(recipe("demo_seed"), 4096)  # ModernBERT looks whether there is padding
+    assert modern.flops > 6 * modern.tokens * 1e5
+
+
 def test_a_billion_parameters_take_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     large = ["trunk.hidden_size=1792", "trunk.num_attention_heads=28", "trunk.num_hidden_layers=24"]
