@@ -56,7 +56,7 @@ def changes(row: Row) -> Iterator[str]:
 
 def pays(limits: Sequence[Limit]) -> Iterator[str]:
     """Yield a table of where more hosts stop paying."""
-    yield f"Twice the hosts are at least {PAYS} times as fast up to so many hosts:"
+    yield f"A host does at least {PAYS:.0%} of what one alone does with ZeRO-1, up to so many hosts:"
     stages = sorted({limit.stage for limit in limits})
     rows = []
     for batch in sorted({limit.batch for limit in limits}):
@@ -99,7 +99,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _limit(limit: Limit) -> str:
     if not limit.hosts:
-        return "not even 1 (batch.size)"
+        return f"not even 1 ({limit.because})"
     return f"{limit.hosts:,} ({limit.because})" if limit.because else f"{limit.hosts:,} or more"
 
 

@@ -25,7 +25,7 @@ DAY = 86400.0
 STAGES = (1, 2, 3)
 SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
 BATCHES = (1, 4, 16)  # times the recipe's batch.size, for where more hosts pay
-PAYS = 1.5  # more hosts pay while twice as many are at least so many times as fast
+PAYS = 0.5  # more hosts pay while each does at least this share of what one alone does with ZeRO-1
 
 
 @dataclass(frozen=True)
@@ -193,25 +193,28 @@ class Limit:
 
 
 def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, most: int) -> list[Limit]:
-    """Return, for batches and stages, up to how many hosts twice as many are `PAYS` times as fast, at most `most`."""
+    """Return, for batches and stages, up to how many hosts, a power of two and at most `most`, each pays (`PAYS`)."""
     found = []
     for factor in BATCHES:
         size = factor * recipe.batch.size
         scaled = recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"size": size})})
+        alone = plan_step(fit(scaled, machines.gpus), work, Zero.of(config, STAGES[0]), machines)
         for stage in STAGES:
-            hosts, because = _limit(scaled, work, Zero.of(config, stage), machines, most)
+            hosts, because = _limit(scaled, work, Zero.of(config, stage), machines, most, alone)
             found.append(Limit(size, stage, hosts, because))
     return found
 
 
-def _limit(recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int) -> tuple[int, str]:
-    hosts, before = 1, None
+def _limit(
+    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int, alone: Step
+) -> tuple[int, str]:
+    hosts = 1
     while hosts <= most:
         if recipe.batch.size % (hosts * machines.gpus):
             return hosts // 2, "batch.size"
         step = plan_step(fit(recipe, hosts * machines.gpus), work, zero, machines)
-        if before and before.seconds < PAYS * step.seconds:
-            idle, waiting = 2 * step.compute - before.compute, 2 * step.exposed - before.exposed
+        if PAYS * hosts * step.seconds > alone.seconds:
+            idle, waiting = hosts * step.compute - alone.compute, hosts * step.exposed - alone.exposed
             return hosts // 2, "small micro-batches" if idle > waiting else "communication"
-        hosts, before = 2 * hosts, step
+        hosts *= 2
     return hosts // 2, ""
