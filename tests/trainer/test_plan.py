@@ -1,12 +1,14 @@
 """`trainer.plan` end to end: its text, JSON and chart; bad input; nothing of DeepSpeed."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
 import pytest
 
+from tests import toy
 from tests.test_imports import FILES, imported
 from trainer.plan import main
 
@@ -47,7 +49,7 @@ def test_options_are_what_is_planned_with(tmp_path: Path, capsys: pytest.Capture
     for part in (
         "cpu\n",
         f"TFLOP/s a rank, measured: {measured}",
-        "Links, gloo: between hosts 0.1 GB/s and 200 us a message",
+        "Links, gloo: a host 0.1 GB/s, 200 us a message",
         "one in 10 days a host; 3 min to train again; 12 h later",
     ):
         assert part in printed
@@ -56,6 +58,25 @@ def test_options_are_what_is_planned_with(tmp_path: Path, capsys: pytest.Capture
 def test_fp16_can_be_planned_on_a_machine_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     planned(*SMALL, "deepspeed=zero2_fp16")
     assert "zero2_fp16" in capsys.readouterr().out
+
+
+PAGE = (toy.ROOT / "docs" / "scaling.md").read_text()
+PRINTED = re.findall(
+    r"^    python -m trainer\.plan (?!RECIPE)((?:.*\\\n)*.*)\n\n((?:    .*\n|\n(?=    (?!python)))+)", PAGE, re.M
+)
+
+
+@pytest.mark.parametrize(("command", "printed"), PRINTED, ids=[f"{i} of the page" for i, _ in enumerate(PRINTED)])
+def test_the_page_shows_what_is_printed(command: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(*command.replace("\\\n", " ").split())
+    lines = capsys.readouterr().out.splitlines()
+    for line in printed.splitlines():
+        assert line.removeprefix("    ") in lines
+
+
+def test_the_page_has_commands() -> None:
+    assert len(PRINTED) > 5
+    assert all(len(printed.splitlines()) > 2 for _, printed in PRINTED)
 
 
 @pytest.mark.parametrize("source", ["wikipedia", "reddit"])

@@ -25,14 +25,20 @@ def draw_training(rows: Sequence[Row], out: Path) -> Path:
     rate.plot(hosts, ideal, color=GREY, linestyle=":", label="as fast for each host")
     rate.plot(hosts, [row.tokens_per_second for row in rows], "o-", color=COLORS[0], label="planned")
     rate.set(xscale="log", yscale="log", xlabel="hosts", ylabel="tokens a second")
-    parts = {"compute": [row.step.compute for row in rows], "communication": [row.step.exposed for row in rows]}
+    parts = {
+        "compute": [row.step.compute / row.step_seconds for row in rows],
+        "communication": [row.step.exposed / row.step_seconds for row in rows],
+    }
     _stacked(step, [str(row.hosts) for row in rows], parts)
-    step.set(xlabel="hosts", ylabel="seconds of a step")
+    step.set(xlabel="hosts", ylabel="share of a step")
     low, mean, high = (np.array([getattr(row, name) for row in rows]) for name in ("fewest_days", "days", "most_days"))
     days.plot(hosts, [row.ideal_days for row in rows], color=GREY, linestyle=":", label="without failures and saves")
     days.fill_between(hosts, low, high, color=COLORS[1], alpha=0.2, linewidth=0)
     days.plot(hosts, mean, "o-", color=COLORS[1], label="simulated: mean and range")
     days.set(xscale="log", yscale="log", xlabel="hosts", ylabel="days")
+    for panel in (rate, days):
+        panel.set_xticks(hosts, [str(number) for number in hosts])
+        panel.minorticks_off()
     for panel in (rate, step, days):
         panel.legend(frameon=False)
     figure.suptitle("Computed, not measured", fontsize=10, color=GREY)

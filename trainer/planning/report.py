@@ -42,16 +42,19 @@ def training(rows: Sequence[Row], limits: Sequence[Limit], assumptions: Sequence
     lines += table(list(STEP), [[show(row) for show in STEP.values()] for row in rows])
     lines += [line for row in rows for line in changes(row)] + [""]
     lines += table(list(RUN), [[show(row) for show in RUN.values()] for row in rows])
-    loaders = max(row.loaders for row in rows)
-    lines += [f"Loading: {loaders:.2f} of a core like this one makes micro-batches as fast as a rank takes them", ""]
+    loaders, share = (max(getattr(row, name) for row in rows) for name in ("loaders", "read_share"))
+    lines += [
+        f"Loading: at most {share:.1%} of a host's disk, and {loaders:.2f} of a core like this one for a rank",
+        "",
+    ]
     return "\n".join([*lines, *pays(limits)])
 
 
 def changes(row: Row) -> Iterator[str]:
     """Yield what differs from the recipe, if anything."""
     if row.changes:
-        other = "" if row.same_experiment else ": larger batches, another experiment"
-        yield f"{row.ranks:,} ranks are not allowed by the recipe: planned with {' '.join(row.changes)}{other}"
+        other = "" if row.same_experiment else " (another experiment)"
+        yield f"{row.ranks:,} ranks cannot share the recipe: planned with {' '.join(row.changes)}{other}"
 
 
 def pays(limits: Sequence[Limit]) -> Iterator[str]:
@@ -80,11 +83,11 @@ def preparing(source: Source, plans: Sequence[Preparation], assumptions: Sequenc
 def of_machines(machines: Machines, speed: str) -> list[str]:
     """Return a line for each group of assumptions."""
     between, within = machines.between, machines.within
-    overlap = "none below ZeRO-3, 50 % there" if machines.overlap is None else f"{machines.overlap:.0%}"
+    overlap = "half at ZeRO-3, none below" if machines.overlap is None else f"{machines.overlap:.0%}"
     back = f"{machines.repair / 3600:g} h later" if machines.repair else "a spare one takes its place"
     return [
         f"Compute: {speed}",
-        f"Links, {machines.backend}: between hosts {_link(between)}, within {_link(within)}; beside compute: {overlap}",
+        f"Links, {machines.backend}: a host {_link(between)}; within it {_link(within)}; beside compute: {overlap}",
         f"Disks: a host reads {machines.disk / 1e9:g} GB/s; checkpoints {machines.storage / 1e9:g} GB/s in all, "
         f"{machines.writer / 1e9:g} GB/s a rank",
         f"Failures: one in {machines.mtbf / DAY:g} days a host; {machines.restart / 60:g} min to train again; {back}",
@@ -115,4 +118,4 @@ def _time(seconds: float) -> str:
 
 
 def _link(link: Link) -> str:
-    return f"{link.bandwidth / 1e9:.4g} GB/s and {1e6 * link.latency:g} us a message"
+    return f"{link.bandwidth / 1e9:.4g} GB/s, {1e6 * link.latency:g} us a message"

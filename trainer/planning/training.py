@@ -15,7 +15,7 @@ from trainer.hosts.checks import CHECKPOINT_BYTES, MOST_OF_MEMORY, bytes_of
 from trainer.hosts.choose import most_ranks
 from trainer.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
 from trainer.planning.compute import Work
-from trainer.planning.failures import daly_interval, expected_seconds
+from trainer.planning.failures import daly_interval
 from trainer.planning.layout import Layout, fit
 from trainer.planning.machines import Machines
 from trainer.planning.simulate import Outcome, Scenario, simulate
@@ -35,13 +35,14 @@ class Step:
     compute: float
     communication: float  # all of it
     exposed: float  # what of it compute does not hide
+    loading: float  # of the shards that a host reads, beside all of it
     sent: float  # bytes that a host sends to others
     tokens: float  # of text, all ranks
 
     @property
     def seconds(self) -> float:
         """From one step to the next."""
-        return self.compute + self.exposed
+        return max(self.compute + self.exposed, self.loading)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Row:
     step_seconds: float
     tokens_per_second: float
     read: float  # bytes of shards a second and host
+    read_share: float  # of what the disk gives
     loaders: float  # loader processes of a rank that keep up with it
     fits: Sequence[int]  # the ZeRO stages that fit the memory
     save_seconds: float
@@ -70,7 +72,7 @@ class Row:
     failures: float
     share_lost: float  # of the mean: saves, what failures undid, new starts, fewer hosts
     share_saving: float  # of the mean: saves alone
-    recipe_share_lost: float  # with the recipe's checkpoint.every and the same failures, by Daly's formula
+    recipe_share_lost: float  # the same with the recipe's checkpoint.every
     gpu_hours: float
 
 
@@ -93,7 +95,9 @@ def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks:
     exchanged = collectives(work.trained, zero, micro_batches, machines.backend)
     communication = step_seconds(exchanged, network)
     waited = exposed(communication, compute, machines.overlap_of(zero.stage))
-    return Step(compute, communication, waited, sent_by_host(exchanged, network), batch.size * work.tokens)
+    tokens = batch.size * work.tokens
+    loading = SHARD_BYTES * tokens / network.hosts / machines.disk
+    return Step(compute, communication, waited, loading, sent_by_host(exchanged, network), tokens)
 
 
 def plan(
@@ -117,11 +121,9 @@ def plan(
     best = daly_interval(save, machines.mtbf / hosts)
     every = min(steps, max(1, round(best / step.seconds)))
     outcomes = simulated(layout, work, zero, machines, every, save, seeds)
+    as_in_recipe = simulated(layout, work, zero, machines, recipe.checkpoint.every, save, seeds)
     days = [outcome.seconds / DAY for outcome in outcomes]
     mean = fmean(days)
-    as_in_recipe = expected_seconds(
-        ideal, recipe.checkpoint.every * step.seconds, save, machines.restart, machines.mtbf / hosts
-    )
     micro = layout.recipe.batch.micro
     return Row(
         hosts=hosts,
@@ -135,6 +137,7 @@ def plan(
         step_seconds=step.seconds,
         tokens_per_second=rate,
         read=rate / hosts * SHARD_BYTES,
+        read_share=step.loading / step.seconds,
         loaders=work.batching * micro * layout.micro_batches / step.seconds,
         fits=fitting(work, zero, machines, layout.ranks, micro),
         save_seconds=save,
@@ -146,7 +149,7 @@ def plan(
         failures=fmean(outcome.failures for outcome in outcomes),
         share_lost=1 - ideal / DAY / mean,
         share_saving=fmean(outcome.saving for outcome in outcomes) / DAY / mean,
-        recipe_share_lost=1 - ideal / as_in_recipe,
+        recipe_share_lost=1 - ideal / fmean(outcome.seconds for outcome in as_in_recipe),
         gpu_hours=24 * mean * layout.ranks,
     )
 

@@ -53,6 +53,13 @@ def test_a_step_is_compute_and_the_communication_that_it_does_not_hide() -> None
     assert plan_step(layout, WORK, Zero.of(CONFIG, 3), MACHINES).exposed < exchanged * 10
 
 
+def test_a_step_is_no_faster_than_its_shards_are_read() -> None:
+    slow = plan_step(fit(RECIPE, 16), WORK, Zero.of(CONFIG), replace(MACHINES, disk=1e6))
+    assert slow.seconds == slow.loading == pytest.approx(2.3 * 256 * 480 / 2 / 1e6)
+    row = planned(replace(MACHINES, disk=1e6), 2, 1)
+    assert (row.step_seconds, row.read_share) == (slow.seconds, 1)
+
+
 def test_ranks_that_do_not_fill_hosts_are_shared_evenly() -> None:
     assert [(n.hosts, n.ranks_per_host) for n in map(MACHINES.network, (1, 8, 12, 24, 10))] == [
         (1, 1),
@@ -73,6 +80,7 @@ def test_a_row_is_consistent() -> None:
     assert row.gpu_hours == pytest.approx(24 * 16 * row.days)
     assert 0 < row.share_saving < row.share_lost < 1
     assert row.read == pytest.approx(2.3 * row.tokens_per_second / 2)
+    assert row.read_share == pytest.approx(row.read / 1e9)
     assert row.loaders == pytest.approx(16 * 1e-4 / row.step_seconds)
 
 
