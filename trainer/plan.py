@@ -20,7 +20,7 @@ from typing import Any
 from data_prep.common.argument_types import margin, positive, positive_number, share
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from data_prep.common.files import os_errors_as_input_errors, read_bytes, refuse_folder, whole_file
+from data_prep.common.files import in_a_folder, os_errors_as_input_errors, read_bytes, refuse_folder, whole_file
 from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.plan"):
         if chosen.chart:
             require("evaluate", "matplotlib", what="--chart")
-        for path in (chosen.json, chosen.chart):
-            if path:
-                refuse_folder(path)
+        for path in filter(None, (chosen.json, chosen.chart)):
+            refuse_folder(path)
+            in_a_folder(path)
         _data(chosen) if of_data else _training(chosen)
 
 
@@ -165,7 +165,7 @@ def _rate(rate: float, unit: str) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    return [positive(word) for word in text.split(",")]
+    return sorted({positive(word) for word in text.split(",")})
 
 
 def _named_rate(text: str) -> tuple[str, float]:

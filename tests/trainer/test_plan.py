@@ -21,7 +21,7 @@ def planned(*arguments: object) -> None:
 
 def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results, chart = tmp_path / "plan.json", tmp_path / "plan.png"
-    planned(*SMALL, "--hosts", "1,2,8", "--gpus", 4, "--gpu", "a100", "--json", results, "--chart", chart)
+    planned(*SMALL, "--hosts", "8,1,2,1", "--gpus", 4, "--gpu", "a100", "--json", results, "--chart", chart)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "Computed, not measured: a model of machines that were not there."
     assert "40% of 312 TFLOP/s (a100), assumed; at least 5 us an operation" in "\n".join(printed)
@@ -107,6 +107,7 @@ BAD = [
     ([*SMALL, "--measured", "benchmarks/results/demo.json"], "not a result of benchmarks.pretrain_step"),
     ([*SMALL, "--json", "docs"], "docs: "),
     ([*SMALL, "--chart", "docs"], "docs: "),
+    ([*SMALL, "--json", "none/x.json"], "none/x.json: its folder does not exist"),
     ([*SMALL, "--hosts", "1,0"], "argument --hosts"),
     ([*SMALL, "--gpu", "h101"], "did you mean h100?"),
     ([*SMALL, "--efficiency", "1.5"], "argument --efficiency"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from data_prep.common.progress import amount
@@ -32,7 +33,7 @@ RUN: dict[str, Callable[[Row], str]] = {
     "failures": lambda row: _number(row.failures),
     "lost": lambda row: f"{row.share_lost:.1%}",
     "as in recipe": lambda row: f"{row.recipe_share_lost:.1%}",
-    "GPU-hours": lambda row: f"{row.gpu_hours:,.0f}",
+    "GPU-hours": lambda row: f"{row.gpu_hours:,.0f}" if math.isfinite(row.gpu_hours) else "endless",
 }
 
 
@@ -107,6 +108,8 @@ def _limit(limit: Limit) -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "endless"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

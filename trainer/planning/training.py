@@ -24,6 +24,7 @@ from trainer.recipe.schema import PretrainRecipe
 DAY = 86400.0
 STAGES = (1, 2, 3)
 SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
+GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's own stage3_max_live_parameters
 BATCHES = (1, 4, 16)  # times the recipe's batch.size, for where more hosts pay
 PAYS = 0.5  # more hosts pay while each does at least this share of what one alone does with ZeRO-1
 
@@ -155,10 +156,14 @@ def plan(
 
 
 def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) -> list[int]:
-    """Return the stages whose states, with what the trunk's layers keep of a micro-batch, fit a rank's memory."""
-    half, room = zero.bytes_per_number == 2, MOST_OF_MEMORY * machines.device.memory
-    kept = micro * work.kept_bytes
-    return [stage for stage in STAGES if bytes_of(stage, half, work.parameters, ranks) + kept <= room]
+    """Return the stages whose states, with what the trunk's layers keep of a micro-batch, fit a rank's memory.
+
+    Stage 3 also holds the weights that it has gathered: all of a model of up to a billion.
+    """
+    width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
+    needed = {stage: bytes_of(stage, width == 2, work.parameters, ranks) + micro * work.kept_bytes for stage in STAGES}
+    needed[3] += width * min(work.parameters, GATHERED)
+    return [stage for stage, size in needed.items() if size <= room]
 
 
 def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> float:

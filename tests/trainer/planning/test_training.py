@@ -115,6 +115,13 @@ def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> Non
     assert fitting(work, Zero.of(CONFIG), MACHINES, 128, 1) == stages
 
 
+def test_stage_3_holds_what_it_has_gathered() -> None:
+    small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
+    # 16 bytes of a parameter over 128 ranks, 0.1 GB of activations; and 2 bytes of each
+    assert fitting(replace(WORK, parameters=10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
+    assert fitting(replace(WORK, parameters=11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
+
+
 def test_activations_count() -> None:
     assert fitting(WORK, Zero.of(CONFIG), MACHINES, 8, 1000) == []
 
