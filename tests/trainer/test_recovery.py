@@ -6,7 +6,9 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -244,6 +246,30 @@ def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
         if unique := seen[step] - others:
             return recipe, min(unique), step
     pytest.fail("no step has a token that the others lack")
+
+
+def test_a_rank_that_gets_a_tenth_of_a_core_is_named(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=100_000)  # it is stopped when the rank is named
+    process = start(recipe)
+    read_to(process, "step 1/")
+    slowed = ranks_of(recipe)[1]
+    threading.Thread(target=a_tenth_of_a_core, args=(slowed,), daemon=True).start()
+    assert process.stdout is not None
+    named = f"rank 1 on {socket.gethostname()} is slow: its forward passes take"
+    assert any(named in line for line in process.stdout)
+    (tmp_path / "run" / stop.STOP_FILE).touch()
+    process.communicate(timeout=PATIENCE)
+    assert max(toy.scalars(tmp_path / "run", "ranks/forward_slowest").values()) > 1.5
+
+
+def a_tenth_of_a_core(process: psutil.Process) -> None:
+    """Let a process run a tenth of the time, until it ends."""
+    with suppress(psutil.NoSuchProcess):
+        while True:
+            process.suspend()
+            time.sleep(0.09)
+            process.resume()
+            time.sleep(0.01)
 
 
 def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
