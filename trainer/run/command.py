@@ -23,7 +23,7 @@ from data_prep.common.parser import Parser
 from trainer.checkpoints import checkpoint
 from trainer.data.loader import check_layout
 from trainer.engine import ds_config
-from trainer.engine.world import World, has_joined, join
+from trainer.engine.world import World, check_address, has_joined, join
 from trainer.errors import SharedError
 from trainer.hosts.commit import git_commit
 from trainer.recipe.schema import AnyRecipe, Recipe
@@ -48,9 +48,11 @@ def main(
     Bad input ends with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous that the
     other ranks wait at, so that an error common to all ranks is printed once; the launcher then ends the others.
     """
-    world = World.from_environment()
+    with exit_on_input_error(name):
+        world = World.from_environment()
     prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
     with skip_interpreter_shutdown(), exit_on_input_error(prefix), _report_shared_errors_once(world):
+        check_address(world)
         if world.rank:
             join(world)
         arguments = _arguments(name, argv)
