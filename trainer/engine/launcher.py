@@ -9,6 +9,12 @@ from deepspeed.launcher import runner
 
 from data_prep.common.errors import InputError
 
+# launchers with which DeepSpeed (0.19.8) does not start `python -m`, and what starts the ranks without it
+WITHOUT_MODULES = {
+    "slurm": "srun --ntasks-per-node 8 python -m",
+    "mpich": "mpiexec -n 16 -ppn 8 -hosts node1,node2 -genv MASTER_ADDR node1 python -m",
+}
+
 
 def options(words: Sequence[str]) -> Namespace:
     """Return the options of a command line without its first word; exit, as the launcher does, on an unknown one."""
@@ -29,3 +35,44 @@ def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
     if not hosts:
         raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
     return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
+
+
+def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
+    """Raise InputError where DeepSpeed would end with a traceback instead of starting the ranks.
+
+    Args:
+        given: its options.
+        slots: the number of ranks of each host of its hostfile.
+        chosen: the slots of each host that the options choose.
+    """
+    if given.no_ssh:
+        _check_part(given, len(chosen))
+        return
+    if len(chosen) == 1 and not given.force_multi:
+        return  # no launcher: the host is this one
+    name = given.launcher.lower()
+    if name not in runner.LAUNCHER_CLASSES:
+        raise InputError(f"--launcher {name}: is none of {', '.join(runner.LAUNCHER_CLASSES)}")
+    if given.module and name in WITHOUT_MODULES:
+        raise InputError(
+            f"--launcher {name}: DeepSpeed starts no --module with it: "
+            f"give {WITHOUT_MODULES[name]} {given.user_script} ... instead of deepspeed ..."
+        )
+    kind = runner.LAUNCHER_CLASSES[name]
+    try:
+        kind.validate_active_resources(chosen)
+        launcher = kind(given, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
+    except ValueError as error:
+        raise InputError(f"--launcher {name}: {error}: edit the hostfile instead") from None
+    if not launcher.backend_exists():
+        raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
+
+
+def _check_part(given: Namespace, hosts: int) -> None:
+    """Check the options of a host that starts its own ranks."""
+    if not 0 <= given.node_rank < hosts:
+        raise InputError(
+            f"--node_rank {given.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
+        )
+    if not given.master_addr:
+        raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")

@@ -10,8 +10,11 @@ from trainer.hosts.launch import Launch
 
 
 @pytest.fixture
-def hostfile(tmp_path: Path) -> Path:
-    """Three hosts with two ranks each."""
+def hostfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three hosts with two ranks each, and a pdsh that is never run."""
+    (tmp_path / "pdsh").write_text("#!/bin/sh\n")
+    (tmp_path / "pdsh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     path = tmp_path / "hostfile"
     path.write_text("a slots=2\nb slots=2\nc slots=2\n")
     return path
@@ -78,7 +81,8 @@ def test_the_narrowed_command_starts_those_ranks_only(hostfile: Path, options: t
 
 def test_neither_a_scheduler_nor_this_host_alone_needs_ssh(hostfile: Path) -> None:
     by_ssh = {}
-    for options in [(), ("--launcher", "slurm"), ("--no_ssh", "--node_rank", "0"), ("--num_nodes", "1")]:
+    without_ssh = ("--no_ssh", "--node_rank", "0", "--master_addr", "a")
+    for options in [(), ("--launcher", "impi"), without_ssh, ("--num_nodes", "1")]:
         launched = launch("-H", str(hostfile), *options)
         assert launched
         by_ssh[options[:1]] = launched.by_ssh
