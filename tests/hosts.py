@@ -18,6 +18,8 @@ from tests import toy
 NETWORK = "10.213.77"
 TOOLS = ("ip", "ssh", "sshd", "ssh-keygen", "pdsh")
 CABLE = "cable"  # the interface's name on every host
+# of every rank; all hosts share the machine's cores, on which waiting threads would use the time of others
+VARIABLES = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": CABLE, "OMP_NUM_THREADS": "1"}
 
 SSHD = """
 HostKey {here}/key
@@ -152,7 +154,7 @@ def _write_settings(here: Path, number: int) -> None:
     (here / "ssh_config").write_text(SSH.format(here=here))
     (here / "ssh").write_text(f'#!/bin/sh\nexec {_path_of("ssh")} -F {here}/ssh_config "$@"\n')
     (here / "ssh").chmod(0o755)
-    (here / "environment").write_text(f"DS_ACCELERATOR=cpu\nGLOO_SOCKET_IFNAME={CABLE}\n")
+    (here / "environment").write_text("".join(f"{name}={value}\n" for name, value in VARIABLES.items()))
     (here / "hostfile").write_text("".join(f"{address(host)} slots=1\n" for host in range(number)))
 
 

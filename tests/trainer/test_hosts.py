@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests import toy
-from tests.hosts import CABLE, Hosts, network, remove_stale
+from tests.hosts import VARIABLES, Hosts, network, remove_stale
 from trainer.checkpoints import checkpoint
 from trainer.run.stop import RESUME
 
@@ -92,7 +92,7 @@ def test_two_hosts_train_as_two_ranks_of_one_do(shards: Path, tmp_path: Path, un
     assert toy.launch(2, "trainer.pretrain", recipe).returncode == 0
     for term in ("mlm", "decoder"):
         losses = toy.scalars(undisturbed.with_suffix(""), f"loss/{term}")
-        # not to the bit: a rank alone on its host uses more threads
+        # not to the bit: ranks that share a host of many cores use more threads
         assert losses == pytest.approx(toy.scalars(recipe.with_suffix(""), f"loss/{term}"), rel=1e-5)
 
 
@@ -287,7 +287,7 @@ def test_a_slurm_job_saves_before_its_time_is_over_and_the_next_goes_on(
     environment = {
         **hosts.environment(),
         "PATH": f"{tmp_path}:{hosts.environment()['PATH']}",
-        "GLOO_SOCKET_IFNAME": CABLE,
+        **VARIABLES,
         "SLURM_JOB_NODELIST": "these",
         "SLURM_JOB_ID": "17",
         "SLURM_NTASKS": "2",
@@ -323,7 +323,7 @@ def test_the_pods_of_kubernetes_train_as_hosts_with_ssh_do(
         subprocess.Popen(
             hosts.on(number, [*container["command"], script]),
             cwd=toy.ROOT,
-            env={**hosts.environment(), "GLOO_SOCKET_IFNAME": CABLE, "JOB_COMPLETION_INDEX": str(number)},
+            env={**hosts.environment(), **VARIABLES, "JOB_COMPLETION_INDEX": str(number)},
             stderr=subprocess.PIPE,
             text=True,
         )
