@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 
 from deepspeed.launcher import runner
 
@@ -17,24 +19,48 @@ WITHOUT_MODULES = {
 
 
 def options(words: Sequence[str]) -> Namespace:
-    """Return the options of a command line without its first word; exit, as the launcher does, on an unknown one."""
-    return runner.parse_args(list(words))
+    """Return the options of a command line without its first word.
+
+    Raises:
+        InputError: one is unknown, or has a wrong value.
+    """
+    printed = StringIO()
+    try:
+        with redirect_stderr(printed):
+            return runner.parse_args(list(words))
+    except SystemExit as end:
+        if not end.code:
+            raise  # --help
+        raise InputError(f"deepspeed: {printed.getvalue().rpartition('error: ')[2]}") from None
 
 
 def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
     """Return the slots of each host that options choose among those of a hostfile.
 
     Raises:
-        InputError: --include or --exclude name others, or leave none.
+        InputError: they name others, more than there are, or none.
     """
+    filtered = f"--include {given.include}" if given.include else f"--exclude {given.exclude}"
     try:
         hosts = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
     except ValueError as error:
-        name = "--include" if given.include else "--exclude"
-        raise InputError(f"{name} {given.include or given.exclude}: {error} ({given.hostfile})") from None
+        form = "give HOST, HOST:SLOT,SLOT or several joined by @"
+        raise InputError(f"{filtered}: {error} ({given.hostfile}): {form}") from None
     if not hosts:
-        raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
+        raise InputError(f"{filtered}: leaves no host of {given.hostfile}")
+    if (given.include or given.exclude) and (given.num_nodes >= 0 or given.num_gpus >= 0):
+        raise InputError(f"{filtered}: DeepSpeed takes it or --num_nodes and --num_gpus, not both")
+    _check_numbers(given, hosts)
     return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
+
+
+def _check_numbers(given: Namespace, hosts: Mapping[str, Sequence[int]]) -> None:
+    """Check --num_nodes and --num_gpus: DeepSpeed trains on fewer hosts, or on more slots, than there are."""
+    if given.num_nodes > len(hosts):
+        raise InputError(f"--num_nodes {given.num_nodes}: {given.hostfile} has {len(hosts)} hosts")
+    for host, slots in hosts.items():
+        if given.num_gpus > len(slots):
+            raise InputError(f"--num_gpus {given.num_gpus}: {host} has {len(slots)} slots in {given.hostfile}")
 
 
 def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:

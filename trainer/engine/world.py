@@ -16,6 +16,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from data_prep.common.errors import InputError
+from trainer.engine.rendezvous import meet_at, wait_for_rank_0
 from trainer.errors import SharedError
 
 # the variables of rank, number of ranks, and both on this host; the first that has all four counts
@@ -83,9 +84,14 @@ def has_joined() -> bool:
     return _joined
 
 
+def has_address(world: World) -> bool:
+    """Whether this rank knows where the ranks meet."""
+    return world.size == world.local_size or "MASTER_ADDR" in os.environ
+
+
 def check_address(world: World) -> None:
     """Raise SharedError where the ranks of several hosts do not know where to meet: mpirun and srun do not say."""
-    if world.size == world.local_size or "MASTER_ADDR" in os.environ:
+    if has_address(world):
         return
     if world.rank:
         time.sleep(RANK_0_FIRST_SECONDS)  # the launcher ends all ranks as soon as one has ended
@@ -96,12 +102,16 @@ def check_address(world: World) -> None:
 
 
 def join(world: World) -> None:
-    """Join the other ranks; raise InputError where the rendezvous port is in use or its host is not known."""
+    """Join the other ranks.
+
+    Raises:
+        InputError: the port where they meet is in use, or its host is not known.
+        SystemExit: rank 0 has ended; it has said why.
+    """
     check_address(world)
+    address, port = meet_at()
     place = (world.rank, world.size, world.local_rank, world.local_size)
     os.environ |= {name: str(value) for name, value in zip(LAUNCHERS[0], place, strict=True)}
-    address = os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    port = os.environ.setdefault("MASTER_PORT", "29500")
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
@@ -113,7 +123,9 @@ def join(world: World) -> None:
     get_accelerator().set_device(world.local_rank)  # else models that no engine holds would share the first one
     global _joined
     try:
+        store = wait_for_rank_0(world.rank) if world.size > 1 else None
         deepspeed.init_distributed(verbose=False)
+        del store
     except (dist.DistNetworkError, RuntimeError) as error:
         if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
             raise

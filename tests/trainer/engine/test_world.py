@@ -97,6 +97,7 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
     monkeypatch.setattr(world, "_joined", False)
     taken: list[int] = []
     monkeypatch.setattr(world.get_accelerator(), "set_device", taken.append, raising=False)
+    monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **_: None)
     join(World(rank=7, size=8, local_rank=3, local_size=4))
     assert taken == [3]

@@ -57,10 +57,17 @@ def test_options_choose_hosts_as_deepspeed_does(
         (("--include", "a:7"), "--include a:7: No slot '7' specified on host 'a'"),
         (("--include", "a:x"), "--include a:x: "),
         (("--exclude", "d"), "--exclude d: Hostname 'd' not found in hostfile"),
+        (("--include", "a:0:1"), "--include a:0:1: too many values"),
+        (("--include", "a", "--exclude", "b"), "--include a: include_str and exclude_str are mutually exclusive"),
         (("--exclude", "a@b@c"), "--exclude a@b@c: leaves no host"),
+        (("--exclude", "a", "--num_nodes", "1"), "--exclude a: DeepSpeed takes it or --num_nodes and --num_gpus"),
+        (("--num_nodes", "4"), "--num_nodes 4: "),  # DeepSpeed would train on three
+        (("--num_gpus", "3"), "--num_gpus 3: a has 2 slots in "),  # and on three of two
+        (("--includes", "a"), "deepspeed: unrecognized arguments: --includes"),
+        (("--master_port", "x"), "deepspeed: argument --master_port: invalid int value: 'x'"),
     ],
 )
-def test_unknown_hosts_are_refused(hostfile: Path, options: tuple[str, ...], message: str) -> None:
+def test_what_names_no_hosts_is_refused(hostfile: Path, options: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError) as caught:
         chosen(hostfile, *options)
     assert str(caught.value).startswith(message)
