@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
+from pathlib import Path
 
 from deepspeed.launcher import runner
 
@@ -90,6 +91,10 @@ def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
         launcher = kind(given, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
     except ValueError as error:
         raise InputError(f"--launcher {name}: {error}: edit the hostfile instead") from None
+    if name == runner.OPENMPI_LAUNCHER and b"\r" in Path(given.hostfile).read_bytes():
+        raise InputError(
+            f"{given.hostfile}: mpirun reads no lines that end as in Windows: remove their carriage returns"
+        )
     if not launcher.backend_exists():
         raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
 

@@ -21,6 +21,7 @@ class Launch:
     slots: Mapping[str, Sequence[int]]  # of each host, in order
     ssh_port: int | None
     by_ssh: bool
+    port: int = 29500  # of the first host, where the ranks meet
 
     @classmethod
     def from_command(cls, command: Sequence[str], module: int) -> Launch | None:
@@ -46,7 +47,7 @@ class Launch:
         launcher.check(given, slots, chosen)
         # a single host is this one for DeepSpeed, whatever its name
         by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
-        return cls(command, module, chosen, given.ssh_port, by_ssh)
+        return cls(command, module, chosen, given.ssh_port, by_ssh, given.master_port)
 
     @property
     def ranks(self) -> int:

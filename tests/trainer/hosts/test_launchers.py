@@ -89,6 +89,13 @@ def test_options_that_cannot_work_are_refused(tools: Path, options: list[str], m
     assert str(caught.value).startswith(message)
 
 
+def test_mpirun_gets_no_file_that_it_cannot_read(tools: Path) -> None:
+    (tools / "hostfile").write_bytes(b"node1 slots=2\r\nnode2 slots=2\r\n")
+    assert launch(tools)
+    with pytest.raises(InputError, match=r"hostfile: mpirun reads no lines that end as in Windows"):
+        launch(tools, "--launcher", "openmpi")
+
+
 @pytest.mark.parametrize(("name", "tool"), [("pdsh", "pdsh"), ("openmpi", "ompi_info")])
 def test_a_missing_tool_is_refused_where_it_is_needed(
     tools: Path, monkeypatch: pytest.MonkeyPatch, name: str, tool: str
