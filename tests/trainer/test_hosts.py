@@ -194,6 +194,12 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
     assert code == 2
     assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
+    # without a supervisor rank 0 finds out, and ends the rank that waits on the other host
+    command = [DEEPSPEED, "--hostfile", str(hosts.hostfile), "--exclude", "@".join(hosts.addresses[2:])]
+    command += ["--module", "trainer.pretrain", str(recipe), "ranks=3"]
+    code, output = follow(hosts.on_first(command), hosts.environment(), {})
+    assert code == 2, output
+    assert output.count("trainer.pretrain: ranks: 3 are expected, and 2 were started: ") == 1
     assert not recipe.with_suffix("").exists()
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from deepspeed.constants import default_pg_timeout
 from torch.distributed import TCPStore
 
-GO = b"go"
+GO = "go"
 OTHERS_SECONDS = 60  # for the ranks to arrive that rank 0 ends: their hosts may import more slowly
 CONNECT_SECONDS = 10
 
@@ -37,7 +37,7 @@ def wait_for_rank_0(rank: int) -> TCPStore | None:
     store = _store(rank == 0, default_pg_timeout)
     if rank == 0:
         store.set(_key(), GO)
-    elif (said := store.get(_key())) != GO:
+    elif (said := store.get(_key()).decode()) != GO:
         store.add(f"{_key()}/ended", 1)
         raise SystemExit(int(said))
     return store

@@ -192,7 +192,7 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
 def _check_ranks(recipe: Recipe, world: World) -> None:
     """Raise InputError where other ranks were started than the recipe expects.
 
-    DeepSpeed only warns where the hostfile is missing or empty, and trains on this host alone.
+    DeepSpeed only warns where the hostfile is missing, and trains on this host alone.
     """
     if recipe.ranks not in (None, world.size):
         raise InputError(
