@@ -11,13 +11,14 @@ import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
+from threading import Thread
 
 from deepspeed.constants import default_pg_timeout
 from torch.distributed import TCPStore
 
 GO = "go"
 OTHERS_SECONDS = 60  # for the ranks to arrive that rank 0 ends: their hosts may import more slowly
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 3
 
 
 def meet_at() -> tuple[str, int]:
@@ -49,7 +50,7 @@ def end_others(ranks: int, code: int) -> None:
         try:
             store = _store(True, default_pg_timeout)
         except RuntimeError:
-            store = _store(False, timedelta(seconds=CONNECT_SECONDS))  # another run's: the ranks wait there, too
+            store = _store_of_another_run()  # the ranks wait there, too
         store.set(_key(), str(code))
         end = time.monotonic() + OTHERS_SECONDS
         while store.add(f"{_key()}/ended", 0) < ranks - 1 and time.monotonic() < end:
@@ -59,6 +60,25 @@ def end_others(ranks: int, code: int) -> None:
 def _store(serves: bool, timeout: timedelta) -> TCPStore:
     """The store at the port where the ranks meet; torch's own rendezvous shares the server of one process."""
     return TCPStore(*meet_at(), None, serves, timeout, wait_for_workers=False, multi_tenant=True)
+
+
+def _store_of_another_run() -> TCPStore:
+    """The store of another run that has the port; raise RuntimeError where its owner does not answer as one.
+
+    The timeout of a store does not count for a program that takes the connection and stays silent.
+    """
+    found: list[TCPStore] = []
+
+    def connect() -> None:
+        with suppress(RuntimeError):  # reported below
+            found.append(_store(False, timedelta(seconds=CONNECT_SECONDS)))
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    if not found:
+        raise RuntimeError("the port is not a store's")
+    return found[0]
 
 
 def _key() -> str:

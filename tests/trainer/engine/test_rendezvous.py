@@ -1,5 +1,6 @@
 """Ranks that wait for rank 0, in threads and with real sockets."""
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -43,6 +44,12 @@ def test_the_ranks_end_with_the_code_of_rank_0(port: int, of_another_run: bool) 
 def test_rank_0_does_not_wait_for_ever_for_ranks_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "OTHERS_SECONDS", 0.2)
     end_others(2, 2)
+
+
+def test_rank_0_does_not_wait_for_a_program_that_says_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("", port)):
+        end_others(2, 2)
 
 
 def test_ranks_of_another_command_are_not_answered(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
