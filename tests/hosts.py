@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import toy
@@ -15,6 +18,8 @@ from tests import toy
 NETWORK = "10.213.77"
 TOOLS = ("ip", "tc", "ssh", "sshd", "ssh-keygen", "pdsh")
 CABLE = "cable"  # the interface's name on every host
+# of every rank; all hosts share the machine's cores, on which waiting threads would use the time of others
+VARIABLES = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": CABLE, "OMP_NUM_THREADS": "1"}
 
 SSHD = """
 HostKey {here}/key
@@ -57,12 +62,18 @@ class Hosts:
         changes = {
             "PATH": f"{self.here}{os.pathsep}{os.environ['PATH']}",
             "DS_ENV_FILE": str(self.here / "environment"),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
         return {**toy.environment(), **changes}
 
     def on_first(self, command: list[str]) -> list[str]:
         """Return the command line that runs a command on the first host."""
-        return [_path_of("ip"), "netns", "exec", self.names[0], *command]
+        return self.on(0, command)
+
+    def on(self, host: int, command: list[str]) -> list[str]:
+        """Return the command line that runs a command on a host, counted from 0."""
+        return [_path_of("ip"), "netns", "exec", self.names[host], *command]
 
     def cut(self, host: int = 1) -> None:
         """Disconnect a host, counted from 0, from all others."""
@@ -103,6 +114,7 @@ def network(here: Path, number: int) -> Iterator[Hosts]:
     missing = [tool for tool in TOOLS if not _path_of(tool)]
     if missing or os.geteuid():
         pytest.skip(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
+    remove_stale()
     names = tuple(f"deepsiam-{os.getpid()}-{host}" for host in range(number))
     switch = f"deepsiam-{os.getpid()}-switch"  # in a namespace too: nothing of the user's changes
     with ExitStack() as undo:
@@ -133,6 +145,21 @@ def network(here: Path, number: int) -> Iterator[Hosts]:
         yield Hosts(names, here, tuple(servers))
 
 
+def remove_stale() -> None:
+    """Remove the hosts of tests that were killed, with every process on them."""
+    listed = subprocess.run([_path_of("ip"), "netns", "list"], capture_output=True, text=True).stdout
+    for name in (line.split()[0] for line in listed.splitlines() if line.startswith("deepsiam-")):
+        if psutil.pid_exists(int(name.split("-")[1])):
+            continue
+        with suppress(subprocess.CalledProcessError):  # another test removes it, too
+            while left := _ip("netns", "pids", name).split():
+                for process in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(process), signal.SIGKILL)
+                time.sleep(0.1)
+            _ip("netns", "delete", name)
+
+
 def _write_settings(here: Path, number: int) -> None:
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", here / "key"], check=True)
@@ -140,7 +167,7 @@ def _write_settings(here: Path, number: int) -> None:
     (here / "ssh_config").write_text(SSH.format(here=here))
     (here / "ssh").write_text(f'#!/bin/sh\nexec {_path_of("ssh")} -F {here}/ssh_config "$@"\n')
     (here / "ssh").chmod(0o755)
-    (here / "environment").write_text(f"DS_ACCELERATOR=cpu\nGLOO_SOCKET_IFNAME={CABLE}\n")
+    (here / "environment").write_text("".join(f"{name}={value}\n" for name, value in VARIABLES.items()))
     (here / "hostfile").write_text("".join(f"{address(host)} slots=1\n" for host in range(number)))
 
 
@@ -149,5 +176,5 @@ def _path_of(tool: str) -> str:
     return shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
 
 
-def _ip(*words: str) -> None:
-    subprocess.run([_path_of("ip"), *words], check=True, capture_output=True, text=True)
+def _ip(*words: str) -> str:
+    return subprocess.run([_path_of("ip"), *words], check=True, capture_output=True, text=True).stdout

@@ -75,8 +75,8 @@ OF_THE_POOL = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
-    world = World.from_environment()
     with exit_on_input_error("trainer.evaluate"):
+        world = World.from_environment()
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
         if world.size > 1:
             join(world)

@@ -26,8 +26,8 @@ from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    world = World.from_environment()
     with exit_on_input_error("trainer.index"):
+        world = World.from_environment()
         if world.size > 1:
             join(world)
         with rank_0_first(world.rank, world.size):

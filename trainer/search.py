@@ -37,8 +37,8 @@ AT_ONCE = 1024  # queries of a run file
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    world = World.from_environment()
     with exit_on_input_error("trainer.search"):
+        world = World.from_environment()
         if world.size > 1:
             join(world)
         with rank_0_first(world.rank, world.size):

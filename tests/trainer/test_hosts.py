@@ -1,21 +1,25 @@
 """Trainings on several hosts, by hostfile, pdsh and ssh, as on a cluster."""
 
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from tests import toy
-from tests.hosts import Hosts, network
+from tests.hosts import VARIABLES, Hosts, network, remove_stale
 from trainer.checkpoints import checkpoint
 from trainer.run.stop import RESUME
 
 pytestmark = pytest.mark.slow
 
+DEEPSPEED = str(Path(sys.executable).with_name("deepspeed"))
 CHANGES = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
 
 
@@ -45,30 +49,32 @@ def supervised(
     *overrides: str,
     at: Mapping[str, Callable[[subprocess.Popen[str]], None]],
     number: int = 2,
+    launcher: Sequence[str] = (),
 ) -> tuple[int, str]:
-    """Supervise a training on the first hosts; act at the first line with each key of `at`, in the order of its keys.
+    """Supervise a training on the first hosts, or on those of the launcher's options; see `follow`."""
+    options = launcher or ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
+    command = [DEEPSPEED, *options, "--module", "trainer.pretrain", str(recipe), *overrides]
+    return follow(hosts.on_first([sys.executable, "-m", "trainer.supervise", "--", *command]), hosts.environment(), at)
+
+
+def follow(
+    command: list[str], environment: Mapping[str, str], at: Mapping[str, Callable[[subprocess.Popen[str]], None]]
+) -> tuple[int, str]:
+    """Run a command; act at the first line with each key of `at`, in the order of its keys.
 
     Return the exit code and the output.
     """
-    options = ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), *options]
-    command = [*launcher, "--module", "trainer.pretrain", str(recipe), *overrides]
-    supervisor = subprocess.Popen(
-        hosts.on_first([sys.executable, "-m", "trainer.supervise", "--", *command]),
-        cwd=toy.ROOT,
-        env=hosts.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    process = subprocess.Popen(
+        command, cwd=toy.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     waiting, output = dict(at), ""
-    assert supervisor.stdout is not None
-    for line in supervisor.stdout:
+    assert process.stdout is not None
+    for line in process.stdout:
         output += line
         words = next(iter(waiting), None)
         if words is not None and words in line:
-            waiting.pop(words)(supervisor)
-    return supervisor.wait(), output
+            waiting.pop(words)(process)
+    return process.wait(), output
 
 
 def kill_rank_1(recipe: Path) -> None:
@@ -86,7 +92,7 @@ def test_two_hosts_train_as_two_ranks_of_one_do(shards: Path, tmp_path: Path, un
     assert toy.launch(2, "trainer.pretrain", recipe).returncode == 0
     for term in ("mlm", "decoder"):
         losses = toy.scalars(undisturbed.with_suffix(""), f"loss/{term}")
-        # not to the bit: a rank alone on its host uses more threads
+        # not to the bit: ranks that share a host of many cores use more threads
         assert losses == pytest.approx(toy.scalars(recipe.with_suffix(""), f"loss/{term}"), rel=1e-5)
 
 
@@ -157,7 +163,10 @@ def test_hosts_that_stay_dead_are_left_out_and_taken_in_again(hosts: Hosts, shar
     assert sum("starting " in line and "--resume" in line for line in starts) == 4
     for term in ("mlm", "decoder"):
         losses = toy.scalars(recipe.with_suffix(""), f"loss/{term}")
-        assert losses == pytest.approx(toy.scalars(alone.with_suffix(""), f"loss/{term}"), rel=1e-4)
+        expected = toy.scalars(alone.with_suffix(""), f"loss/{term}")
+        assert losses == pytest.approx(expected, rel=1e-4)
+        on_four = range(1, 6)
+        assert [losses[step] for step in on_four] == pytest.approx([expected[step] for step in on_four], rel=1e-5)
 
 
 def test_a_host_that_sends_slowly_is_named(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
@@ -202,6 +211,12 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
     assert code == 2
     assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
+    # without a supervisor rank 0 finds out, and ends the rank that waits on the other host
+    command = [DEEPSPEED, "--hostfile", str(hosts.hostfile), "--exclude", "@".join(hosts.addresses[2:])]
+    command += ["--module", "trainer.pretrain", str(recipe), "ranks=3"]
+    code, output = follow(hosts.on_first(command), hosts.environment(), {})
+    assert code == 2, output
+    assert output.count("trainer.pretrain: ranks: 3 are expected, and 2 were started: ") == 1
     assert not recipe.with_suffix("").exists()
 
 
@@ -229,3 +244,128 @@ def test_the_doctor_finds_the_hosts_fit_or_says_why_not(hosts: Hosts, shards: Pa
     assert len(wrong) == 2, output
     assert f"{hosts.addresses[3]}: ssh: connect to host" in wrong[0]
     assert f"{hosts.addresses[2]} sees another {tmp_path}/own than this host" in wrong[1]
+
+
+def test_fine_tuning_on_four_hosts_equals_one(hosts: Hosts, toy_collection: Path, tmp_path: Path) -> None:
+    recipes = [
+        toy.write_recipe(
+            tmp_path / f"{name}.yaml",
+            run=str(tmp_path / name),
+            steps=10,
+            log_every=1,
+            deepspeed="cpu",
+            data={"collection": str(toy_collection), "lanes": 4, "window": 2},
+            batch={"size": 8, "micro": 2},
+            trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
+            method={"name": "siamese", "negatives": "step", "max_query_tokens": 16, "max_document_tokens": 32},
+            optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
+        )
+        for name in ("one", "four")
+    ]
+    assert toy.launch(1, "trainer.finetune", recipes[0]).returncode == 0
+    command = [DEEPSPEED, "--hostfile", str(hosts.hostfile), "--module", "trainer.finetune", str(recipes[1]), "ranks=4"]
+    code, output = follow(hosts.on_first(command), hosts.environment(), {})
+    assert code == 0, output
+    one, four = (toy.scalars(recipe.with_suffix(""), "loss/softmax") for recipe in recipes)
+    assert list(four) == list(range(1, 11))
+    assert four == pytest.approx(one, rel=1e-4)
+
+
+@pytest.mark.skipif(not shutil.which("ompi_info"), reason="Open MPI is not installed")
+def test_ranks_that_mpirun_starts_change_no_bit(hosts: Hosts, shards: Path, tmp_path: Path, undisturbed: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **CHANGES)
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("".join(f"{address} slots=1\n" for address in hosts.addresses[:2]))
+    launcher = ["--hostfile", str(hostfile), "--launcher", "openmpi"]
+    code, output = supervised(hosts, recipe, "ranks=2", at={}, launcher=launcher)
+    assert code == 2, output
+    assert output.count("trainer.pretrain: MASTER_ADDR is not set, and the ranks are on several hosts: set it") == 1
+    launcher += ["--launcher_args", f"--bind-to none -x MASTER_ADDR={hosts.addresses[0]}"]
+    code, output = supervised(hosts, recipe, "ranks=2", at={}, launcher=launcher)
+    assert code == 0, output
+    assert final_weights(recipe) == final_weights(undisturbed)
+
+
+# a rank on each of two hosts; the code is that of the first to fail, which ends the other
+SRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+export SLURM_STEP_NUM_TASKS=2 "SLURM_STEP_TASKS_PER_NODE=1(x2)" SLURM_LOCALID=0
+SLURM_PROCID=0 SLURM_NODEID=0 ip netns exec {0} "$@" &
+SLURM_PROCID=1 SLURM_NODEID=1 ip netns exec {1} "$@" &
+wait -n && wait -n
+code=$?
+kill $(jobs -p) 2>/dev/null
+exit $code
+"""
+
+
+def test_a_slurm_job_saves_before_its_time_is_over_and_the_next_goes_on(
+    hosts: Hosts, shards: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **CHANGES)
+    scontrol = f'#!/bin/sh\n[ "$*" = "show hostnames these" ] && printf "{hosts.addresses[0]}\\nothers\\n"\n'
+    for name, script in {"srun": SRUN.format(*hosts.names), "scontrol": scontrol}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **hosts.environment(),
+        "PATH": f"{tmp_path}:{hosts.environment()['PATH']}",
+        **VARIABLES,
+        "SLURM_JOB_NODELIST": "these",
+        "SLURM_JOB_ID": "17",
+        "SLURM_NTASKS": "2",
+        "SLURM_CPUS_PER_TASK": "1",
+    }
+    job = hosts.on_first(["bash", str(toy.ROOT / "docs" / "slurm.sbatch"), str(recipe)])
+    code, output = follow(job, environment, {"step 8/": lambda batch: batch.send_signal(signal.SIGUSR1)})
+    assert code == RESUME, output
+    assert "supervise: SIGUSR1: asking the training to save and end" in output
+    code, output = follow(job, environment, {})
+    assert code == 0, output
+    assert final_weights(recipe) == final_weights(undisturbed)
+
+
+def test_the_pods_of_kubernetes_train_as_hosts_with_ssh_do(
+    hosts: Hosts, shards: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **CHANGES)
+    *_, job = yaml.safe_load_all((toy.ROOT / "docs" / "kubernetes.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (script,) = container["args"]
+    here = {
+        "/etc/deepsiam/hostfile": str(hosts.hostfile),
+        "--no_ssh": f"--no_ssh --exclude {hosts.addresses[2]}@{hosts.addresses[3]}",
+        "deepsiam-0.deepsiam": hosts.addresses[0],
+        "recipes/seed_base.yaml": str(recipe),
+        "ranks=16": "ranks=2",
+    }
+    for published, own in here.items():
+        assert published in script
+        script = script.replace(published, own)
+    pods = [
+        subprocess.Popen(
+            hosts.on(number, [*container["command"], script]),
+            cwd=toy.ROOT,
+            env={**hosts.environment(), **VARIABLES, "JOB_COMPLETION_INDEX": str(number)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    printed = [pod.communicate()[1] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], printed
+    assert final_weights(recipe) == final_weights(undisturbed)
+
+
+def test_hosts_of_a_killed_test_are_removed_with_what_runs_on_them(hosts: Hosts) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    subprocess.run(["ip", "netns", "add", f"deepsiam-{ended.pid}-0"], check=True)
+    left = subprocess.Popen(["ip", "netns", "exec", f"deepsiam-{ended.pid}-0", "sleep", "600"])
+    while b"sleep" not in Path(f"/proc/{left.pid}/cmdline").read_bytes().split(b"\0"):
+        time.sleep(0.05)
+    remove_stale()
+    assert left.wait() == -signal.SIGKILL
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    assert f"deepsiam-{ended.pid}-" not in listed
+    assert hosts.names[0] in listed

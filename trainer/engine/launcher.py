@@ -4,28 +4,106 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
 
 from deepspeed.launcher import runner
 
 from data_prep.common.errors import InputError
 
+# launchers with which DeepSpeed (0.19.8) does not start `python -m`, and what starts the ranks without it
+WITHOUT_MODULES = {
+    "slurm": "srun --ntasks-per-node 8 python -m",
+    "mpich": "mpiexec -n 16 -ppn 8 -hosts node1,node2 -genv MASTER_ADDR node1 python -m",
+}
+
 
 def options(words: Sequence[str]) -> Namespace:
-    """Return the options of a command line without its first word; exit, as the launcher does, on an unknown one."""
-    return runner.parse_args(list(words))
+    """Return the options of a command line without its first word.
+
+    Raises:
+        InputError: one is unknown, or has a wrong value.
+    """
+    printed = StringIO()
+    try:
+        with redirect_stderr(printed):
+            return runner.parse_args(list(words))
+    except SystemExit as end:
+        if not end.code:
+            raise  # --help
+        raise InputError(f"deepspeed: {printed.getvalue().rpartition('error: ')[2]}") from None
 
 
 def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
     """Return the slots of each host that options choose among those of a hostfile.
 
     Raises:
-        InputError: --include or --exclude name others, or leave none.
+        InputError: they name others, more than there are, or none.
     """
+    filtered = f"--include {given.include}" if given.include else f"--exclude {given.exclude}"
     try:
         hosts = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
     except ValueError as error:
-        name = "--include" if given.include else "--exclude"
-        raise InputError(f"{name} {given.include or given.exclude}: {error} ({given.hostfile})") from None
+        form = "give HOST, HOST:SLOT,SLOT or several joined by @"
+        raise InputError(f"{filtered}: {error} ({given.hostfile}): {form}") from None
     if not hosts:
-        raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
+        raise InputError(f"{filtered}: leaves no host of {given.hostfile}")
+    if (given.include or given.exclude) and (given.num_nodes >= 0 or given.num_gpus >= 0):
+        raise InputError(f"{filtered}: DeepSpeed takes it or --num_nodes and --num_gpus, not both")
+    _check_numbers(given, hosts)
     return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
+
+
+def _check_numbers(given: Namespace, hosts: Mapping[str, Sequence[int]]) -> None:
+    """Check --num_nodes and --num_gpus: DeepSpeed trains on fewer hosts, or on more slots, than there are."""
+    if given.num_nodes > len(hosts):
+        raise InputError(f"--num_nodes {given.num_nodes}: {given.hostfile} has {len(hosts)} hosts")
+    for host, slots in hosts.items():
+        if given.num_gpus > len(slots):
+            raise InputError(f"--num_gpus {given.num_gpus}: {host} has {len(slots)} slots in {given.hostfile}")
+
+
+def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
+    """Raise InputError where DeepSpeed would end with a traceback instead of starting the ranks.
+
+    Args:
+        given: its options.
+        slots: the number of ranks of each host of its hostfile.
+        chosen: the slots of each host that the options choose.
+    """
+    if given.no_ssh:
+        _check_part(given, len(chosen))
+        return
+    if len(chosen) == 1 and not given.force_multi:
+        return  # no launcher: the host is this one
+    name = given.launcher.lower()
+    if name not in runner.LAUNCHER_CLASSES:
+        raise InputError(f"--launcher {name}: is none of {', '.join(runner.LAUNCHER_CLASSES)}")
+    if given.module and name in WITHOUT_MODULES:
+        raise InputError(
+            f"--launcher {name}: DeepSpeed starts no --module with it: "
+            f"give {WITHOUT_MODULES[name]} {given.user_script} ... instead of deepspeed ..."
+        )
+    kind = runner.LAUNCHER_CLASSES[name]
+    try:
+        kind.validate_active_resources(chosen)
+        launcher = kind(given, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
+    except ValueError as error:
+        raise InputError(f"--launcher {name}: {error}: edit the hostfile instead") from None
+    if name == runner.OPENMPI_LAUNCHER and b"\r" in Path(given.hostfile).read_bytes():
+        raise InputError(
+            f"{given.hostfile}: mpirun reads no lines that end as in Windows: remove their carriage returns"
+        )
+    if not launcher.backend_exists():
+        raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
+
+
+def _check_part(given: Namespace, hosts: int) -> None:
+    """Check the options of a host that starts its own ranks."""
+    if not 0 <= given.node_rank < hosts:
+        raise InputError(
+            f"--node_rank {given.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
+        )
+    if not given.master_addr:
+        raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import time
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,6 +16,19 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from data_prep.common.errors import InputError
+from trainer.engine.rendezvous import meet_at, wait_for_rank_0
+from trainer.errors import SharedError
+
+# the variables of rank, number of ranks, and both on this host; the first that has all four counts
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),  # deepspeed
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # Hydra: MPICH, Intel MPI, MVAPICH
+    # srun, by which the two above may have started the host's part of them; a batch script has no SLURM_STEP_NUM_TASKS
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+RANK_0_FIRST_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -27,14 +42,31 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read the launcher's environment variables; without a launcher, one process alone."""
-        names = {
-            "RANK": "0",
-            "WORLD_SIZE": "1",
-            "LOCAL_RANK": "0",
-            "LOCAL_SIZE": os.environ.get("WORLD_SIZE", "1"),
-        }
-        return cls(*(int(os.environ.get(name, default)) for name, default in names.items()))
+        """Read the launcher's environment variables; without a launcher, one process alone.
+
+        Raises:
+            InputError: of several ranks, a variable is missing that tells them apart: each would train alone.
+        """
+        for names in LAUNCHERS:
+            if all(name in os.environ for name in names):
+                rank, size, local_rank, local_size = (os.environ[name] for name in names)
+                return cls(int(rank), int(size), int(local_rank), _on_this_host(local_size))
+        for names in LAUNCHERS:
+            if int(os.environ.get(names[1], "1")) > 1:
+                missing = " and ".join(name for name in names if name not in os.environ)
+                raise InputError(
+                    f"{names[1]} is {os.environ[names[1]]}, and {missing} not set: start the ranks with deepspeed, "
+                    f"torchrun, mpirun or srun, or set {', '.join(LAUNCHERS[0])} for each"
+                )
+        return cls(rank=0, size=1, local_rank=0, local_size=1)
+
+
+def _on_this_host(tasks: str) -> int:
+    """Return a number of ranks, or this host's of Slurm's numbers: `8(x2),4` are 8, 8 and 4."""
+    each: list[int] = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
+        each += [int(number)] * int(times or 1)
+    return each[int(os.environ["SLURM_NODEID"])] if len(each) > 1 else each[0]
 
 
 def device_memory() -> int:
@@ -52,12 +84,34 @@ def has_joined() -> bool:
     return _joined
 
 
+def has_address(world: World) -> bool:
+    """Whether this rank knows where the ranks meet."""
+    return world.size == world.local_size or "MASTER_ADDR" in os.environ
+
+
+def check_address(world: World) -> None:
+    """Raise SharedError where the ranks of several hosts do not know where to meet: mpirun and srun do not say."""
+    if has_address(world):
+        return
+    if world.rank:
+        time.sleep(RANK_0_FIRST_SECONDS)  # the launcher ends all ranks as soon as one has ended
+    raise SharedError(
+        "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
+        "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
+    )
+
+
 def join(world: World) -> None:
-    """Join the other ranks; raise InputError where the rendezvous port is in use."""
-    for name, value in {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": world.local_rank}.items():
-        os.environ[name] = str(value)
-    address = os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    port = os.environ.setdefault("MASTER_PORT", "29500")
+    """Join the other ranks.
+
+    Raises:
+        InputError: the port where they meet is in use, or its host is not known.
+        SystemExit: rank 0 has ended; it has said why.
+    """
+    check_address(world)
+    address, port = meet_at()
+    place = (world.rank, world.size, world.local_rank, world.local_size)
+    os.environ |= {name: str(value) for name, value in zip(LAUNCHERS[0], place, strict=True)}
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
@@ -69,7 +123,9 @@ def join(world: World) -> None:
     get_accelerator().set_device(world.local_rank)  # else models that no engine holds would share the first one
     global _joined
     try:
+        store = wait_for_rank_0(world.rank) if world.size > 1 else None
         deepspeed.init_distributed(verbose=False)
+        del store
     except (dist.DistNetworkError, RuntimeError) as error:
         if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
             raise

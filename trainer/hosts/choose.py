@@ -30,22 +30,31 @@ def check_ranks(launch: Launch, recipe: Recipe) -> None:
     _check_layout(recipe, launch.ranks)
 
 
-def choose(launch: Launch, recipe: Recipe) -> Choice:
+def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     """Ask all hosts, and choose those that are fit; 0 ranks where too few are.
 
     As many ranks as the layout allows train on the first of them, or as many as the recipe's `ranks` if it has any.
+
+    Raises:
+        InputError: the port where the ranks would meet is in use. Not where the run resumes: its own ranks may still be
+            ending there.
     """
     here = gather()
-    told = ask(list(launch.slots), launch.ssh_port)
+    told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)
     with_gpus = any(isinstance(facts, Facts) and facts.gpus for facts in told.values())
     left_out = {}
     for host, facts in told.items():
         reason = facts if isinstance(facts, str) else unfit(facts, here, len(launch.slots[host]), with_gpus)
         if reason:
             left_out[host] = reason
+    fit = [host for host in launch.slots if host not in left_out]
+    first = told[fit[0]] if fit else None
+    if isinstance(first, Facts) and not first.port_is_free and not resumes:
+        raise InputError(
+            f"port {launch.port} of {fit[0]} is in use, perhaps by another run: give deepspeed another --master_port"
+        )
     if not left_out:
         return Choice(list(launch.command), launch.ranks, launch.ranks, {})
-    fit = [host for host in launch.slots if host not in left_out]
     ranks = most_ranks(recipe, sum(len(launch.slots[host]) for host in fit))
     return Choice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
 

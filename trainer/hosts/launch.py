@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainer.hosts import hostfile
 
+DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")  # its command's names, and its module
 PDSH = "pdsh"  # DeepSpeed's launcher by ssh; the others ask a scheduler, which knows its hosts
 
 
@@ -20,29 +21,33 @@ class Launch:
     slots: Mapping[str, Sequence[int]]  # of each host, in order
     ssh_port: int | None
     by_ssh: bool
+    port: int = 29500  # of the first host, where the ranks meet
 
     @classmethod
     def from_command(cls, command: Sequence[str], module: int) -> Launch | None:
-        """Return the launch of a deepspeed command line; None where it names no hostfile.
+        """Return the launch of a deepspeed command line; None where it is another, or names no hostfile.
 
         Args:
             command: all words.
             module: the position of the module that it starts.
 
         Raises:
-            InputError: the hostfile, --include or --exclude name no hosts, or other ones than each other.
+            InputError: the hostfile, --include or --exclude name no hosts, or other ones than each other, or DeepSpeed
+                cannot launch so.
         """
         words = command[:module]
-        if not any(word.startswith(("--hostfile", "-H")) for word in words):
+        first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
+        if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
         from trainer.engine import launcher  # here: this takes seconds, and one host needs none of it
 
-        first = next(index for index, word in enumerate(words) if word.startswith("-"))
         given = launcher.options([*words[first:], command[module]])
-        chosen = launcher.chosen(hostfile.read(Path(given.hostfile)), given)
+        slots = hostfile.read(Path(given.hostfile))
+        chosen = launcher.chosen(slots, given)
+        launcher.check(given, slots, chosen)
         # a single host is this one for DeepSpeed, whatever its name
         by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
-        return cls(command, module, chosen, given.ssh_port, by_ssh)
+        return cls(command, module, chosen, given.ssh_port, by_ssh, given.master_port)
 
     @property
     def ranks(self) -> int:

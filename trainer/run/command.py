@@ -23,7 +23,8 @@ from data_prep.common.parser import Parser
 from trainer.checkpoints import checkpoint
 from trainer.data.loader import check_layout
 from trainer.engine import ds_config
-from trainer.engine.world import World, has_joined, join
+from trainer.engine.rendezvous import end_others
+from trainer.engine.world import World, check_address, has_address, has_joined, join
 from trainer.errors import SharedError
 from trainer.hosts.commit import git_commit
 from trainer.recipe.schema import AnyRecipe, Recipe
@@ -33,6 +34,7 @@ from trainer.run.loop import Run
 from trainer.run.shared_folder import check_shared
 from trainer.run.stop import RESUME
 
+INTERRUPTED = 130  # exit code
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
 LOCK = "lock"  # in a run's folder, held by the process that trains it
 
@@ -46,11 +48,18 @@ def main(
     """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes of the recipe.
 
     Bad input ends with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous that the
-    other ranks wait at, so that an error common to all ranks is printed once; the launcher then ends the others.
+    other ranks wait at, so that an error common to all ranks is printed once; the others then end with the same code.
     """
-    world = World.from_environment()
+    with exit_on_input_error(name):
+        world = World.from_environment()
     prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
-    with skip_interpreter_shutdown(), exit_on_input_error(prefix), _report_shared_errors_once(world):
+    with (
+        skip_interpreter_shutdown(),
+        _end_waiting_ranks(world),
+        exit_on_input_error(prefix),
+        _report_shared_errors_once(world),
+    ):
+        check_address(world)
         if world.rank:
             join(world)
         arguments = _arguments(name, argv)
@@ -129,6 +138,19 @@ def skip_interpreter_shutdown() -> Iterator[None]:
 
 
 @contextmanager
+def _end_waiting_ranks(world: World) -> Iterator[None]:
+    """Where rank 0 ends before it has joined the others, let them end as well."""
+    try:
+        yield
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) else 1
+        waited_for = world.rank == 0 and world.size > 1 and has_address(world) and not has_joined()
+        if waited_for and isinstance(code, int) and code != INTERRUPTED:  # Ctrl-C reaches all ranks
+            end_others(world.size, code)
+        raise
+
+
+@contextmanager
 def _report_shared_errors_once(world: World) -> Iterator[None]:
     """Leave a SharedError to rank 0, and a lost connection to the rank that failed: let that rank exit first.
 
@@ -183,7 +205,7 @@ def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
 def _check_ranks(recipe: Recipe, world: World) -> None:
     """Raise InputError where other ranks were started than the recipe expects.
 
-    DeepSpeed only warns where the hostfile is missing or empty, and trains on this host alone.
+    DeepSpeed only warns where the hostfile is missing, and trains on this host alone.
     """
     if recipe.ranks not in (None, world.size):
         raise InputError(

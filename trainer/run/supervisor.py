@@ -45,7 +45,7 @@ class Training:
     command: Sequence[str]
     run: Path
     steps: int
-    choose: Callable[[], Choice] | None = None  # of the hosts of its hostfile, which ssh reaches
+    choose: Callable[[bool], Choice] | None = None  # of the hosts of its hostfile, which ssh reaches
 
     @classmethod
     def from_command(cls, command: Sequence[str]) -> Training:
@@ -80,7 +80,7 @@ class Training:
         """
         if not self.choose:
             return self.command
-        choice = self.choose()
+        choice = self.choose(resumes)
         if choice.left_out and not resumes:
             host, reason = next(iter(choice.left_out.items()))
             others = f"; {len(choice.left_out)} hosts are not" if len(choice.left_out) > 1 else ""

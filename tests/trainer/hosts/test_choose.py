@@ -48,20 +48,30 @@ def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
 def test_with_all_hosts_the_command_is_the_one_that_was_typed(cluster: Path, tmp_path: Path) -> None:
     answer(cluster, *"abcd", facts=gather())
     launched = launch(*"abcd")
-    assert choose(launched, recipe(tmp_path)) == Choice(list(launched.command), 4, 4, {})
+    assert choose(launched, recipe(tmp_path), resumes=False) == Choice(list(launched.command), 4, 4, {})
 
 
 def test_without_one_the_layout_decides_how_many_of_the_others(cluster: Path, tmp_path: Path) -> None:
     answer(cluster, *"abd", facts=gather())
-    choice = choose(launch(*"abcd"), recipe(tmp_path))
+    choice = choose(launch(*"abcd"), recipe(tmp_path), resumes=False)
     assert (choice.ranks, choice.all_ranks, list(choice.left_out)) == (2, 4, ["c"])
     assert choice.command[choice.command.index("--include") + 1] == "a:0@b:0"
 
 
 def test_without_enough_hosts_nothing_starts(cluster: Path, tmp_path: Path) -> None:
-    assert choose(launch(*"ab"), recipe(tmp_path)).command == []
+    assert choose(launch(*"ab"), recipe(tmp_path), resumes=False).command == []
     answer(cluster, "a", facts=gather())
-    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2)).command == []  # two and no other number
+    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2), resumes=False).command == []  # two and no other number
+
+
+def test_a_port_in_use_is_refused_where_it_matters(cluster: Path, tmp_path: Path) -> None:
+    taken = replace(gather(), port_is_free=False)
+    answer(cluster, "a", "c", facts=gather())
+    answer(cluster, "b", facts=taken)
+    assert choose(launch("a", "b"), recipe(tmp_path), resumes=False).ranks == 2
+    with pytest.raises(InputError, match="^port 29500 of b is in use, perhaps by another run: give deepspeed another"):
+        choose(launch("d", "b", "c"), recipe(tmp_path), resumes=False)  # d is dead: the ranks would meet on b
+    assert choose(launch("d", "b", "c"), recipe(tmp_path), resumes=True).ranks == 2
 
 
 def test_a_host_with_other_versions_or_too_few_gpus_is_not_fit() -> None:

@@ -10,8 +10,11 @@ from trainer.hosts.launch import Launch
 
 
 @pytest.fixture
-def hostfile(tmp_path: Path) -> Path:
-    """Three hosts with two ranks each."""
+def hostfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three hosts with two ranks each, and a pdsh that is never run."""
+    (tmp_path / "pdsh").write_text("#!/bin/sh\n")
+    (tmp_path / "pdsh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     path = tmp_path / "hostfile"
     path.write_text("a slots=2\nb slots=2\nc slots=2\n")
     return path
@@ -54,10 +57,17 @@ def test_options_choose_hosts_as_deepspeed_does(
         (("--include", "a:7"), "--include a:7: No slot '7' specified on host 'a'"),
         (("--include", "a:x"), "--include a:x: "),
         (("--exclude", "d"), "--exclude d: Hostname 'd' not found in hostfile"),
+        (("--include", "a:0:1"), "--include a:0:1: too many values"),
+        (("--include", "a", "--exclude", "b"), "--include a: include_str and exclude_str are mutually exclusive"),
         (("--exclude", "a@b@c"), "--exclude a@b@c: leaves no host"),
+        (("--exclude", "a", "--num_nodes", "1"), "--exclude a: DeepSpeed takes it or --num_nodes and --num_gpus"),
+        (("--num_nodes", "4"), "--num_nodes 4: "),  # DeepSpeed would train on three
+        (("--num_gpus", "3"), "--num_gpus 3: a has 2 slots in "),  # and on three of two
+        (("--includes", "a"), "deepspeed: unrecognized arguments: --includes"),
+        (("--master_port", "x"), "deepspeed: argument --master_port: invalid int value: 'x'"),
     ],
 )
-def test_unknown_hosts_are_refused(hostfile: Path, options: tuple[str, ...], message: str) -> None:
+def test_what_names_no_hosts_is_refused(hostfile: Path, options: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError) as caught:
         chosen(hostfile, *options)
     assert str(caught.value).startswith(message)
@@ -78,7 +88,8 @@ def test_the_narrowed_command_starts_those_ranks_only(hostfile: Path, options: t
 
 def test_neither_a_scheduler_nor_this_host_alone_needs_ssh(hostfile: Path) -> None:
     by_ssh = {}
-    for options in [(), ("--launcher", "slurm"), ("--no_ssh", "--node_rank", "0"), ("--num_nodes", "1")]:
+    without_ssh = ("--no_ssh", "--node_rank", "0", "--master_addr", "a")
+    for options in [(), ("--launcher", "impi"), without_ssh, ("--num_nodes", "1")]:
         launched = launch("-H", str(hostfile), *options)
         assert launched
         by_ssh[options[:1]] = launched.by_ssh

@@ -1,0 +1,126 @@
+"""The files that docs/cluster.md gives to Slurm and Kubernetes; tests/trainer/test_hosts.py runs what they run."""
+
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.toy import ROOT
+from trainer.hosts import hostfile
+from trainer.hosts.launch import Launch
+
+MANIFEST = ROOT / "docs" / "kubernetes.yaml"
+# of Kubernetes 1.34, from kubernetes-validate 1.37 (Apache 2.0): ConfigMap, Service, Job and those of their parts that
+# the manifest uses, without descriptions
+SCHEMA = json.loads((ROOT / "tests" / "kubernetes_schema.json").read_text())
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
+def manifest() -> dict[str, dict[str, Any]]:
+    """The objects of the manifest, by kind."""
+    return {one["kind"]: one for one in yaml.safe_load_all(MANIFEST.read_text())}
+
+
+def errors(value: Any, schema: dict[str, Any], at: str) -> Iterator[str]:
+    """Say where a value differs from a schema, of which only the words that Kubernetes' use are known."""
+    if "$ref" in schema:
+        schema = SCHEMA[schema["$ref"]]
+    if "oneOf" in schema:
+        if all(list(errors(value, one, at)) for one in schema["oneOf"]):
+            yield f"{at}: {value!r} is none of {schema['oneOf']}"
+        return
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if not any(isinstance(value, TYPES[name]) and not (value is True and name == "integer") for name in types):
+        yield f"{at}: {value!r} is no {types[0]}"
+    elif value not in schema.get("enum", [value]):
+        yield f"{at}: {value!r} is none of {schema['enum']}"
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from errors(item, schema["items"], f"{at}[{number}]")
+    elif isinstance(value, dict):
+        yield from (f"{at}.{name}: missing" for name in schema.get("required", []) if name not in value)
+        for name, item in value.items():
+            of = schema.get("properties", {}).get(name) or schema["additionalProperties"]
+            yield from errors(item, of, f"{at}.{name}") if of else [f"{at}.{name}: unknown"]
+
+
+def test_the_manifest_is_as_kubernetes_wants_it() -> None:
+    assert [list(errors(one, SCHEMA[kind], kind)) for kind, one in manifest().items()] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"completionMood": "Indexed"}, "Job.spec.completionMood: unknown"),
+        ({"completions": "two"}, "Job.spec.completions: 'two' is no integer"),
+        ({"completions": True}, "Job.spec.completions: True is no integer"),
+        ({"template": {"spec": {}}}, "Job.spec.template.spec.containers: missing"),
+        ({"podFailurePolicy": {"rules": [7]}}, "Job.spec.podFailurePolicy.rules[0]: 7 is no object"),
+    ],
+)
+def test_a_mistake_in_it_would_be_found(change: dict[str, Any], message: str) -> None:
+    job = manifest()["Job"]
+    job["spec"] |= change
+    assert list(errors(job, SCHEMA["Job"], "Job")) == [message]
+
+
+def test_the_parts_of_the_manifest_name_each_other(tmp_path: Path) -> None:
+    parts = manifest()
+    job, service = parts["Job"], parts["Service"]
+    pod = job["spec"]["template"]["spec"]
+    name, hosts = job["metadata"]["name"], job["spec"]["completions"]
+    assert hosts == job["spec"]["parallelism"]
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+    assert service["metadata"]["name"] == pod["subdomain"]
+    (container,) = pod["containers"]
+    mounted = {volume["name"]: volume["mountPath"] for volume in container["volumeMounts"]}
+    assert mounted.keys() == {volume["name"] for volume in pod["volumes"]}
+    path = tmp_path / "hostfile"
+    path.write_text(parts["ConfigMap"]["data"]["hostfile"])
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    assert hostfile.read(path) == {f"{name}-{number}": gpus for number in range(hosts)}
+
+    words = shlex.split(container["args"][0].replace("$JOB_COMPLETION_INDEX", "1"))
+    assert f"{mounted['hosts']}/hostfile" in words
+    assert words[words.index("--master_addr") + 1] == f"{name}-0.{pod['subdomain']}"
+    words = [str(path) if word.endswith("/hostfile") else word for word in words]
+    launch = Launch.from_command(words, words.index("trainer.pretrain"))
+    assert launch
+    assert f"ranks={launch.ranks}" in words
+
+
+def test_the_job_script_is_one() -> None:
+    script = ROOT / "docs" / "slurm.sbatch"
+    assert subprocess.run(["bash", "-n", script], capture_output=True).stderr == b""
+    lines = script.read_text().splitlines()
+    assert lines[0].startswith("#!")  # sbatch refuses others
+    options = [number for number, line in enumerate(lines) if line.startswith("#SBATCH ")]
+    first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    assert options
+    assert max(options) < first  # sbatch reads no further
+
+
+def test_a_hostfile_is_made_of_a_slurm_job(tmp_path: Path) -> None:
+    (line,) = [
+        line for line in (ROOT / "docs/cluster.md").read_text().splitlines() if "scontrol show hostnames" in line
+    ]
+    (tmp_path / "scontrol").write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && printf "node1\\nnode2\\n"\n'
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "node[1-2]"}
+    subprocess.run(["bash", "-c", line.strip()], cwd=tmp_path, env=variables, check=True)
+    assert hostfile.read(tmp_path / "hostfile") == {"node1": 8, "node2": 8}
