@@ -1,13 +1,17 @@
-"""DeepSpeed's own reading of its launcher's command line."""
+"""DeepSpeed's own reading of its launcher's command line, and of the environment that it sends to the hosts."""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from deepspeed.accelerator import get_accelerator
 from deepspeed.launcher import runner
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
+from data_prep.common.files import read_bytes
 
 
 def options(words: Sequence[str]) -> Namespace:
@@ -29,3 +33,22 @@ def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
     if not hosts:
         raise InputError(f"--exclude {given.exclude}: leaves no host of {given.hostfile}")
     return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
+
+
+def exported() -> dict[str, str]:
+    """Return the variables that the launcher sends to every host, of this environment and of `.deepspeed_env`.
+
+    Raises:
+        InputError: a line of that file, at which the launcher would crash.
+    """
+    prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
+    variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
+        path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)
+        if path.is_file():
+            for number, line in enumerate(read_bytes(path).decode(errors="replace").splitlines(), 1):
+                name, sign, value = line.partition("=")
+                if not sign:
+                    raise InputError(f"{path}:{number}: {printable(line)!r} is not NAME=value: remove the line")
+                variables[name] = value
+    return variables
