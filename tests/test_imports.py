@@ -44,6 +44,7 @@ ROOMS = {
             "supervise",
         },
         {"run", "analysis"},
+        {"planning"},
         {"hosts"},
         {"evaluation"},
         {"indexes"},
