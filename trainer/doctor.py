@@ -23,13 +23,17 @@ from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
 with without_collecting():
+    import torch
+
     from trainer import finetune, pretrain
     from trainer.engine import ds_config, launcher
+    from trainer.engine.all_reduce import Measured
     from trainer.hosts import checks, network, speed
     from trainer.hosts.ask import ask
     from trainer.hosts.checks import Finding
     from trainer.hosts.facts import Facts, existing, gather
     from trainer.hosts.launch import Launch
+    from trainer.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
     from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
     from trainer.recipe.yaml_file import build, read
     from trainer.run.job import Job
@@ -140,16 +144,15 @@ def _examine_recipe(
 def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[str, Any]) -> Iterator[Finding]:
     """Measure: let the ranks sum a step's gradients, then compute a micro-batch here."""
     recipe, dtype, ranks = job.recipe, ds_config.precision(config), sum(slots.values())
-    gradients = sum(parameter.numel() for parameter in job.model.parameters() if parameter.requires_grad)
     exchange = 0.0
     if ranks > 1:
-        size = gradients * dtype.itemsize
-        met = network.sum_over_ranks(start, gradients, str(dtype).removeprefix("torch."))
+        sizes = [parameter.numel() for parameter in job.model.parameters() if parameter.requires_grad]
+        met = network.sum_over_ranks(start, sum(sizes), str(dtype).removeprefix("torch."))
         hosts = [host for host, number in slots.items() for _ in range(number)]
-        yield from network.measured(met, hosts, size)
+        yield from network.measured(met, hosts, sum(sizes) * dtype.itemsize)
         if isinstance(met, str):
             return
-        exchange = network.exchange_seconds(met, config, size, recipe.batch.micro_batches // ranks)
+        exchange = exchange_seconds(met, sizes, Zero.of(config), recipe.batch.micro_batches // ranks)
     try:
         speed.use_threads_of_a_rank(next(iter(slots.values())))
         pace = speed.time_micro_batch(job.model, job.order, recipe.method.weights, dtype)
@@ -157,6 +160,23 @@ def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[
         yield Finding("speed", "wrong", str(error), "lower batch.micro, or mend the data")
         return
     yield from speed.predicted(recipe, pace, ranks, exchange)
+
+
+def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulation: int) -> float:
+    """Predict the seconds of a step in which ranks exchange gradients and weights, none of it hidden by computing.
+
+    The measured sum gives the links of a ring of the ranks, whichever of them join hosts.
+
+    Args:
+        met: what the ranks measured.
+        sizes: the numbers of every trained parameter.
+        zero: the ZeRO stage and its settings.
+        accumulation: micro-batches of a rank and step.
+    """
+    link = Link(network.bandwidth(met), met.latency / (2 * (met.ranks - 1)))
+    backend: Backend = "nccl" if torch.cuda.is_available() else "gloo"
+    step = collectives(sizes, zero, accumulation, backend)
+    return step_seconds(step, Network(met.ranks, 1, between=link, within=link, backend=backend))
 
 
 def _interface(facts: Mapping[str, Facts], alone: bool) -> Iterator[Finding]:

@@ -11,6 +11,9 @@ import pytest
 
 from tests import toy
 from tests.trainer.hosts import fake_ssh
+from trainer.doctor import exchange_seconds
+from trainer.engine.all_reduce import Measured
+from trainer.planning.communication import Zero
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
 
@@ -61,6 +64,14 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
     assert wrong == ["layout", "recipe"]
     assert "-> use 2 ranks" in done.stdout
     assert "manifest" in next(line for line in lines if line.startswith("wrong    recipe"))
+
+
+def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:
+    # four ranks of which each sends 6,000,000 bytes a second; a sum of nothing takes 0.006 s, six links of 0.001 s
+    met = Measured(4, "", 4_000_000, 1.0, 0.006, [])
+    seconds = [exchange_seconds(met, [500_000, 500_000], Zero(stage, 4), 2) for stage in (1, 2)]
+    # a sum of 4,000,000 bytes a step or micro-batch, half as much to gather the weights, in two groups; 4 small sums
+    assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 4), 2.5 + 0.006 * (2 + 2 / 2 + 4)])
 
 
 def test_bad_arguments_are_one_line(shards: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from data_prep.common.errors import printable
 from data_prep.common.progress import amount
@@ -107,18 +106,6 @@ def bandwidth(found: Measured) -> float:
 def seconds_of(found: Measured, size: float) -> float:
     """Predict the seconds of a sum of so many bytes."""
     return found.latency + max(0.0, found.seconds - found.latency) * size / found.size
-
-
-def exchange_seconds(found: Measured, config: Mapping[str, Any], size: float, accumulation: int) -> float:
-    """Predict the seconds a step that its exchanges take, if none overlaps with computing.
-
-    In units of a sum of the gradients, which sends each number twice: gathering weights or scattering gradients is a
-    half. ZeRO-1 sums the gradients once and gathers the weights; ZeRO-2 sums after every micro-batch; ZeRO-3 gathers
-    the weights for each forward and backward pass and scatters the gradients.
-    """
-    stage = config.get("zero_optimization", {}).get("stage", 0)
-    sums = {0: 1.0, 1: 1.5, 2: accumulation + 0.5, 3: 1.5 * accumulation}[stage]
-    return sums * seconds_of(found, size)
 
 
 def used(found: Measured) -> str:
