@@ -62,7 +62,11 @@ class Hosts:
 
     def on_first(self, command: list[str]) -> list[str]:
         """Return the command line that runs a command on the first host."""
-        return [_path_of("ip"), "netns", "exec", self.names[0], *command]
+        return self.on(0, command)
+
+    def on(self, host: int, command: list[str]) -> list[str]:
+        """Return the command line that runs a command on a host, counted from 0."""
+        return [_path_of("ip"), "netns", "exec", self.names[host], *command]
 
     def cut(self, host: int = 1) -> None:
         """Disconnect a host, counted from 0, from all others."""

@@ -90,7 +90,7 @@ def measured(found: Measured | str, hosts: Sequence[str], size: int) -> Iterator
     over = used(found)
     said = (
         f"{bandwidth(found) / 1e9:.3g} GB/s out of a rank, {1000 * found.latency:.2f} ms: "
-        f"the sum of a step's gradients, {amount(size)}, takes {whole:.2g} s{part}; over {over or 'no interface'}"
+        f"the sum of a step's gradients, {amount(size)}, takes {in_seconds(whole)}{part}; over {over or 'no interface'}"
     )
     if over == "lo" and len(set(hosts)) > 1:
         yield Finding("network", "warning", said, "the hosts of the hostfile are one machine: remove the others")
@@ -106,6 +106,11 @@ def bandwidth(found: Measured) -> float:
 def seconds_of(found: Measured, size: float) -> float:
     """Predict the seconds of a sum of so many bytes."""
     return found.latency + max(0.0, found.seconds - found.latency) * size / found.size
+
+
+def in_seconds(seconds: float) -> str:
+    """Return as `0.012 s` or `437 s`."""
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def used(found: Measured) -> str:

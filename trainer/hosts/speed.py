@@ -16,6 +16,7 @@ from models.trunk import TrunkModel
 from trainer.data.lanes import START, Lanes
 from trainer.data.order import Order
 from trainer.hosts.checks import Finding, State
+from trainer.hosts.network import in_seconds
 from trainer.recipe.schema import Recipe
 
 SECONDS = 6.0  # for the measurement, about
@@ -86,7 +87,7 @@ def predicted(recipe: Recipe, pace: Pace, ranks: int, exchange: float) -> Iterat
     timed = "" if pace.examples == recipe.batch.micro else f", of {pace.examples} of {recipe.batch.micro} examples"
     said = (
         f"predicted: {tokens / step:,.0f} tokens/s, {in_days(recipe.steps * step)} to step {recipe.steps:,}; a step "
-        f"takes {step:.2g} s, {exchange / step:.0%} of it for the gradients; timed on {pace.device}{timed}"
+        f"takes {in_seconds(step)}, {exchange / step:.0%} of it for the gradients; timed on {pace.device}{timed}"
     )
     state: State = "warning" if exchange > MOST_EXCHANGE * step else "ok"
     todo = "use fewer ranks, a larger batch.size or a faster network" if state == "warning" else ""

@@ -84,6 +84,7 @@ def test_ranks_that_meet_are_ok_and_those_that_do_not_are_wrong() -> None:
     assert finding.said == (
         "0.409 GB/s out of a rank, 1.00 ms: the sum of a step's gradients, 3.0 MB, takes 0.011 s; over eth0"
     )
+    assert network.in_seconds(437.2) == "437 s"
     assert "takes 0.11 s (by 3.0 MB of them)" in only(network.measured(FOUND, "abcd", 33_000_000)).said
     finding = only(network.measured("rank 1: the ranks did not meet", "abcd", 3_000_000))
     assert (finding.state, finding.said) == ("wrong", "rank 1: the ranks did not meet")
