@@ -2,12 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
+import deepspeed.comm.comm
 import torch
 import torch.distributed as dist
 
 from benchmarks.step_cases import recipe_of, workload_of
+from benchmarks.step_parts import COLLECTIVES
 from trainer.engine.engine import Engine
 from trainer.engine.world import World
 
@@ -29,6 +33,27 @@ class RankSteps:
         """Take a step, always on the same micro-batches."""
         all_ranks = self.all
         self.engine.step(all_ranks.micro_batches[self.own], all_ranks.targets, all_ranks.seeds[self.own], lr=1e-4)
+
+
+class Done:
+    """What an exchange returns that did not take place."""
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+    def is_completed(self) -> bool:
+        """It is over."""
+        return True
+
+
+@contextmanager
+def without_exchange() -> Iterator[None]:
+    """Let DeepSpeed compute without a single exchange: the weights become useless."""
+    backend = deepspeed.comm.comm.cdb
+    with ExitStack() as replaced:
+        for name in COLLECTIVES:
+            replaced.enter_context(patch.object(backend, name, lambda *_, **__: Done()))
+        yield
 
 
 def timed(function: Callable[[], object]) -> float:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def start_up(sizes: StartSizes, seconds: float) -> dict[str, Any]:
             lines = watch(hosts, launch(hosts, number, recipe, f"run={run}", "steps=1"), {})
             return when(lines, "step 1/") - lines[0][0]
 
-        measures = {f"{number} hosts": lambda number=number: once(number) for number in sizes.hosts}  # type: ignore[misc]
+        measures = {f"{number} hosts": partial(once, number) for number in sizes.hosts}
         values = rounds(measures, end)
     return {"seconds": values, "spread": {name: spread(found) for name, found in values.items()}}
 

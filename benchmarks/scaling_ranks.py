@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -66,7 +67,7 @@ def measure(settings: Settings, seconds: float) -> dict[str, Any]:
         measured[way].append(run(settings, 2 if way == TWO else 1, 2 if way == APART else 1))
         return time.monotonic() - start
 
-    rounds({way: lambda way=way: once(way) for way in measured}, time.monotonic() + seconds)  # type: ignore[misc]
+    rounds({way: partial(once, way) for way in measured}, time.monotonic() + seconds)
     by_size = {
         way: {size: [one[size] for one in every] for size in settings.accumulations} for way, every in measured.items()
     }
@@ -98,7 +99,7 @@ def run(settings: Settings, ranks: int, runs: int) -> dict[int, float]:
     with TemporaryDirectory() as name:
         started = []
         for number in range(runs):
-            own = Settings(**{**asdict(settings), "core": number, "out": str(Path(name, f"out{number}.json"))})
+            own = replace(settings, core=number, out=str(Path(name, f"out{number}.json")))
             Path(name, f"{number}.json").write_text(json.dumps(asdict(own)))
             launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(ranks)]
             command = [*launcher, "--master_port", str(free_port()), "--module", "benchmarks.scaling_ranks"]
