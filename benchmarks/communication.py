@@ -9,6 +9,8 @@ number of hosts, ZeRO stage, bandwidth and delay:
     bytes     that a host sends in a step, as its interface counts them (with headers: 1.1 % of frames of 9,000 bytes),
               to those of the model
     seconds   by which a step is longer than one in which DeepSpeed computes and exchanges nothing, to the model's
+
+What is measured is kept beside --out until all is: an interrupted benchmark goes on where it was.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,11 @@ import pytest
 
 from benchmarks import machine
 from benchmarks.communication_ranks import ACCUMULATION, Settings
+from benchmarks.measurements import Measurements
 from benchmarks.side_by_side import in_words, write
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import make_directory
 from tests import hosts as test_hosts
 from tests.hosts import CABLE, Hosts
 from trainer.planning.communication import Link, Network, Zero, collectives, sent_by_host, step_seconds
@@ -58,11 +63,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="(%(default)s)")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    kept: Measurements[dict[str, Any]] = Measurements(options.out.with_suffix(".measured.json"))
+    make_directory(options.out.parent)
     with exit_on_input_error("benchmarks.communication"):
         for number in options.hosts:
             with tempfile.TemporaryDirectory() as name, cluster(Path(name), number) as hosts:
                 for stage in options.stages:
-                    measured = run(hosts, stage, options.steps)
+                    measured = kept.get(f"{number} hosts, ZeRO-{stage}", partial(run, hosts, stage, options.steps))
                     rows += compare(measured, number, stage)
                     for row in rows[-len(BITS) * len(DELAYS) :]:
                         print(line_of(row), flush=True)
@@ -70,6 +77,7 @@ def main() -> None:
         for what, numbers in summary.items():
             print(in_words(f"{what}: measured / model", numbers))
         write(options.out, {"machine": machine.describe(), **summary, "rows": rows})
+        kept.path.unlink()
 
 
 @contextmanager
