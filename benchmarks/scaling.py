@@ -39,7 +39,7 @@ class CheckpointSizes:
 
 
 SIZES: dict[str, Any] = {
-    "ranks": scaling_ranks.Settings(micro=4, accumulations=(1, 2, 4, 8, 16, 32), steps=3),
+    "ranks": scaling_ranks.Settings(micro=4, accumulations=(1, 2, 4, 8, 16), steps=2),
     "start": scaling_hosts.StartSizes(hosts=(1, 2, 4)),
     "death": scaling_hosts.DeathSizes(hosts=2, at=8, hang_seconds=10),
     "checkpoints": CheckpointSizes(hidden=1024, layers=(1, 4, 16, 48), rounds=3),

@@ -44,7 +44,7 @@ def made(number: int) -> Iterator[tuple[Hosts, Path]]:
         folder = Path(name)
         shards = toy.write_shards(folder / "data")
         recipe = toy.seed_recipe(
-            folder / "run.yaml", shards, steps=40, batch={"size": 16, "micro": 4}, checkpoint={"every": 5}
+            folder / "run.yaml", shards, steps=12, batch={"size": 16, "micro": 4}, checkpoint={"every": 5}
         )
         try:
             with network(folder, number) as hosts:
