@@ -42,6 +42,7 @@ ROOMS = {
             "analyse",
             "trace",
             "supervise",
+            "plan",
         },
         {"run", "analysis"},
         {"planning"},
@@ -65,10 +66,12 @@ FILES = sorted(file.relative_to(ROOT) for package in ROOMS for file in (ROOT / p
 NAMES = [str(file) for file in FILES]
 
 
-def imported(file: Path) -> set[str]:
-    """Every module a file imports, anywhere in it, as dotted names of modules of ours where they are."""
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+def imported(file: Path, *, at_once: bool = False) -> set[str]:
+    """Every module a file imports, as dotted names of modules of ours where they are: anywhere in it, or `at_once`."""
+    tree, names = ast.parse((ROOT / file).read_text()), set()
+    if at_once:
+        tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -103,7 +103,12 @@ class Clm(Encoder):
 
 @torch.no_grad()
 def _is_blind_to_later_tokens(trunk: PreTrainedModel) -> bool:
-    """Test it by running the trunk: some encoders have the configuration key `is_decoder` and ignore it."""
+    """Test it by running the trunk: some encoders have the configuration key `is_decoder` and ignore it.
+
+    A trunk on the meta device has no numbers to run on: there the key counts.
+    """
+    if trunk.device.type == "meta":
+        return is_causal(trunk)
     training = trunk.training
     trunk.eval()
     first, second = [i for i in range(3) if i != trunk.config.pad_token_id][:2]

@@ -55,18 +55,18 @@ SECTIONS = {  # those that this file reads, with an example
 }
 
 
-def load(name: str) -> tuple[Path, dict[str, Any]]:
+def load(name: str, *, for_here: bool = True) -> tuple[Path, dict[str, Any]]:
     """Return the path of the file that a recipe's `deepspeed` key names, and its checked content.
 
     Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, fp16
-    without ZeRO, and fp16 on a processor without it.
+    without ZeRO, and, if it is for this machine, fp16 on a processor without it.
     """
     path = _path(fastest() if name == "auto" else name)
     try:
         config = json.loads(read_bytes(path))
         if not isinstance(config, dict):
             raise InputError(f"{path}: a DeepSpeed configuration must be a JSON object")
-        for problem in _problems(config):
+        for problem in _problems(config, for_here):
             raise InputError(f"{path}: {problem}")
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
@@ -123,7 +123,7 @@ def _path(name: str) -> Path:
     return path
 
 
-def _problems(config: dict[str, Any]) -> Iterator[str]:
+def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
     for key in config:
         if key in RECIPE_OWNS:
             yield f"{key}: the recipe sets this ({RECIPE_OWNS[key]}); remove it here"
@@ -137,7 +137,8 @@ def _problems(config: dict[str, Any]) -> Iterator[str]:
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     if precision(config) != torch.float16:
         return
-    if not torch.accelerator.is_available() and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+    here = torch.accelerator.is_available() or torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    if for_here and not here:
         yield "asks for fp16, which this processor does not support: use bf16 or cpu"
     if config.get("zero_optimization", {}).get("stage", 0) == 0:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from data_prep.common.errors import InputError
-from models.layers.shape import shape_of
 from models.trunk import TrunkModel
+from trainer.engine.activations import bytes_per_token
 from trainer.engine.world import device_memory
 from trainer.recipe.schema import PretrainRecipe
-
-BYTES = 2  # per number in half precision; full precision needs more
 
 
 def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:
@@ -31,17 +29,3 @@ def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:
         f"at least {kept / 1e9:,.0f} GB for the backward pass, this device has {available / 1e9:,.0f} GB: "
         f"lower one of them{checkpointing if method.recomputes_activations is False else ''}"
     )
-
-
-def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
-    """How much all layers of the trunk that are trained keep at least for one token.
-
-    Each layer keeps its input and, without activation checkpointing, queries, keys, values, the output of attention
-    and the inner states of the feed-forward block.
-    """
-    shape = shape_of(model.trunk)
-    numbers = shape.hidden_size
-    if not recipe.method.recomputes_activations:
-        numbers += 4 * shape.hidden_size + shape.intermediate_size
-    layers, trained = int(model.trunk.config.num_hidden_layers), recipe.optimizer.train
-    return BYTES * numbers * (trained if isinstance(trained, int) else layers)

@@ -14,18 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 from models.interface import MicroBatch
 from trainer.data.order import LaneBatch
 from trainer.engine.engine import Engine, StepResult
+from trainer.planning.hardware import peak_of
 from trainer.recipe.schema import Recipe
-
-# peak FLOP/s in dense half precision (NVIDIA's data sheets), by a part of the device's name
-PEAK = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40": 181e12,
-    "L4": 121e12,
-    "V100": 125e12,
-    "T4": 65e12,
-}
 
 
 class Interval:
@@ -51,7 +41,7 @@ class Monitor:
         self.terms = list(engine.weights)
         self.skipped = 0
         name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-        self.peak = next((peak for part, peak in PEAK.items() if part in name), None)
+        self.peak = peak_of(name)
         self.flops_per_token: float | None = None
         self.generation: int | None = None  # the step that the negatives are of; 0: they are those of the groups
         self.writer: SummaryWriter | None = None

@@ -11,7 +11,8 @@ from models.registry import PRETRAINING
 from models.trunk import build_trunk
 from tests import toy
 from trainer.engine import memory
-from trainer.engine.memory import bytes_per_token, check_memory
+from trainer.engine.activations import bytes_per_token
+from trainer.engine.memory import check_memory
 from trainer.recipe.build import build_model
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import build

@@ -1,0 +1,155 @@
+"""`trainer.plan` end to end: its text, JSON and chart; bad input; nothing of DeepSpeed."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from tests import toy
+from tests.test_imports import FILES, imported
+from trainer.plan import main
+
+SMALL = ["recipes/seed_small.yaml", "trunk.vocab_size=4096"]
+
+
+def planned(*arguments: object) -> None:
+    main([str(argument) for argument in arguments])
+
+
+def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results, chart = tmp_path / "plan.json", tmp_path / "plan.png"
+    planned(*SMALL, "--hosts", "8,1,2,1", "--gpus", 4, "--gpu", "a100", "--json", results, "--chart", chart)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "Computed, not measured: a model of machines that were not there."
+    assert "40% of 312 TFLOP/s (a100), assumed; at least 5 us an operation" in "\n".join(printed)
+    plan: Any = json.loads(results.read_text())
+    assert [row["ranks"] for row in plan["rows"]] == [4, 8, 32]
+    assert printed[1 : 1 + len(plan["assumptions"])] == plan["assumptions"]
+    for row in plan["rows"]:
+        (line,) = (line for line in printed if line.split()[:2] == [f"{row['hosts']:,}", f"{row['ranks']:,}"])
+        assert f"{row['tokens_per_second']:,.0f}" in line
+        assert any(
+            line.split()[0] == str(row["hosts"]) and f"{row['every']:,} steps" in line for line in printed if line
+        )
+        assert row["step_seconds"] == pytest.approx(row["step"]["compute"] + row["step"]["exposed"])
+        changes = [line for line in printed if f"planned with {' '.join(row['changes'])}" in line]
+        assert bool(row["changes"]) == bool(changes)
+    assert {(one["batch"], one["stage"]) for one in plan["pays"]} >= {(32, 1), (32, 2), (32, 3)}
+    assert matplotlib.image.imread(chart).std() > 0.05  # something is drawn
+
+
+def test_options_are_what_is_planned_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = "benchmarks/results/pretrain_step_cpu.json"
+    options = ["--network", "0.1", "--latency", 200, "--mtbf", 10, "--restart", 3, "--repair", 12]
+    planned(*SMALL, "--hosts", 2, "--gpus", 1, "--gpu", "cpu", "--measured", measured, "--case", "seed-demo", *options)
+    printed = capsys.readouterr().out
+    for part in (
+        "cpu\n",
+        f"TFLOP/s a rank, measured: {measured}",
+        "Links, gloo: a host 0.1 GB/s, 200 us a message",
+        "one in 10 days a host; 3 min to train again; 12 h later",
+    ):
+        assert part in printed
+
+
+def test_fp16_can_be_planned_on_a_machine_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    planned(*SMALL, "deepspeed=zero2_fp16")
+    assert "zero2_fp16" in capsys.readouterr().out
+
+
+PAGE = (toy.ROOT / "docs" / "scaling.md").read_text()
+PRINTED = re.findall(
+    r"^    python -m trainer\.plan (?!RECIPE)((?:.*\\\n)*.*)\n\n((?:    .*\n|\n(?=    (?!python)))+)", PAGE, re.M
+)
+
+
+@pytest.mark.parametrize(("command", "printed"), PRINTED, ids=[f"{i} of the page" for i, _ in enumerate(PRINTED)])
+def test_the_page_shows_what_is_printed(command: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(*command.replace("\\\n", " ").split())
+    lines = capsys.readouterr().out.splitlines()
+    for line in printed.splitlines():
+        assert line.removeprefix("    ") in lines
+
+
+def test_the_page_has_commands() -> None:
+    assert len(PRINTED) > 5
+    assert all(len(printed.splitlines()) > 2 for _, printed in PRINTED)
+
+
+@pytest.mark.parametrize("source", ["wikipedia", "reddit"])
+def test_a_preparation_is_planned(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results, chart = tmp_path / "data.json", tmp_path / "data.png"
+    machines = ["--source", source, "--machines", "1,4,16", "--cores", 16, "--rate", "writing=5e6"]
+    planned("data", *machines, "--json", results, "--chart", chart)
+    printed = capsys.readouterr().out
+    rows = json.loads(results.read_text())["rows"]
+    assert [row["machines"] for row in rows] == [1, 4, 16]
+    for row in rows:
+        assert row["hours"] == pytest.approx(row["reading"] + row["writing"] + row["merging"])
+        assert row["bottleneck"] in printed
+    assert "of shards" in printed
+    assert matplotlib.image.imread(chart).std() > 0.05
+
+
+BAD = [
+    (["recipes/none.yaml"], "recipes/none.yaml: cannot read this recipe"),
+    (["recipes/seed_small.yaml"], "trunk.vocab_size: the recipe takes it from its data"),
+    (["recipes/dpr.yaml"], "recipes/dpr.yaml: fine-tunes"),
+    ([*SMALL, "batch.micro=0"], "batch.micro"),
+    ([*SMALL, "trunk.num_attention_heads=7"], "trunk: "),
+    ([*SMALL, "method.max_tokens=100000"], "method.max_tokens"),
+    ([*SMALL, "deepspeed=zero9"], "deepspeed: no file"),
+    ([*SMALL, "--measured", "none.json"], "none.json: "),
+    ([*SMALL, "--measured", "README.md"], "README.md: not JSON"),
+    ([*SMALL, "--measured", "benchmarks/results/demo.json"], "not a result of benchmarks.pretrain_step"),
+    ([*SMALL, "--json", "docs"], "docs: "),
+    ([*SMALL, "--chart", "docs"], "docs: "),
+    ([*SMALL, "--json", "none/x.json"], "none/x.json: its folder does not exist"),
+    ([*SMALL, "--hosts", "1,0"], "argument --hosts"),
+    ([*SMALL, "--gpu", "h101"], "did you mean h100?"),
+    ([*SMALL, "--efficiency", "1.5"], "argument --efficiency"),
+    ([*SMALL, "--mtbf", "0"], "argument --mtbf"),
+    ([*SMALL, "--nothing"], "unknown option --nothing"),
+    (["data"], "--source"),
+    (["data", "--source", "usenet"], "argument --source"),
+    (["data", "--source", "reddit", "--rate", "baking=3"], "--rate baking: reddit has no such rate"),
+    (["data", "--source", "reddit", "--rate", "reading=0"], "argument --rate"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.err.startswith("trainer.plan")
+    assert printed.out == ""
+
+
+def test_a_chart_without_matplotlib_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main([*SMALL, "--chart", "x.png"])
+    assert "deepsiam[evaluate]" in capsys.readouterr().err
+
+
+def test_nothing_of_deepspeed_is_imported() -> None:
+    """Neither by trainer/plan.py nor by any file of ours that it imports, at whatever depth."""
+    files = {".".join(file.with_suffix("").parts): file for file in FILES}
+    names, left = {"trainer.plan"}, {"trainer.plan"}
+    while left:
+        found = imported(files[left.pop()], at_once=True)
+        left |= (found & files.keys()) - names
+        names |= found
+    assert "trainer.planning.communication" in names
+    assert not {name for name in names if name.split(".")[0] == "deepspeed"}

@@ -1,0 +1,23 @@
+"""The memory of what the layers of a trunk keep for the backward pass."""
+
+from __future__ import annotations
+
+from models.layers.shape import shape_of
+from models.trunk import TrunkModel
+from trainer.recipe.schema import PretrainRecipe
+
+BYTES = 2  # per number in half precision; full precision needs more
+
+
+def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
+    """How much all layers of the trunk that are trained keep at least for one token.
+
+    Each layer keeps its input and, without activation checkpointing, queries, keys, values, the output of attention
+    and the inner states of the feed-forward block.
+    """
+    shape = shape_of(model.trunk)
+    numbers = shape.hidden_size
+    if not recipe.method.recomputes_activations:
+        numbers += 4 * shape.hidden_size + shape.intermediate_size
+    layers, trained = int(model.trunk.config.num_hidden_layers), recipe.optimizer.train
+    return BYTES * numbers * (trained if isinstance(trained, int) else layers)

@@ -1,0 +1,234 @@
+"""Plan a training, or a preparation of data, on machines that one does not have: computed, and said so.
+
+python -m trainer.plan RECIPE [key=value ...] --hosts 1,8,64,128 --gpus 8 --gpu h100
+python -m trainer.plan data --source wikipedia --machines 1,4,16 --cores 16
+
+Nothing is trained, and the recipe's data need not be there. docs/scaling.md says what the model takes into account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.argument_types import margin, positive, positive_number, share
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.extras import require
+from data_prep.common.files import in_a_folder, os_errors_as_input_errors, read_bytes, refuse_folder, whole_file
+from data_prep.common.imports import without_collecting
+from data_prep.common.parser import Parser
+
+with without_collecting():
+    from trainer.analysis.plans import draw_preparation, draw_training
+    from trainer.engine import ds_config
+    from trainer.planning import report
+    from trainer.planning.communication import Link
+    from trainer.planning.compute import Speed, count, measured_speed, vocabulary_of
+    from trainer.planning.hardware import DEVICES
+    from trainer.planning.machines import Machines
+    from trainer.planning.preparing import SOURCES, prepare, with_rates
+    from trainer.planning.training import DAY, limits, plan
+    from trainer.recipe.schema import PretrainRecipe, kind_of
+    from trainer.recipe.yaml_file import build, read
+
+GB, MICROSECOND, MINUTE, HOUR = 1e9, 1e-6, 60.0, 3600.0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    of_data = words[:1] == ["data"]
+    chosen = _data_parser().parse_args(words[1:]) if of_data else _parser().parse_intermixed_args(words)
+    with exit_on_input_error("trainer.plan"):
+        if chosen.chart:
+            require("evaluate", "matplotlib", what="--chart")
+        for path in filter(None, (chosen.json, chosen.chart)):
+            refuse_folder(path)
+            in_a_folder(path)
+        _data(chosen) if of_data else _training(chosen)
+
+
+def _training(chosen: argparse.Namespace) -> None:
+    recipe = _recipe(chosen.recipe, chosen.overrides)
+    names = {"auto": "cpu" if chosen.gpu == "cpu" else "zero1_bf16"}
+    file, config = ds_config.load(names.get(recipe.deepspeed, recipe.deepspeed), for_here=False)
+    work = count(recipe, vocabulary_of(recipe, chosen.vocabulary))
+    machines, speed = _machines(chosen, recipe)
+    assumptions = [
+        f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
+        *report.of_machines(machines, speed),
+    ]
+    rows = [plan(recipe, work, config, machines, hosts, chosen.seeds) for hosts in chosen.hosts]
+    ends = limits(recipe, work, config, machines, max(chosen.hosts))
+    print(report.training(rows, ends, assumptions))
+    results = {"assumptions": assumptions, "rows": [asdict(row) for row in rows], "pays": [asdict(one) for one in ends]}
+    _write_json(results, chosen.json)
+    if chosen.chart:
+        print(draw_training(rows, chosen.chart))
+
+
+def _data(chosen: argparse.Namespace) -> None:
+    source = with_rates(chosen.source, dict(chosen.rate))
+    plans = [prepare(source, n, chosen.cores, chosen.disk * GB, chosen.storage * GB) for n in chosen.machines]
+    shown = ", ".join(f"{name} {_rate(work.rate, work.unit)}" for name, work in source.works.items())
+    assumptions = [
+        f"Rates of one core: {shown}",
+        f"Machines of {chosen.cores} cores; each reads the whole input at up to {chosen.disk:g} GB/s, "
+        f"all together at up to {chosen.storage:g} GB/s",
+    ]
+    print(report.preparing(source, plans, assumptions))
+    results = [{**asdict(one), "hours": one.hours} for one in plans]
+    _write_json({"assumptions": assumptions, "rows": results}, chosen.json)
+    if chosen.chart:
+        print(draw_preparation(plans, chosen.chart))
+
+
+def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
+    values = read(path, overrides)
+    if kind_of(values) is not PretrainRecipe:
+        raise InputError(f"{path}: fine-tunes; a plan is of pre-training: name such a recipe")
+    return build(PretrainRecipe, values, str(path))
+
+
+def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:
+    """The machines that the options describe, and where their speed is from."""
+    device, cpu = DEVICES[chosen.gpu], chosen.gpu == "cpu"
+    latencies = {"between": 100.0, "within": 30.0} if cpu else {"between": 10.0, "within": 3.0}
+    links = {
+        name: Link(
+            bandwidth * GB if bandwidth else chosen.link_share * line,
+            MICROSECOND * (latencies[name] if latency is None else latency),
+        )
+        for name, bandwidth, latency, line in (
+            ("between", chosen.network, chosen.latency, device.network),
+            ("within", chosen.within, chosen.within_latency, device.within),
+        )
+    }
+    if chosen.measured:
+        speed = measured_speed(_json(chosen.measured), recipe, chosen.case, str(chosen.measured))
+        said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {chosen.measured}"
+    else:
+        starting = chosen.operation * MICROSECOND * (not cpu)
+        speed = Speed.roofline(device, chosen.efficiency, starting)
+        said = f"{chosen.efficiency:.0%} of {device.peak / 1e12:g} TFLOP/s ({chosen.gpu}), assumed"
+        said += "" if cpu else f"; at least {chosen.operation:g} us an operation"
+    machines = Machines(
+        gpus=chosen.gpus,
+        device=device,
+        speed=speed,
+        between=links["between"],
+        within=links["within"],
+        backend="gloo" if cpu else "nccl",
+        overlap=chosen.overlap,
+        disk=chosen.disk * GB,
+        storage=chosen.storage * GB,
+        writer=chosen.writer * GB,
+        mtbf=chosen.mtbf * DAY,
+        restart=chosen.restart * MINUTE,
+        repair=chosen.repair * HOUR,
+    )
+    return machines, said
+
+
+def _json(path: Path) -> Any:
+    with os_errors_as_input_errors(path, "read"):
+        content = read_bytes(path)
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def _write_json(results: dict[str, Any], path: Path | None) -> None:
+    if path:
+        with whole_file(path) as file:
+            file.write(json.dumps(_finite(results), indent=1).encode() + b"\n")
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON does not know, as the days of a run that never ends, by null."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _rate(rate: float, unit: str) -> str:
+    return f"{rate / 1e6:g} MB/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted({positive(word) for word in text.split(",")})
+
+
+def _named_rate(text: str) -> tuple[str, float]:
+    name, _, rate = text.partition("=")
+    return name, positive_number(rate)
+
+
+def _efficiency(text: str) -> float:
+    if (value := positive_number(text)) > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0, up to 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="trainer.plan", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("recipe", type=Path, metavar="RECIPE", help="of a pre-training; or `data`: see data --help")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as batch.micro=4")
+    parser.add_argument("--hosts", type=_numbers, default=[1], metavar="N,N,...", help="numbers of hosts (1)")
+    parser.add_argument("--gpus", type=positive, default=8, help="ranks of a host (%(default)s)")
+    parser.add_argument("--gpu", choices=DEVICES, default="h100", help="what a rank computes on (%(default)s)")
+    parser.add_argument("--vocabulary", type=positive, help="tokens, where the recipe has no trunk.vocab_size")
+    compute = parser.add_argument_group("compute")
+    compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="share of the peak (%(default)s)")
+    compute.add_argument("--operation", type=margin, default=5.0, help="us that starting one takes (%(default)s)")
+    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.pretrain_step, in place of these two")
+    compute.add_argument("--case", help="of that file (the last one of the recipe's method)")
+    links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")
+    links.add_argument("--network", type=positive_number, help="of a host to others (of its usual servers)")
+    links.add_argument("--latency", type=margin, help="to other hosts (10; with --gpu cpu 100)")
+    links.add_argument("--within", type=positive_number, help="of a rank to others of its host (of the GPU)")
+    links.add_argument("--within-latency", type=margin, help="within a host (3; with --gpu cpu 30)")
+    links.add_argument("--link-share", type=_efficiency, default=0.8, help="attained of those two (%(default)s)")
+    links.add_argument("--overlap", type=share, help="share beside compute (0 below ZeRO-3, 0.5 there)")
+    failures = parser.add_argument_group("checkpoints and failures")
+    failures.add_argument("--writer", type=positive_number, default=0.5, help="GB/s a rank writes (%(default)s)")
+    failures.add_argument("--mtbf", type=positive_number, default=264.0, help="days to a host's failure (%(default)s)")
+    failures.add_argument("--restart", type=margin, default=10.0, help="minutes to train again (%(default)s)")
+    failures.add_argument(
+        "--repair", type=margin, default=0.0, help="hours a failed host is away (0: a spare is there)"
+    )
+    failures.add_argument("--seeds", type=positive, default=20, help="simulated runs (%(default)s)")
+    _shared(parser, disk=2.0, storage=10.0)
+    return parser
+
+
+def _data_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="trainer.plan data", description="Plan how long data_prep takes on many machines.")
+    parser.add_argument("--source", choices=SOURCES, required=True)
+    parser.add_argument("--machines", type=_numbers, default=[1], metavar="N,N,...", help="numbers of machines (1)")
+    parser.add_argument("--cores", type=positive, default=16, help="of a machine (%(default)s)")
+    parser.add_argument(
+        "--rate", type=_named_rate, action="append", default=[], metavar="NAME=N", help="of one core, units a second"
+    )
+    _shared(parser, disk=0.5, storage=5.0)
+    return parser
+
+
+def _shared(parser: argparse.ArgumentParser, disk: float, storage: float) -> None:
+    parser.add_argument("--disk", type=positive_number, default=disk, help="GB/s a machine reads (%(default)s)")
+    parser.add_argument("--storage", type=positive_number, default=storage, help="GB/s of all machines (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the plan there, too")
+    parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw it")
+
+
+if __name__ == "__main__":
+    main()

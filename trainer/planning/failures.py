@@ -1,0 +1,48 @@
+"""How often to save: the checkpoint interval that loses the least time to failures, and how much time that is.
+
+All arguments are in seconds. Failures are independent and come at a constant rate, so that the times between them are
+exponential; `mtbf` is the mean time between failures of all hosts together, that of a host over the number of hosts.
+
+Young, 1974: A first order approximation to the optimum checkpoint interval. Communications of the ACM 17 (9).
+Daly, 2006: A higher order estimate of the optimum checkpoint interval for restart dumps. Future Generation Computer
+Systems 22 (3).
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def young_interval(save: float, mtbf: float) -> float:
+    """Return the first-order optimum of computing time between saves (Young, 1974): sqrt(2 save mtbf)."""
+    return math.sqrt(2 * save * mtbf)
+
+
+def daly_interval(save: float, mtbf: float) -> float:
+    """Return the higher-order optimum of computing time between saves (Daly, 2006).
+
+    sqrt(2 save mtbf) (1 + sqrt(save / 2 mtbf) / 3 + (save / 2 mtbf) / 9) - save where a save takes less than twice the
+    mtbf, else the mtbf.
+    """
+    if save >= 2 * mtbf:
+        return mtbf
+    ratio = save / (2 * mtbf)
+    return young_interval(save, mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save
+
+
+def expected_seconds(work: float, interval: float, save: float, restart: float, mtbf: float) -> float:
+    """Return the mean length of a run with failures, which may strike saves and restarts, too (Daly, 2006).
+
+    mtbf e^(restart / mtbf) (e^((interval + save) / mtbf) - 1) work / interval; infinite where that is beyond numbers.
+
+    Args:
+        work: of computing in all.
+        interval: of computing between two saves.
+        save: of a checkpoint.
+        restart: from a failure to the first new step.
+        mtbf: of all hosts together.
+    """
+    try:
+        return mtbf * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf) * work / interval
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,56 @@
+"""The nearest recipe that a number of ranks can train."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trainer.recipe.schema import BatchConfig, PretrainRecipe
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A recipe whose lanes and micro-batches the ranks share evenly."""
+
+    recipe: PretrainRecipe
+    ranks: int
+    changes: tuple[str, ...]  # the overrides that make it so; empty where the recipe is as it was
+    same_experiment: bool  # whether the examples of a step are as many as before
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a rank and step."""
+        return self.recipe.batch.micro_batches // self.ranks
+
+
+def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
+    """Change a recipe as little as needed for a number of ranks.
+
+    First the micro-batch becomes smaller and the lanes more, which the training hardly notices. Only where a step has
+    fewer examples than ranks, or they do not divide it, it gets more of them, and the run fewer steps.
+    """
+    size, lanes, workers, steps = recipe.batch.size, recipe.data.lanes, recipe.data.workers, recipe.steps
+    if size % ranks:
+        size = math.ceil(size / ranks) * ranks
+        steps = math.ceil(recipe.steps * recipe.batch.size / size)
+    of_rank = size // ranks
+    micro = max(n for n in range(1, min(recipe.batch.micro, of_rank) + 1) if of_rank % n == 0)
+    if lanes % (shares := ranks * max(1, workers)):
+        lanes = math.ceil(lanes / shares) * shares
+    expected = None if recipe.ranks is None else ranks
+    fitted = {"batch.size": size, "batch.micro": micro, "data.lanes": lanes, "steps": steps, "ranks": expected}
+    given = {
+        "batch.size": recipe.batch.size,
+        "batch.micro": recipe.batch.micro,
+        "data.lanes": recipe.data.lanes,
+        "steps": recipe.steps,
+        "ranks": recipe.ranks,
+    }
+    changes = tuple(f"{key}={value}" for key, value in fitted.items() if value != given[key])
+    update = {
+        "batch": BatchConfig(size=size, micro=micro),
+        "data": recipe.data.model_copy(update={"lanes": lanes}),
+        "steps": steps,
+        "ranks": expected,
+    }
+    return Layout(recipe.model_copy(update=update), ranks, changes, size == recipe.batch.size)
