@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
@@ -21,17 +23,55 @@ from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
 with without_collecting():
+    import torch
+
     from trainer import finetune, pretrain
-    from trainer.engine import ds_config
-    from trainer.hosts import checks, hostfile
+    from trainer.engine import ds_config, launcher
+    from trainer.engine.all_reduce import Measured
+    from trainer.hosts import checks, network, speed
     from trainer.hosts.ask import ask
     from trainer.hosts.checks import Finding
     from trainer.hosts.facts import Facts, existing, gather
+    from trainer.hosts.launch import Launch
+    from trainer.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
     from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
     from trainer.recipe.yaml_file import build, read
     from trainer.run.job import Job
 
 HERE = "this host"
+FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # what a launch needs
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where a training will run: the launcher with its options, and the ranks of each host.
+
+    Of `HERE` alone, asked without ssh, 0 ranks stand for one a GPU, or one.
+    """
+
+    launcher: Sequence[str]
+    slots: Mapping[str, int]
+    port: int = 29500  # where the ranks will meet, on the first host
+    ssh_port: int | None = None
+
+    @classmethod
+    def from_options(cls, chosen: argparse.Namespace) -> Cluster:
+        """Return the hosts that the command line names, as DeepSpeed would choose them."""
+        launcher = [str(Path(sys.executable).with_name("deepspeed"))]
+        if not chosen.hostfile:
+            return cls(launcher, {HERE: chosen.ranks or 0}, chosen.master_port)
+        given = {"hostfile": chosen.hostfile, "include": chosen.include, "ssh_port": chosen.ssh_port}
+        launcher += [f"--{name}={value}" for name, value in given.items() if value]
+        launch = Launch.from_command([*launcher, network.MODULE], len(launcher))
+        assert launch
+        slots = {host: len(ranks) for host, ranks in launch.slots.items()}
+        address = [f"--master_addr={chosen.master_addr}"] if chosen.master_addr else []
+        return cls([*launcher, *address], slots, chosen.master_port, chosen.ssh_port)
+
+    def start(self, slots: Mapping[str, int]) -> list[str]:
+        """The command line that starts so many ranks, without the module."""
+        here = [f"--num_accelerators={slots[HERE]}"] if HERE in slots else []
+        return [*self.launcher, *here, f"--master_port={self.port}"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -40,44 +80,48 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.doctor"):
         values = read(chosen.recipe, chosen.overrides)
         recipe = build(kind_of(values), values, str(chosen.recipe))
-        slots = hostfile.read(chosen.hostfile) if chosen.hostfile else {HERE: chosen.ranks or 0}
-        findings = list(examine(recipe, slots, chosen.master_port, chosen.ssh_port, chosen.full))
+        findings = list(examine(recipe, Cluster.from_options(chosen), chosen.full))
         print(json.dumps([asdict(finding) for finding in findings], indent=1) if chosen.json else table(findings))
         if any(finding.state == "wrong" for finding in findings):
             raise SystemExit(2)
 
 
-def examine(
-    recipe: PretrainRecipe | FinetuneRecipe,
-    slots: dict[str, int],
-    port: int,
-    ssh_port: int | None = None,
-    full: bool = False,
-) -> Iterator[Finding]:
-    """Yield what every check finds.
-
-    Args:
-        recipe: what will be trained.
-        slots: the ranks of each host; of `HERE` alone, asked without ssh, 0 stands for one a GPU, or one.
-        port: where the ranks will meet, on the first host.
-        ssh_port: of the hosts' ssh servers.
-        full: verify all shards, not a sample.
-    """
-    here = gather(recipe.run, port)
+def examine(recipe: PretrainRecipe | FinetuneRecipe, cluster: Cluster, full: bool = False) -> Iterator[Finding]:
+    """Yield what every check finds; with `full`, verify all shards and not a sample."""
+    here = gather(recipe.run, cluster.port)
     place = existing(recipe.run)
+    alone = list(cluster.slots) == [HERE]
     with _probe(place) as probe:
-        alone = list(slots) == [HERE]
-        told = {HERE: _alone(gather(recipe.run, port))} if alone else ask(list(slots), ssh_port, place, port)
-    slots = {host: number or len(here.gpus) or 1 for host, number in slots.items()}
+        told: Mapping[str, Facts | str]
+        if alone:
+            told = {HERE: _alone(gather(recipe.run, cluster.port))}
+        else:
+            told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port)
+    slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
     facts = {host: one for host, one in told.items() if isinstance(one, Facts)}
-    yield from checks.answers(told)
+    found = list(checks.answers(told))
     if facts:
-        yield from checks.versions(facts, here)
-        yield from checks.gpus(facts, slots)
-        yield from checks.clocks(facts)
-        yield from checks.shared(facts, place, probe)
-        yield from checks.port(facts, port)
-    yield from checks.layout(recipe, sum(slots.values()))
+        found += checks.versions(facts, here)
+        found += checks.gpus(facts, slots)
+        found += checks.clocks(facts)
+        found += checks.shared(facts, place, probe)
+        found += checks.port(facts, cluster.port)
+    found += checks.layout(recipe, sum(slots.values()))
+    if facts and sum(slots.values()) > 1:
+        found += _interface(facts, alone)
+    yield from found
+    can_start = not any(finding.state == "wrong" and finding.check in FIRST_OF_ALL for finding in found)
+    yield from _examine_recipe(recipe, cluster.start(slots) if can_start else [], facts, slots, full)
+
+
+def _examine_recipe(
+    recipe: PretrainRecipe | FinetuneRecipe,
+    start: Sequence[str],
+    facts: Mapping[str, Facts],
+    slots: Mapping[str, int],
+    full: bool,
+) -> Iterator[Finding]:
+    """Yield what follows from the recipe's data and model; `start` starts its ranks, unless it is empty."""
     try:
         job = _build(recipe)
     except InputError as error:
@@ -85,10 +129,63 @@ def examine(
         return
     parameters = sum(parameter.numel() for parameter in job.model.parameters())
     yield Finding("recipe", "ok", f"{recipe.method.name}, {parameters:,} parameters")
-    yield from checks.shards(job.order.sources, full)
+    damaged = list(checks.shards(job.order.sources, full))
+    yield from damaged
+    config = ds_config.load(recipe.deepspeed)[1]
     if facts:
-        yield from checks.memory(facts, slots, parameters, ds_config.load(recipe.deepspeed)[1])
+        yield from checks.memory(facts, slots, parameters, config)
         yield from checks.disk(facts, recipe, parameters)
+    if not start:
+        yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "mend the above first")
+    elif not any(finding.state == "wrong" for finding in damaged):
+        yield from _try(job, start, slots, config)
+
+
+def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[str, Any]) -> Iterator[Finding]:
+    """Measure: let the ranks sum a step's gradients, then compute a micro-batch here."""
+    recipe, dtype, ranks = job.recipe, ds_config.precision(config), sum(slots.values())
+    exchange = 0.0
+    if ranks > 1:
+        sizes = [parameter.numel() for parameter in job.model.parameters() if parameter.requires_grad]
+        met = network.sum_over_ranks(start, sum(sizes), str(dtype).removeprefix("torch."))
+        hosts = [host for host, number in slots.items() for _ in range(number)]
+        yield from network.measured(met, hosts, sum(sizes) * dtype.itemsize)
+        if isinstance(met, str):
+            return
+        exchange = exchange_seconds(met, sizes, Zero.of(config), recipe.batch.micro_batches // ranks)
+    try:
+        speed.use_threads_of_a_rank(next(iter(slots.values())))
+        pace = speed.time_micro_batch(job.model, job.order, recipe.method.weights, dtype)
+    except InputError as error:
+        yield Finding("speed", "wrong", str(error), "lower batch.micro, or mend the data")
+        return
+    yield from speed.predicted(recipe, pace, ranks, exchange)
+
+
+def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulation: int) -> float:
+    """Predict the seconds of a step in which ranks exchange gradients and weights, none of it hidden by computing.
+
+    The measured sum gives the links of a ring of the ranks, whichever of them join hosts.
+
+    Args:
+        met: what the ranks measured.
+        sizes: the numbers of every trained parameter.
+        zero: the ZeRO stage and its settings.
+        accumulation: micro-batches of a rank and step.
+    """
+    link = Link(network.bandwidth(met), met.latency / (2 * (met.ranks - 1)))
+    backend: Backend = "nccl" if torch.cuda.is_available() else "gloo"
+    step = collectives(sizes, zero, accumulation, backend)
+    return step_seconds(step, Network(met.ranks, 1, between=link, within=link, backend=backend))
+
+
+def _interface(facts: Mapping[str, Facts], alone: bool) -> Iterator[Finding]:
+    try:
+        variables = os.environ if alone else launcher.exported()
+    except InputError as error:
+        yield Finding("interface", "wrong", str(error), "DeepSpeed's launcher would crash at it")
+        return
+    yield from network.interface(facts, variables)
 
 
 def table(findings: Sequence[Finding]) -> str:
@@ -132,7 +229,9 @@ def _parser() -> argparse.ArgumentParser:
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("--hostfile", type=Path, help="the hosts; without it, this one alone")
     hosts.add_argument("--ranks", type=positive, help="on this host (one for each GPU, or one)")
+    parser.add_argument("--include", default="", help="some hosts or slots of the hostfile, as deepspeed takes it")
     parser.add_argument("--master_port", type=int, default=29500, help="where the ranks will meet (%(default)s)")
+    parser.add_argument("--master_addr", default="", help="at which address of the first host")
     parser.add_argument("--ssh_port", type=int, help="of the hosts' ssh servers")
     parser.add_argument("--full", action="store_true", help="verify every shard, not a sample")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

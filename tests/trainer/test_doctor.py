@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import toy
 from tests.trainer.hosts import fake_ssh
+from trainer.doctor import exchange_seconds
+from trainer.engine.all_reduce import Measured
+from trainer.planning.communication import Zero
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
 
@@ -23,19 +28,30 @@ def found(done: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, Any]]
     return {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
-def test_hosts_that_are_fit(shards: Path, tmp_path: Path) -> None:
+def test_a_host_that_is_fit(shards: Path, tmp_path: Path) -> None:
     fake_ssh.write(tmp_path, fake_ssh.RUNS)
     (tmp_path / "hostfile").write_text("a slots=1\nb slots=1\n")
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    done = doctor(recipe, "--hostfile", tmp_path / "hostfile", "--json", PATH=path)
+    done = doctor(recipe, "--hostfile", tmp_path / "hostfile", "--include", "b", "--json", PATH=path)
     assert done.returncode == 0, done.stderr
     findings = found(done)
-    assert list(findings) == CHECKS
+    assert list(findings) == [*CHECKS, "speed"]  # a single rank has no network
     assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs"}  # there may be none
-    assert findings["hosts"]["said"] == "2 answer"
-    assert findings["layout"]["said"] == "ranks: 2, lanes: 4, gradient accumulation: 1"
+    assert findings["port"]["said"].endswith("of b is free")
+    assert findings["layout"]["said"] == "ranks: 1, lanes: 4, gradient accumulation: 2"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "run.yaml", "ssh"]  # nothing is left
+
+
+@pytest.mark.slow
+def test_ranks_of_this_host_are_started_and_measured(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    done = doctor(recipe, "--ranks", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    findings = found(done)
+    assert list(findings) == [*CHECKS[:7], "interface", *CHECKS[7:], "network", "speed"]
+    assert "GB/s out of a rank" in findings["network"]["said"]
+    assert findings["speed"]["said"].startswith("predicted: ")
 
 
 def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> None:
@@ -48,6 +64,14 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
     assert wrong == ["layout", "recipe"]
     assert "-> use 2 ranks" in done.stdout
     assert "manifest" in next(line for line in lines if line.startswith("wrong    recipe"))
+
+
+def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:
+    # four ranks of which each sends 6,000,000 bytes a second; a sum of nothing takes 0.006 s, six links of 0.001 s
+    met = Measured(4, "", 4_000_000, 1.0, 0.006, [])
+    seconds = [exchange_seconds(met, [500_000, 500_000], Zero(stage, 4), 2) for stage in (1, 2)]
+    # a sum of 4,000,000 bytes a step or micro-batch, half as much to gather the weights, in two groups; 4 small sums
+    assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 4), 2.5 + 0.006 * (2 + 2 / 2 + 4)])
 
 
 def test_bad_arguments_are_one_line(shards: Path, tmp_path: Path) -> None:

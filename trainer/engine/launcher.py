@@ -1,16 +1,19 @@
-"""DeepSpeed's own reading of its launcher's command line."""
+"""DeepSpeed's own reading of its launcher's command line, and of the environment that it sends to the hosts."""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
+from deepspeed.accelerator import get_accelerator
 from deepspeed.launcher import runner
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
+from data_prep.common.files import read_bytes
 
 # launchers with which DeepSpeed (0.19.8) does not start `python -m`, and what starts the ranks without it
 WITHOUT_MODULES = {
@@ -107,3 +110,22 @@ def _check_part(given: Namespace, hosts: int) -> None:
         )
     if not given.master_addr:
         raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")
+
+
+def exported() -> dict[str, str]:
+    """Return the variables that the launcher sends to every host, of this environment and of `.deepspeed_env`.
+
+    Raises:
+        InputError: a line of that file, at which the launcher would crash.
+    """
+    prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
+    variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
+        path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)
+        if path.is_file():
+            for number, line in enumerate(read_bytes(path).decode(errors="replace").splitlines(), 1):
+                name, sign, value = line.partition("=")
+                if not sign:
+                    raise InputError(f"{path}:{number}: {printable(line)!r} is not NAME=value: remove the line")
+                variables[name] = value
+    return variables

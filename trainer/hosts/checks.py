@@ -119,7 +119,10 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
 
 
 def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
-    """The run folder has room for the checkpoints that are kept and the one that is being saved."""
+    """The run folder has room for the checkpoints that are kept and the one that is being saved.
+
+    Also how much the whole run will write: a checkpoint at every multiple of `checkpoint.every`, and at the last step.
+    """
     one = CHECKPOINT_BYTES * parameters
     needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
     said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
@@ -127,6 +130,8 @@ def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterato
         kept = recipe.steps // recipe.checkpoint.keep_every
         needed += one * kept
         said += f" and {amount(kept * one)} for {kept} that are kept for good"
+    saved = -(-recipe.steps // recipe.checkpoint.every)
+    said += f"; the run writes {saved:,}, {amount(saved * one)} in all"
     state: State = "ok" if free >= 2 * needed else "warning" if free >= needed else "wrong"
     yield Finding("disk", state, said, "" if state == "ok" else "free some space, or lower checkpoint.keep")
 

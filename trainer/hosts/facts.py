@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ import psutil
 
 from trainer.hosts.commit import git_commit
 
+LOOPBACK = "127.0.0.1"
 PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
 
 
@@ -30,6 +32,8 @@ class Facts:
     free: int  # of the disk of FOLDER
     files: list[str]  # the names in FOLDER, or in the nearest folder above that exists
     port_is_free: bool
+    interfaces: dict[str, list[str]]  # the addresses of each network interface that is up
+    own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
 
     def differ_from(self, other: Facts) -> str:
         """Say which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
@@ -54,6 +58,8 @@ def gather(folder: Path | None = None, port: int = 0) -> Facts:
         free=shutil.disk_usage(place).free,
         files=[path.name for path in place.iterdir()],
         port_is_free=_is_free(port),
+        interfaces=_interfaces(),
+        own_address=_own_address(),
     )
 
 
@@ -70,6 +76,26 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _interfaces() -> dict[str, list[str]]:
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        name: [one.address.partition("%")[0] for one in addresses if one.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in up
+    }
+
+
+def _own_address() -> str:
+    """The first address of this host's name that is one of its own, else loopback, as gloo chooses."""
+    with suppress(OSError):  # the name has no address
+        for family, kind, _, _, place in socket.getaddrinfo(socket.gethostname(), 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as listener, suppress(OSError):
+                listener.bind(place)
+                return str(place[0])
+    return LOOPBACK
 
 
 if __name__ == "__main__":

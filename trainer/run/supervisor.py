@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors
 from trainer.checkpoints import checkpoint
 from trainer.hosts.choose import Choice, check_ranks, choose
 from trainer.hosts.launch import Launch
+from trainer.hosts.session import kill
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.recipe.yaml_file import load as load_recipe
 from trainer.run.stop import RESUME, STOP_FILE
@@ -175,27 +174,8 @@ def _run(training: Training, command: Sequence[str], signals: Sequence[int], sle
 
 def _kill(session: int) -> None:
     """Kill the remaining processes of a session: a new start needs their port and their devices."""
-    for _ in range(300):
-        remaining = _processes(session)
-        if not remaining:
-            return
-        for process in remaining:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        time.sleep(0.1)  # psutil's own wait would reap the launcher, and lose its exit code
-    _report(
-        f"cannot kill {', '.join(str(process.pid) for process in remaining)}: the next start may find the port taken"
-    )
-
-
-def _processes(session: int) -> list[psutil.Process]:
-    """The living processes of a session."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError, psutil.NoSuchProcess):
-            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                processes.append(process)
-    return processes
+    if remaining := kill(session):
+        _report(f"cannot kill {', '.join(map(str, remaining))}: the next start may find the port taken")
 
 
 def _wait(seconds: float, signals: Sequence[int], sleep: Callable[[float], None]) -> None:

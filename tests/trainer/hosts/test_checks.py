@@ -16,7 +16,7 @@ from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
 
 GB = 10**9
-FACTS = Facts({"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True)
+FACTS = Facts({"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, "")
 TWO = {"a": FACTS, "b": FACTS}
 
 
@@ -98,6 +98,7 @@ def test_a_layout_that_does_not_divide_names_the_nearest_that_do(tmp_path: Path)
 def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
     plain = recipe(tmp_path)  # keeps 2: three of 1.8 GB at once
     assert only(checks.disk(changed(free=5 * GB), plain, 100_000_000)).state == "wrong"
+    assert only(checks.disk(TWO, plain, 100_000_000)).said.endswith("; the run writes 2, 3.6 GB in all")
     assert only(checks.disk(changed(free=6 * GB), plain, 100_000_000)).state == "warning"
     kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # and two for good: 9 GB in all
     finding = only(checks.disk(changed(free=8 * GB), kept, 100_000_000))
