@@ -63,7 +63,7 @@ def write_run(
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values))
     (folder / checkpoint.TOKENIZER).write_bytes(tokenizer_json.read_bytes())
     (folder / checkpoint.TRUNK).write_text(json.dumps(settings_of(model.trunk.config)))
-    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": Cursor([]).to_json()}
+    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": Cursor([], micro_sizes={0: 4}).to_json()}
     (folder / checkpoint.STATE).write_text(json.dumps(state))
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in folder.iterdir()}
     (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": checkpoint.FORMAT, "files": files}))
