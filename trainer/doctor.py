@@ -80,23 +80,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     with exit_on_input_error("trainer.doctor"):
         values = read(chosen.recipe, chosen.overrides)
         recipe = build(kind_of(values), values, str(chosen.recipe))
-        findings = list(examine(recipe, Cluster.from_options(chosen), chosen.full))
+        findings = list(examine(recipe, chosen.recipe, Cluster.from_options(chosen), chosen.full))
         print(json.dumps([asdict(finding) for finding in findings], indent=1) if chosen.json else table(findings))
         if any(finding.state == "wrong" for finding in findings):
             raise SystemExit(2)
 
 
-def examine(recipe: PretrainRecipe | FinetuneRecipe, cluster: Cluster, full: bool = False) -> Iterator[Finding]:
-    """Yield what every check finds; with `full`, verify all shards and not a sample."""
-    here = gather(recipe.run, cluster.port)
+def examine(
+    recipe: PretrainRecipe | FinetuneRecipe, file: Path, cluster: Cluster, full: bool = False
+) -> Iterator[Finding]:
+    """Yield what every check finds of a recipe in a file; with `full`, verify all shards and not a sample."""
+    cache = recipe.data.cache if isinstance(recipe, PretrainRecipe) else Path()
+    here = gather(recipe.run, cluster.port, file, cache)
     place = existing(recipe.run)
     alone = list(cluster.slots) == [HERE]
     with _probe(place) as probe:
         told: Mapping[str, Facts | str]
         if alone:
-            told = {HERE: _alone(gather(recipe.run, cluster.port))}
+            told = {HERE: _alone(gather(recipe.run, cluster.port, file, cache))}
         else:
-            told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port)
+            told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port, file, cache)
     slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
     facts = {host: one for host, one in told.items() if isinstance(one, Facts)}
     found = list(checks.answers(told))
@@ -135,6 +138,7 @@ def _examine_recipe(
     if facts:
         yield from checks.memory(facts, slots, parameters, config)
         yield from checks.disk(facts, recipe, parameters)
+        yield from checks.cache(facts, job.order.sources)
     if not start:
         yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "mend the above first")
     elif not any(finding.state == "wrong" for finding in damaged):

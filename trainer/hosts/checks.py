@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,10 +49,10 @@ def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
 
 
 def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
-    """Python, packages and the checkout are those of this host."""
+    """Python, packages, the checkout and the recipe are those of this host."""
     differing = {host: one.differ_from(here) for host, one in facts.items() if one.differ_from(here)}
     for host, how in differing.items():
-        yield Finding("versions", "wrong", f"{host}: {how}", "use one checkout and one .venv on all hosts")
+        yield Finding("versions", "wrong", f"{host}: {how}", "use one checkout, one .venv and one recipe on all")
     if not differing:
         yield Finding("versions", "ok", ", ".join(f"{name} {value}" for name, value in here.versions.items()))
 
@@ -134,6 +135,22 @@ def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterato
     said += f"; the run writes {saved:,}, {amount(saved * one)} in all"
     state: State = "ok" if free >= 2 * needed else "warning" if free >= needed else "wrong"
     yield Finding("disk", state, said, "" if state == "ok" else "free some space, or lower checkpoint.keep")
+
+
+def cache(facts: Mapping[str, Facts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
+    """Every host has room for the remote shards that it keeps."""
+    remote = [lanes.source for lanes in sources.values() if isinstance(lanes.source, ShardSource)]
+    remote = [source for source in remote if source.cache]
+    if not remote:
+        return
+    all_of_them = sum(source.manifest.total("bytes") for source in remote)
+    needed = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
+    host, free = min(((host, one.cache_free) for host, one in facts.items()), key=itemgetter(1))
+    said = f"{amount(free)} free on {host}, the remote shards may take {amount(needed)}"
+    if free >= needed:
+        yield Finding("cache", "ok", said)
+    else:
+        yield Finding("cache", "warning", said, "free some space, or set data.cache or a lower data.cache_bytes")
 
 
 def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:

@@ -1,7 +1,11 @@
-"""What this host has, as one line of JSON: `python -m trainer.hosts.facts [FOLDER [PORT]]`, run by ssh on each host."""
+"""What this host has, as one line of JSON, run by ssh on each host.
+
+python -m trainer.hosts.facts [FOLDER [PORT [RECIPE [CACHE]]]]
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
@@ -15,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from data_prep.common.errors import InputError
 from trainer.hosts.commit import git_commit
 
 LOOPBACK = "127.0.0.1"
@@ -25,7 +30,7 @@ PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
 class Facts:
     """What a host has; sizes are bytes."""
 
-    versions: dict[str, str]  # of Python, of this project's checkout and of the packages that must agree
+    versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
     gpus: list[int]  # the memory of each
     memory: int
     clock: float  # seconds since 1970; of a host that was asked, from the clock here
@@ -34,6 +39,7 @@ class Facts:
     port_is_free: bool
     interfaces: dict[str, list[str]]  # the addresses of each network interface that is up
     own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
+    cache_free: int = 0  # of the disk of CACHE
 
     def differ_from(self, other: Facts) -> str:
         """Say which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
@@ -44,14 +50,15 @@ class Facts:
         )
 
 
-def gather(folder: Path | None = None, port: int = 0) -> Facts:
-    """Return the facts of this host, with the folder that a run will use and the port where its ranks meet."""
+def gather(folder: Path | None = None, port: int = 0, recipe: Path | None = None, cache: Path | None = None) -> Facts:
+    """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
     import torch  # here: the names of this file must not cost its import
 
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
+    versions |= {name: version(name) for name in PACKAGES}
     return Facts(
-        versions={**versions, **{name: version(name) for name in PACKAGES}},
+        versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
         gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
         memory=psutil.virtual_memory().total,
         clock=time.time(),
@@ -60,12 +67,24 @@ def gather(folder: Path | None = None, port: int = 0) -> Facts:
         port_is_free=_is_free(port),
         interfaces=_interfaces(),
         own_address=_own_address(),
+        cache_free=shutil.disk_usage(existing(cache.expanduser())).free if cache else 0,
     )
 
 
 def existing(folder: Path) -> Path:
     """Return a folder, or the nearest one above that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+
+
+def _hash_of(recipe: Path) -> str:
+    """The first digits of the SHA-256 of a recipe and of the files that it extends; `unreadable` where they are."""
+    from trainer.recipe.yaml_file import read
+
+    try:
+        values = json.dumps(read(recipe), sort_keys=True, default=str)
+    except InputError:
+        return "unreadable"
+    return hashlib.sha256(values.encode()).hexdigest()[:12]
 
 
 def _is_free(port: int) -> bool:
@@ -99,5 +118,5 @@ def _own_address() -> str:
 
 
 if __name__ == "__main__":
-    given = dict(zip(("folder", "port"), sys.argv[1:], strict=False))
-    json.dump(asdict(gather(Path(given.get("folder", "")), int(given.get("port", 0)))), sys.stdout)
+    folder, port, *paths = [*sys.argv[1:], *["", "0"][len(sys.argv) - 1 :]]
+    json.dump(asdict(gather(Path(folder), int(port), *map(Path, paths))), sys.stdout)

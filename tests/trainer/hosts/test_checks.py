@@ -141,3 +141,24 @@ def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:
     sizes = [bytes_of(stage, True, 7_500_000_000, 64) / GB for stage in range(4)]
     assert sizes == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
     assert [bytes_of(stage, False, 100, 4) for stage in range(4)] == [1600, 1000, 700, 400]
+
+
+def test_another_recipe_on_a_host() -> None:
+    here = replace(FACTS, versions={**FACTS.versions, "recipe": "12ab"})
+    there = replace(FACTS, versions={**FACTS.versions, "recipe": "unreadable"})
+    finding = only(checks.versions({"a": here, "b": there}, here))
+    assert (finding.state, finding.said) == ("wrong", "b: recipe unreadable, not 12ab")
+
+
+def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None:
+    far = {"lanes": 4, "cache": str(tmp_path / "cache")}
+    local = shard_data(recipe(tmp_path, data={"shards": str(shards), "lanes": 4})).order.sources
+    assert list(checks.cache(TWO, local)) == []
+    remote = shard_data(recipe(tmp_path, data={"shards": f"file://{shards}", **far})).order.sources
+    size = sum(path.stat().st_size for path in shards.glob("*.tar"))
+    few = changed(cache_free=size - 1) | {"a": replace(FACTS, cache_free=size)}
+    finding = only(checks.cache(few, remote))
+    assert (finding.state, finding.said.split(",")[0].split()[-1]) == ("warning", "b")
+    assert only(checks.cache({"a": few["a"]}, remote)).state == "ok"
+    limited = shard_data(recipe(tmp_path, data={"shards": f"file://{shards}", **far, "cache_bytes": size // 2}))
+    assert only(checks.cache(few, limited.order.sources)).state == "ok"
