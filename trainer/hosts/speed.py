@@ -60,7 +60,9 @@ def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, floa
     except torch.OutOfMemoryError:
         raise InputError("a micro-batch does not fit this GPU") from None
     scale = lanes.size / examples
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads of this CPU"
+    threads = torch.get_num_threads()
+    cpu = f"{threads} thread{'s' * (threads > 1)} of this CPU"
+    name = torch.cuda.get_device_name() if device.type == "cuda" else cpu
     return Pace(seconds * scale, batch.tokens * scale, examples, name)
 
 
