@@ -82,8 +82,16 @@ def prepare(
         return _check(locations, out, options)
     work = output.work_folder(out)
     check_inputs(locations, options)
+    new = not work.exists()
     with output.alone(work):
-        _Run(locations, out, work, options, processes, max_bad, rejects).all()
+        run = _Run(locations, out, work, options, processes, max_bad, rejects)
+        try:
+            run.all()
+        except InputError:
+            if new and run.totals.nothing_is_sound:  # the command for another kind of file: nothing is to be resumed
+                for folder in filter(Path.is_dir, list(work.iterdir())):
+                    shutil.rmtree(folder)
+            raise
     return (texts if options.text else output).summary(out)
 
 

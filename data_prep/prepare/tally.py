@@ -73,12 +73,18 @@ class Totals:
         if self.read >= SURE:
             self.check()
 
+    @property
+    def nothing_is_sound(self) -> bool:
+        """Whether all records that were read are bad."""
+        return 0 < self.read == self.bad
+
     def check(self) -> None:
         """Raise InputError where too many records are bad."""
         if self.bad > self.max_bad * self.read:
+            kept = "" if self.nothing_is_sound else "; finished work is kept"
             raise InputError(
                 f"{self.bad:,} of {self.read:,} records are bad, more than --max-bad {self.max_bad:g}, as "
-                f"{'; '.join(self.named[:2])}: correct the input, leave it out, or allow more; finished work is kept"
+                f"{'; '.join(self.named[:2])}: correct the input, leave it out, or allow more{kept}"
             )
 
     def note(self) -> str:
