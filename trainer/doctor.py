@@ -91,13 +91,13 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield what every check finds of a recipe in a file; with `full`, verify all shards and not a sample."""
     cache = recipe.data.cache if isinstance(recipe, PretrainRecipe) else Path()
-    here = gather(recipe.run, cluster.port, file, cache)
     place = existing(recipe.run)
     alone = list(cluster.slots) == [HERE]
     with _probe(place) as probe:
+        here = gather(recipe.run, cluster.port, file, cache)
         told: Mapping[str, Facts | str]
         if alone:
-            told = {HERE: _alone(gather(recipe.run, cluster.port, file, cache))}
+            told = {HERE: _alone(here)}
         else:
             told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port, file, cache)
     slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
