@@ -1,5 +1,6 @@
 """Commands forked from a process with their imports behave like those that are started afresh."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -32,6 +33,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_it_has_imported_before_it_starts_and_computed_nothing(run: Run) -> None:
     loaded = "import os, sys; print({'torch', 'deepspeed', 'trainer.finetune'} <= set(sys.modules)); "
     assert run(loaded + "print(os.listdir('/proc/self/task') == [str(os.getpid())])").stdout == "True\nTrue\n"
+
+
+def test_its_server_is_not_the_one_that_a_benchmark_starts(run: Run, tmp_path: Path) -> None:
+    other = multiprocessing.get_context("forkserver").Process(target=write_parent, args=(tmp_path / "parent",))
+    other.start()
+    parent = run("import os; print(os.getppid())").stdout
+    other.join()
+    assert int(parent) != int((tmp_path / "parent").read_text())
+
+
+def write_parent(path: Path) -> None:
+    path.write_text(str(os.getppid()))
 
 
 def test_it_has_the_threads_that_its_environment_asks_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,9 @@ IMPORTED = [
 ]
 # read at import; with more than one thread of OpenBLAS, the server would have a thread that its forks lack
 SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+# not the one that multiprocessing has for all: a benchmark that a test calls starts that one with imports of its own
+SERVER = forkserver.ForkServer()
+SERVER.set_forkserver_preload(IMPORTED)
 
 
 class Started:
@@ -61,13 +64,13 @@ def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, st
 
     `environment` names the MASTER_PORT of the ranks. With 0 ranks, the command gets no variables of a rank.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
     with patch.dict(os.environ, SETTINGS):
-        forkserver.ensure_running()
+        SERVER.ensure_running()
     command = (_launch, ranks, module, *arguments) if ranks else (_become, module, *arguments)
+    context = multiprocessing.get_context("forkserver")
     process = context.Process(target=_begin, args=(dict(environment), out, err, *command), name=module)
-    process.start()
+    with patch.object(forkserver, "connect_to_new_process", SERVER.connect_to_new_process):
+        process.start()
     return Started(process)
 
 
