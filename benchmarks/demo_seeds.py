@@ -16,12 +16,19 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.checkpoints.load import load_trained
 from trainer.evaluation.compare import Asked, compare
+from trainer.evaluation.pipeline import Pipeline, Stage
 from trainer.evaluation.table import table
 
 SEEDS = (1, 2, 3)
 OUTPUT = Path(__file__).parent / "results" / "demo_seeds.json"
 DEMO = Path("runs/demo")
-MODELS = ("from_random", "from_seed")
+ROWS = ("from_random", "from_seed", "reranked")
+ASKED = Asked(
+    bm25=True,
+    pipelines={"reranked": Pipeline("bm25", (Stage(100, "colbert", interpolated=True),))},
+    fuse=("bm25", "from_seed"),
+    weights_split="dev",
+)
 
 
 def main() -> None:
@@ -31,7 +38,7 @@ def main() -> None:
     for seed in SEEDS:
         folder = DEMO if seed == SEEDS[0] else Path("runs/demo_seeds") / str(seed)
         results[f"seed {seed}"] = run(collection, seed, folder)
-        print(f"seed {seed}", *table(results[f"seed {seed}"], MODELS), sep="\n", flush=True)
+        print(f"seed {seed}", *table(results[f"seed {seed}"], ROWS), sep="\n", flush=True)
     write(OUTPUT, results)
 
 
@@ -40,11 +47,11 @@ def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
     train("trainer.pretrain", "recipes/demo_seed.yaml", folder / "seed", {"seed": seed})
     train("trainer.pretrain", "recipes/demo_ict.yaml", folder / "ict", {"seed": seed, "init_from": folder / "seed"})
     start = {"seed": seed, "init_from": folder / "ict"}
-    train("trainer.finetune", "recipes/demo_siamese_random.yaml", folder / "from_random", start)
-    train("trainer.finetune", "recipes/demo_siamese.yaml", folder / "from_seed", start)
-    models = {name: load_trained(folder / name) for name in MODELS}
-    asked = Asked(bm25=True, fuse=("bm25", "from_seed"), weights_split="dev")
-    results = compare(collection, "test", models, asked)
+    recipes = {"from_random": "demo_siamese_random", "from_seed": "demo_siamese", "colbert": "demo_colbert"}
+    for name, recipe in recipes.items():
+        train("trainer.finetune", f"recipes/{recipe}.yaml", folder / name, start)
+    models = {name: load_trained(folder / name) for name in recipes}
+    results = compare(collection, "test", models, ASKED)
     return {key: value for key, value in results.items() if key not in ("collection", "checkpoints")}
 
 

@@ -30,7 +30,7 @@ class StartSizes:
 
 @dataclass(frozen=True)
 class DeathSizes:
-    """The hosts, of which the last one dies at a step, and how long its silence is borne."""
+    """The hosts, of which the last one dies at a step, and the seconds of silence after which it counts as dead."""
 
     hosts: int
     at: int

@@ -82,7 +82,7 @@ def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
         return  # no launcher: the host is this one
     name = given.launcher.lower()
     if name not in runner.LAUNCHER_CLASSES:
-        raise InputError(f"--launcher {name}: is none of {', '.join(runner.LAUNCHER_CLASSES)}")
+        raise InputError(f"--launcher {name}: unknown; choose one of {', '.join(runner.LAUNCHER_CLASSES)}")
     if given.module and name in WITHOUT_MODULES:
         raise InputError(
             f"--launcher {name}: DeepSpeed starts no --module with it: "

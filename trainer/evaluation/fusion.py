@@ -93,7 +93,7 @@ def choose_weight(first: System, second: System, measure: Callable[[Sequence[Ran
 def best_weight(measured: Sequence[Metrics]) -> float:
     """Return the weight of the largest nDCG@10, the smallest such weight, given the metrics by each of WEIGHTS.
 
-    MRR@10 hangs on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.
+    MRR@10 depends on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.
     """
     means = [metrics.means["ndcg@10"] for metrics in measured]
     return WEIGHTS[int(np.argmax(np.round(means, 12)))]  # rounded: the last bits depend on the order of the sum

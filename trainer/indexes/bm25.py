@@ -78,11 +78,11 @@ class Bm25Index:
         return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Refuse: there is none."""
+        """Refuse any approximation: BM25 has none."""
         self.require(approximation)
 
     def require(self, approximation: str) -> None:
-        """Refuse: there is none."""
+        """Refuse any approximation: BM25 has none."""
         require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
 
     def search(

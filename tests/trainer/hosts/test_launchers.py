@@ -76,7 +76,7 @@ def test_these_do_not_and_are_refused(printed: Printed, tools: Path, name: str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--launcher", "ssh"], "--launcher ssh: is none of pdsh, openmpi, "),
+        (["--launcher", "ssh"], "--launcher ssh: unknown; choose one of pdsh, openmpi, "),
         (["--launcher", "openmpi", "--include", "node1:0@node2"], "--launcher openmpi: openmpi backend does not"),
         (["--no_ssh"], "--node_rank -1: with --no_ssh, number the 2 hosts of the hostfile from 0"),
         (["--no_ssh", "--node_rank", "2", "--master_addr", "node1"], "--node_rank 2: with --no_ssh"),
