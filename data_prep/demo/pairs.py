@@ -13,7 +13,7 @@ from data_prep.text.normalize import fold
 
 SPLITS = ("test", "dev", "train")  # in the order in which they claim packages and texts
 QUERIES = {"test": 1000, "dev": 500}
-POOL = {"test": 10_000, "dev": 3_000}  # bodies that a held-out split is ranked among
+POOL = 10_000  # bodies that each held-out split is ranked among: weights chosen on a smaller pool do not suit a larger
 MAX_HELD_OUT = {"test": 0.1, "dev": 0.05}  # of all pairs: the limit for small data
 MIN_SUMMARY_WORDS = 4
 MIN_BODY_WORDS = 15
@@ -122,7 +122,7 @@ def write_collection(directory: Path, pairs: Mapping[str, Sequence[Docstring]]) 
     ids = {name: [docstring.document.id for docstring in ordered[name]] for name in SPLITS}
     pools = {"test": ids["test"] + ids["dev"] + ids["train"], "dev": ids["dev"] + ids["train"]}
     for name, pool in pools.items():
-        _write(directory / "pools" / f"{name}.txt", pool[: POOL[name]])
+        _write(directory / "pools" / f"{name}.txt", pool[:POOL])
 
 
 def _query_id(docstring: Docstring) -> str:

@@ -79,7 +79,7 @@ def test_pairs_need_enough_words_and_a_unique_summary_and_body() -> None:
 
 def test_the_collection_has_pools_and_queries_in_hash_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "QUERIES", {"test": 3, "dev": 2})
-    monkeypatch.setattr(pairs, "POOL", {"test": 12, "dev": 6})
+    monkeypatch.setattr(pairs, "POOL", 12)
     held = {"test": [pair("t", n) for n in range(5)], "dev": [pair("d", n) for n in range(4)]}
     held["train"] = [pair("x", n) for n in range(20)]
     write_collection(tmp_path, held)
@@ -93,5 +93,5 @@ def test_the_collection_has_pools_and_queries_in_hash_order(tmp_path: Path, monk
     assert judged == ["query-id\tcorpus-id\tscore"] + [f"{i}#summary\t{i}\t1" for i in ids["dev"][:2]]
     pool = (tmp_path / "pools" / "test.txt").read_text().split()
     assert pool == ids["test"] + ids["dev"] + ids["train"][:3]
-    assert (tmp_path / "pools" / "dev.txt").read_text().split() == ids["dev"] + ids["train"][:2]
+    assert (tmp_path / "pools" / "dev.txt").read_text().split() == ids["dev"] + ids["train"][:8]
     assert not (tmp_path / "pools" / "train.txt").exists()
