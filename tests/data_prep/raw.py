@@ -41,6 +41,11 @@ def write_jsonl(path: Path, some: Iterable[str | dict[str, Any]]) -> Path:
     return path
 
 
+def jsonl(number: int, seed: int = 0) -> bytes:
+    """Return lines of JSON, each with one of `texts`."""
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts(number, seed))
+
+
 def write_wikipedia(path: Path, pages: Iterable[str], first: int = 1) -> Path:
     """Write an export of pages with the ids `first`, `first` + 1, ..."""
     head = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n'

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import Mock
@@ -14,14 +13,13 @@ import torch
 from data_prep.collections.collection import Collection
 from models.interface import PairScorer
 from models.registry import MATCHING
-from tests.trainer.retrieval.fakes import overlap_run, positions, ranked_as, tokens_run
+from tests.trainer.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
 from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.evaluation.candidate_lists import CandidateTask
 from trainer.evaluation.metrics import LIST_HEADINGS
-from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import rerank_task
 from trainer.retrieval.texts import index_task
@@ -78,23 +76,6 @@ def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *op
     assert not printed.out
     assert not out.exists()
     return printed.err
-
-
-def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
-    """The scores of a query's documents, fp32 [n], all in one batch."""
-    model, method = trained.model, trained.recipe.method
-    queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
-
-    def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-    with torch.no_grad():
-        if isinstance(model, PairScorer):
-            arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
-            return model.score_pairs(**tensors(arrays)).numpy()
-        of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
-        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
-        return model.score(of_query, of_documents).numpy()[0]
 
 
 @pytest.mark.parametrize("name", RANK)
@@ -410,28 +391,3 @@ def refused_of_another_tokenizer(
     tokenizer = replace(models["overlap"].tokenizer, fingerprint="another")
     models["overlap"] = replace(models["overlap"], tokenizer=tokenizer)
     return refusal(capsys, lists, tmp_path / "r.json", "--candidates", "--model=overlap=overlap")
-
-
-def test_the_table_tells_the_end_of_a_text_from_its_start() -> None:
-    metrics = dict.fromkeys(METRICS, 0.5)
-    results = {"a": metrics, "p_value": None, "queries": 1, "corpus": 1}
-    end = {"query": 8, "document": 16, "kept_of_query": "end"}
-    assert list(table({**results, "max_tokens": {"a": end}}, ["a"]))[-1] == (
-        "encoders read the first tokens of queries/documents: last 8/16 (a)"
-    )
-
-
-def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
-    metrics = dict.fromkeys(("r@1", "r@2", "r@5", "mrr", "map"), 0.5)
-    results = {
-        "a": metrics,
-        "p_value": None,
-        "lists": 2000,
-        "lists_left_out": 0,
-        "candidates": [2, 9],
-        "corpus": 7,
-        "max_tokens": {},
-    }
-    lines = list(table(results, ["a"]))
-    assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
-    assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")

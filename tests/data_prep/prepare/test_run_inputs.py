@@ -2,9 +2,7 @@
 
 import bz2
 import gzip
-import json
 import lzma
-import os
 import re
 import subprocess
 import sys
@@ -20,7 +18,6 @@ from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
 from tests.toy import ROOT, environment
 
-GIGABYTE = 1 << 30
 Capture = pytest.CaptureFixture[str]
 
 
@@ -37,13 +34,9 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def jsonl(number: int, seed: int = 0) -> bytes:
-    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in raw.texts(number, seed))
-
-
 @pytest.mark.parametrize("suffix", COMPRESSED)
 def test_a_truncated_compressed_file_is_named_with_the_byte(tmp_path: Path, capfd: Capture, suffix: str) -> None:
-    whole = COMPRESSED[suffix](jsonl(2000))
+    whole = COMPRESSED[suffix](raw.jsonl(2000))
     file = tmp_path / f"a.jsonl.{suffix}"
     file.write_bytes(whole[: len(whole) // 2])
     message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
@@ -109,7 +102,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES, ids=range(len(BAD_LINES)))
 def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, capfd: Capture, line: bytes) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_bytes(jsonl(9) + line + b"\n")
+    file.write_bytes(raw.jsonl(9) + line + b"\n")
     message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.09)
     assert message.startswith(
         f"1 of 10 records are bad, more than --max-bad 0.09, as {file}: line 10: {BAD_LINES[line]}"
@@ -373,40 +366,3 @@ def test_parts_without_a_common_tokenizer_are_refused(tmp_path: Path, capfd: Cap
     message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--part", "1/2")
     assert message == "--part: all parts need the same tokenizer; name it with --tokenizer"
     assert not (tmp_path / "out").exists()
-
-
-def peak(*command: object) -> tuple[int, str, int]:
-    """Return exit code, stderr and peak memory, in bytes, of a command in its own process."""
-    run = raw.start("jsonl", *command)
-    assert run.stderr
-    message = run.stderr.read()
-    _, status, usage = os.wait4(run.pid, 0)
-    return os.waitstatus_to_exitcode(status), message, usage.ru_maxrss * 1024
-
-
-@pytest.mark.slow
-def test_a_document_of_200_megabytes_in_one_line_is_named_and_not_held(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    with open(file, "wb") as stream:
-        stream.write(jsonl(1000) + b'{"text": "')
-        for _ in range(200):
-            stream.write(b"word " * 200_000)
-        stream.write(b'"}\n' + jsonl(1000, 1))
-    code, message, memory = peak(file, "--out", tmp_path / "out")
-    assert (code, message) == (0, f"bad record: {file}: line 1,001: more than 16,777,216 bytes\n")
-    assert len(raw.documents(tmp_path / "out")) == 2000
-    assert memory < 1.5 * GIGABYTE
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
-    tok = raw.vocabulary(tmp_path / "tokenizer.json")  # else 32 MiB of text are held to train one
-    peaks = {}
-    for times in (1, 4, 16):
-        file = tmp_path / f"{times}.jsonl"
-        file.write_bytes(b"".join(jsonl(8000, seed) for seed in range(times)))
-        options = ["--shards", 4 * times, "--paragraphs", "--tokenizer", tok]
-        code, message, peaks[times] = peak(file, "--out", tmp_path / str(times), *options)
-        assert code == 0, message
-    assert peaks[16] < 1.25 * peaks[4]
-    assert peaks[4] < 1.25 * peaks[1]

@@ -14,12 +14,12 @@ from transformers import PreTrainedModel
 from data_prep.collections.collection import Collection
 from models.batching.framing import PairFraming
 from models.config import MatchingConfig
-from models.interface import Vocabulary
+from models.interface import PairScorer, Vocabulary
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
 from models.vectors import Vectors
 from tests import toy
-from trainer.checkpoints.load import LoadedModel
+from trainer.checkpoints.load import LoadedModel, TrainedModel
 from trainer.recipe.build import new_trunk
 from trainer.retrieval.search import Ranked
 
@@ -122,3 +122,20 @@ def overlap_run(collection: Collection, classes: int = 0) -> LoadedModel:
 
 def _run(collection: Collection, model: Any, method: MatchingConfig) -> LoadedModel:
     return LoadedModel(model, method, collection.tokenizer, Path("run/step"))
+
+
+def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
+    """The scores of a query's documents, fp32 [n], all in one batch."""
+    model, method = trained.model, trained.recipe.method
+    queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
+
+    def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    with torch.no_grad():
+        if isinstance(model, PairScorer):
+            arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
+            return model.score_pairs(**tensors(arrays)).numpy()
+        of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
+        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
+        return model.score(of_query, of_documents).numpy()[0]
