@@ -1,12 +1,16 @@
-"""DeepSpeed's checkpoint files on a full disk."""
+"""What the engine asks of DeepSpeed: buffers in their own precision, checkpoint files on a full disk."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.training import free_port
 from data_prep.common.files import sha256_of
+from tests import toy
 from tests.trainer.engine.full_disk import files_of_at_most
 from trainer.engine import hashed_file
 from trainer.engine.engine import CheckpointFiles
@@ -48,3 +52,30 @@ def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -
     with pytest.raises(TypeError):  # a bug, not an error of the disk
         files.save({"step": (i for i in range(3))}, str(tmp_path / "generator.pt"))
     assert torch.load(tmp_path / "file.pt", weights_only=True)["step"] == 7
+
+
+@pytest.mark.slow
+def test_rotary_frequencies_stay_in_fp32() -> None:
+    # an exported encoder computes them anew: rounded to bf16, the same positions would be turned differently
+    lines = """
+import os
+from models.pretraining.mlm import Mlm
+from models.trunk import build_trunk
+from trainer.engine.engine import Engine
+from trainer.engine.world import World, join
+from trainer.recipe.schema import PretrainRecipe
+from trainer.recipe.yaml_file import build
+values = {"run": "none", "steps": 1, "deepspeed": "zero1_bf16", "data": {"shards": "none"}, "trunk": {}}
+values |= {"batch": {"size": 1, "micro": 1}, "method": {"name": "mlm"}, "optimizer": {"lr": 1e-3}}
+trunk = {"model_type": "modernbert", "vocab_size": 40, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 2}
+model = Mlm(build_trunk({**trunk, "num_attention_heads": 2, "intermediate_size": 48}))
+join(World.from_environment())
+Engine(model, build(PretrainRecipe, values, "test"), World.from_environment())
+frequencies = {buffer.dtype for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
+print(frequencies, {parameter.dtype for parameter in model.parameters()}, flush=True)
+os._exit(0)
+"""
+    environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-c", lines]
+    done = subprocess.run(command, cwd=toy.ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "{torch.float32} {torch.bfloat16}", done.stderr
