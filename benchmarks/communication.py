@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import machine
 from benchmarks.communication_ranks import ACCUMULATION, Settings
 from benchmarks.measurements import Measurements
@@ -83,25 +81,22 @@ def main() -> None:
 @contextmanager
 def cluster(folder: Path, number: int) -> Iterator[Hosts]:
     """Yield hosts whose frames are delayed by the seconds in the file `delay`; raise InputError where none can be."""
-    try:
-        with test_hosts.network(folder, number) as hosts:
-            for host in range(number):
-                for name, value in TCP.items():
-                    write_value = ["sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"]
-                    subprocess.run(hosts.on(host, write_value), check=True)
-            (folder / "delay").write_text("0")
-            names = [f"{name}={address}" for name, address in zip(hosts.names, hosts.addresses, strict=True)]
-            command = [sys.executable, "-m", "benchmarks.delayed_switch", str(folder / "delay"), CABLE, *names]
-            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as switch:
-                assert switch.stdout
-                try:
-                    if switch.stdout.readline() != "ready\n":
-                        raise InputError("the hosts' cables cannot be replaced by TAP devices here")
-                    yield hosts
-                finally:
-                    switch.terminate()
-    except pytest.skip.Exception as reason:
-        raise InputError(str(reason)) from None
+    with test_hosts.network(folder, number) as hosts:
+        for host in range(number):
+            for name, value in TCP.items():
+                write_value = ["sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"]
+                subprocess.run(hosts.on(host, write_value), check=True)
+        (folder / "delay").write_text("0")
+        names = [f"{name}={address}" for name, address in zip(hosts.names, hosts.addresses, strict=True)]
+        command = [sys.executable, "-m", "benchmarks.delayed_switch", str(folder / "delay"), CABLE, *names]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as switch:
+            assert switch.stdout
+            try:
+                if switch.stdout.readline() != "ready\n":
+                    raise InputError("the hosts' cables cannot be replaced by TAP devices here")
+                yield hosts
+            finally:
+                switch.terminate()
 
 
 def run(hosts: Hosts, stage: int, steps: int) -> dict[str, Any]:

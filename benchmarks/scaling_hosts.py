@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.side_by_side import rounds, spread
 from data_prep.common.errors import InputError
 from tests import toy
@@ -46,11 +44,8 @@ def made(number: int) -> Iterator[tuple[Hosts, Path]]:
         recipe = toy.seed_recipe(
             folder / "run.yaml", shards, steps=12, batch={"size": 16, "micro": 4}, checkpoint={"every": 5}
         )
-        try:
-            with network(folder, number) as hosts:
-                yield hosts, recipe
-        except pytest.skip.Exception as reason:
-            raise InputError(str(reason)) from None
+        with network(folder, number) as hosts:
+            yield hosts, recipe
 
 
 def start_up(sizes: StartSizes, seconds: float) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import pytest
 
+from data_prep.common.errors import InputError
 from tests import toy
 
 NETWORK = "10.213.77"
@@ -110,10 +110,10 @@ def address(host: int) -> str:
 
 @contextmanager
 def network(here: Path, number: int) -> Iterator[Hosts]:
-    """Yield hosts that reach each other by ssh; skip the test where the machine cannot make them."""
+    """Yield hosts that reach each other by ssh; raise InputError where the machine cannot make them."""
     missing = [tool for tool in TOOLS if not _path_of(tool)]
     if missing or os.geteuid():
-        pytest.skip(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
+        raise InputError(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
     remove_stale()
     names = tuple(f"deepsiam-{os.getpid()}-{host}" for host in range(number))
     switch = f"deepsiam-{os.getpid()}-switch"  # in a namespace too: nothing of the user's changes
@@ -122,7 +122,7 @@ def network(here: Path, number: int) -> Iterator[Hosts]:
             try:
                 _ip("netns", "add", name)
             except subprocess.CalledProcessError as error:
-                pytest.skip(f"this machine does not allow network namespaces: {error.stderr.strip()}")
+                raise InputError(f"this machine does not allow network namespaces: {error.stderr}") from None
             undo.callback(_ip, "netns", "delete", name)
         _ip("-n", switch, "link", "add", "switch", "type", "bridge")
         _ip("-n", switch, "link", "set", "switch", "up")
