@@ -30,7 +30,7 @@ from trainer.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
 from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
-from trainer.indexes.ranks import rank_0_first
+from trainer.indexes.ranks import rank_0_first, rank_0_speaks
 from trainer.retrieval.rerank import Rerank
 from trainer.retrieval.shared import shared_by
 
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             models = {name: load_any(run) for name, run in runs.items()}
             if not (arguments.candidates or arguments.classes):
                 check(collection, models, asked)
-        with shared_by(world.rank, world.size):
+        with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             if arguments.candidates:
                 results = compare_lists(collection, arguments.split, models, arguments.bm25)
             elif arguments.classes:

@@ -19,7 +19,7 @@ from trainer.engine.world import World, join
 from trainer.indexes import approximate
 from trainer.indexes.folder import MANIFEST
 from trainer.indexes.index import require_choice
-from trainer.indexes.ranks import rank_0_first
+from trainer.indexes.ranks import rank_0_first, rank_0_speaks
 from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 
 
@@ -39,14 +39,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
             if chosen.approximate in approximate.KINDS:
                 approximate.require_faiss()
-        complete = (chosen.out / MANIFEST).is_file()
-        index = kind.build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
-        if world.rank == 0:
-            print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
-        if chosen.approximate:
-            index.prepare(chosen.approximate, world.rank, world.size)
+        with rank_0_speaks(world.rank):
+            complete = (chosen.out / MANIFEST).is_file()
+            index = kind.build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
             if world.rank == 0:
-                print(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}", flush=True)
+                print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
+            if chosen.approximate:
+                index.prepare(chosen.approximate, world.rank, world.size)
+                if world.rank == 0:
+                    print(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}", flush=True)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

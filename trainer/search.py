@@ -25,7 +25,7 @@ from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
 from trainer.indexes.index import Index, require_choice
 from trainer.indexes.query_file import read_queries
-from trainer.indexes.ranks import merge, rank_0_first
+from trainer.indexes.ranks import merge, rank_0_first, rank_0_speaks
 from trainer.indexes.registry import APPROXIMATIONS, open_index
 from trainer.indexes.serve import make_server
 from trainer.retrieval.search import Ranked
@@ -54,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if chosen.serve is not None:
             _serve(index, chosen)
         elif chosen.queries:
-            _write_run(index, queries, chosen, world)
+            with rank_0_speaks(world.rank):
+                _write_run(index, queries, chosen, world)
         elif chosen.words:
             rankings = index.search(chosen.words, chosen.k, chosen.approximate)
             for query, ranked in zip(chosen.words, rankings, strict=True):

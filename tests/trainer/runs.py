@@ -33,9 +33,15 @@ def set_invariants(run: Path, invariants: dict[str, Any]) -> Path:
 
 
 def write_run(
-    run: Path, tokenizer_json: Path, *, seed: int = 0, trunk: dict[str, Any] | None = None, **method: Any
+    run: Path,
+    tokenizer_json: Path,
+    *,
+    seed: int = 0,
+    trunk: dict[str, Any] | None = None,
+    noise: float = 0.1,
+    **method: Any,
 ) -> Path:
-    """Write a run of a method, with weights large enough that different texts get different embeddings."""
+    """Write a run of a method; `noise` in its weights lets different texts have different embeddings."""
     matching = method["name"] in MATCHING
     data = {"collection": "c"} if matching else {"shards": "s"}
     encoder_keys = {"init_from": "p"} if matching else {"trunk": toy.TRUNK}
@@ -56,7 +62,7 @@ def write_run(
     model = build_model(recipe.method, encoder)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * noise)
     folder = checkpoint.folder(run, STEP)
     folder.mkdir(parents=True)
     save_file({name: p.detach().clone() for name, p in model.named_parameters()}, folder / checkpoint.WEIGHTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from data_prep.common.errors import InputError
+from trainer.engine.world import RANK_0_FIRST_SECONDS
 from trainer.retrieval.search import Ranked, merged, packed
 
 NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
@@ -28,6 +31,17 @@ def rank_0_first(rank: int, ranks: int) -> Iterator[None]:
     yield
     if not rank:
         wait_for(ranks)
+
+
+@contextmanager
+def rank_0_speaks(rank: int) -> Iterator[None]:
+    """Let rank 0 say first what is refused within the block: mostly all ranks refuse it, and the launcher ends them."""
+    try:
+        yield
+    except InputError:
+        if rank:
+            time.sleep(RANK_0_FIRST_SECONDS)
+        raise
 
 
 def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | None:
