@@ -2,9 +2,9 @@
 
     python -m benchmarks.articles [--data FOLDER] [--number N] [--texts FOLDER]
 
-The articles have templates, and ids with the smallest hashes. A heading, list item or reference counts as kept where
-its longest run without markup is in the text; so does a reference that has the words of a sentence. With --texts the
-markup and the texts are written there, to be read side by side. FOLDER is that of benchmarks.data_prep.
+The articles all have templates; those whose ids have the smallest hashes are taken. A heading, list item or reference
+counts as kept if its longest run without markup is in the text. References shorter than a sentence do not count. With
+--texts the markup and the texts are written there, to read side by side. FOLDER is as in benchmarks.data_prep.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory
 
 MARKUP = "in the markup"
-# What is searched for in the text: of each match, its longest run without markup, if it has this many characters
+# The text is searched for each match's longest run without markup, if that has at least this many characters
 LISTED = {
     "headings": (re.compile(r"^=+([^=\n]+)=+\s*$", re.MULTILINE), 4),
     "list items": (re.compile(r"^[*#]+(.+)$", re.MULTILINE), 8),
     "references": (
         re.compile(r"<ref\b[^>/]*>(.+?)</ref>", re.DOTALL),
         25,
-    ),  # shorter ones are names, which the text has too
+    ),  # shorter ones are names, which are in the text anyway
 }
 LEFT = {"`{{` left": r"\{\{", r"`{\|` left": r"\{\|", "`[[` left": r"\[\[", "tags left": r"</?[a-z]\w*\b[^<>]*>"}
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
@@ -37,12 +37,12 @@ _HIDDEN = re.compile(r"<[^<>]*>|\[\[[^\[\]|]*\||''+|https?://\S+")
 
 
 def articles(material: Material, number: int) -> dict[str, dict[str, str]]:
-    """Return the markup of articles and the text that each extractor makes of them, by id."""
+    """Return the markup of articles, and the text that each extractor turns it into, by id."""
     markup = {}
     for page in material.pages()[1]:
         match = re.search(r"<ns>0<.*?<id>(\d+)<.*<text[^>]*>(.*)</text>", page, re.DOTALL)
         if match and "<redirect" not in page:
-            markup[match[1]] = html.unescape(html.unescape(match[2]))  # of XML, and of the markup
+            markup[match[1]] = html.unescape(html.unescape(match[2]))  # escaped once in the XML, once in the markup
     chosen = sorted(markup, key=lambda name: blake2b(name.encode()).digest())[:number]
     columns = {MARKUP: {name: markup[name] for name in chosen}}
     for extractor, extract in extractors(material.folder).items():
@@ -52,7 +52,7 @@ def articles(material: Material, number: int) -> dict[str, dict[str, str]]:
 
 
 def table(texts: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a table of what is kept of all articles together, and what markup is left."""
+    """Return a table of what all articles together keep, and what markup is left."""
     markup = texts[MARKUP]
     columns = {
         name: sum((counts(markup[id_], text) for id_, text in column.items()), Counter())
@@ -74,7 +74,7 @@ def texts_of(path: Path) -> dict[str, str]:
 
 
 def counts(markup: str, text: str) -> Counter[str]:
-    """Count what of a page is in its text, and the markup that is left."""
+    """Count the parts of a page that are in its text, and the markup that is left."""
     plain = " ".join(text.split())
     kept = {"articles": int(bool(text)), "words": len(text.split())}
     kept |= {what: sum(run in plain for run in runs(what, markup)) for what in LISTED}
@@ -82,7 +82,7 @@ def counts(markup: str, text: str) -> Counter[str]:
 
 
 def runs(what: str, markup: str) -> list[str]:
-    """Return the runs to search for of a page's headings, list items or references; the first two outside templates."""
+    """Return the runs to search for: a page's headings or list items outside templates, or its references."""
     pattern, least = LISTED[what]
     while what != "references" and _TEMPLATE.search(markup):
         markup = _TEMPLATE.sub("", markup)

@@ -1,12 +1,12 @@
-"""Work that never changes, timed next to a piece: so a piece's cost is a number of calibrations, not of seconds.
+"""Work that never changes, timed next to a piece, so that a piece's cost is given in calibrations, not in seconds.
 
-A slower or a busier machine slows both. What is timed is CPU time, which does not count waiting for a core; what other
-processes do to caches and memory remains, and a calibration of the same kind suffers from it too:
+A slower or busier machine slows both. CPU time is measured, which does not count waiting for a core. The effect of
+other processes on caches and memory remains, but a calibration of the same kind suffers from it, too:
 
     arrays   a matrix product, and passes over more memory than a cache holds
     python   words counted and sorted by the interpreter
 
-Whoever changes a calibration has to measure everything again that is given in it.
+After a change of a calibration, all costs given in it must be measured again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def arrays() -> None:
 
 
 def python() -> None:
-    """Make, count and sort words."""
+    """Generate, count and sort words."""
     counts = Counter(f"word {number * number % DIFFERENT}" for number in range(WORDS))
     sorted(counts, key=lambda word: (-counts[word], word))
 
@@ -45,9 +45,9 @@ CALIBRATIONS: dict[str, Callable[[], object]] = {"arrays": arrays, "python": pyt
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Measure the CPU seconds of some work: of all threads of this process, in user and system mode.
+    """Measure the CPU seconds of some work, over all threads of this process, in user and system mode.
 
-    What it writes to stderr is dropped: to draw a progress bar on a terminal takes a thread, whose time would count.
+    Its stderr is dropped: drawing a progress bar on a terminal takes a thread, whose time would count.
     """
     with redirect_stderr(StringIO()):
         start = time.process_time()

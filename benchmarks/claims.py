@@ -5,13 +5,13 @@
 Every method pre-trains the same trunk (recipes/*_small.yaml) until it has read N tokens of the same mix of text, and
 each encoder is fine-tuned by the same recipe: on docstrings, to rank those of held-out packages; and on one half of the
 queries of Cranfield and Vaswani together, to rank for the other half, and the other way round. "NAME, embeddings only"
-starts from NAME's token embeddings under layers drawn anew. Each start and each fine-tuning has its own learning rate,
-that of a small grid which is best with the first seed on queries that are neither trained on nor ranked.
+starts from NAME's token embeddings under re-initialised layers. Each start and each fine-tuning has its own learning
+rate: the best of a small grid, with the first seed, on queries that are neither trained on nor ranked.
 
-All is repeated with every seed, of pre-training and of fine-tuning. A start's number is the mean MRR@10 over the seeds;
-its interval is that of 95 % of bootstrap samples of the queries; p is of paired permutation tests against the masked LM
-and against random weights, each query's values averaged over the seeds. BM25 reads the whole text, and the text cut to
-what the encoders read. Goes on where it was stopped; writes the tables again after every seed.
+Pre-training and fine-tuning are both repeated with every seed. A start's number is the mean MRR@10 over the seeds; its
+interval covers 95 % of bootstrap samples of the queries; p is from paired permutation tests against the masked LM and
+against random weights, with each query's values averaged over the seeds. BM25 reads the whole text, and the text
+truncated to what the encoders read. A stopped run resumes; the tables are rewritten after every seed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Method:
     """A pre-training, and how its encoder is fine-tuned."""
 
     recipe: str
-    changes: dict[str, Any] = field(default_factory=dict)  # of the recipe
+    changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
     reads: Sequence[str] = material.MIXED
-    tuning: dict[str, Any] = field(default_factory=dict)  # how the encoder is pooled, where not by [CLS]
+    tuning: dict[str, Any] = field(default_factory=dict)  # how the encoder is pooled, if not by [CLS]
 
 
 METHODS = {
@@ -72,7 +72,7 @@ RANKS = 1  # one process with all cores as threads: faster than two processes wi
 
 @dataclass
 class Bench:
-    """The material, the folder of the runs, and the measurements so far."""
+    """The material, the folder of the runs, and the measurements made so far."""
 
     material: material.Material
     out: Path
@@ -85,18 +85,18 @@ class Bench:
         self.trained: set[Path] = set()  # runs that this process knows to be finished
 
     def ranked(self, name: str, seed: int) -> Values:
-        """MRR@10 of every query by collection, each fine-tuning with its best rate."""
+        """Return MRR@10 of every query by collection, each fine-tuning with its best rate."""
         values: Values = {}
         for tuning in self.tunings:
             values |= self._mrr(name, seed, tuning, best(self.dev(name, tuning)), tuning.ranked.values())
         return by_collection(self.tunings, values)
 
     def dev(self, name: str, tuning: Tuning) -> dict[float, float]:
-        """The mean MRR@10 on the development splits by learning rate, with the first seed."""
+        """Return the mean MRR@10 on the development splits by learning rate, with the first seed."""
         return {rate: mean(self._mrr(name, FIRST_SEED, tuning, rate, tuning.dev)) for rate in RATES}
 
     def row(self, name: str, seeds: Iterable[int]) -> Row:
-        """What the tables say of a start."""
+        """Return what the tables report on a start."""
         dev = {tuning.name: self.dev(name, tuning) for tuning in self.tunings}
         return Row([self.ranked(name, seed) for seed in seeds], dev)
 
@@ -126,7 +126,7 @@ class Bench:
         return self._train("trainer.finetune", RECIPE, run, settings)
 
     def _start(self, name: str, seed: int) -> Path:
-        """The run or checkpoint that fine-tuning starts from."""
+        """Return the run or checkpoint that fine-tuning starts from."""
         if name.endswith(EMBEDDINGS):
             of = self._pretrained(name.removesuffix(EMBEDDINGS), seed)
             return embeddings_only(of, self.runs / file_name(f"{name}-{seed}"), seed)
@@ -152,14 +152,14 @@ class Bench:
 
 
 class Remaining:
-    """How long the starts that are not measured yet will take: by a guess at first, then by those that were."""
+    """How long the starts that are not measured yet will take: first a guess, then scaled by the measured ones."""
 
     def __init__(self, starts: Sequence[str], seeds: Iterable[int], tokens: int) -> None:
         self.seconds = {(seed, name): _guess(name, seed, tokens) for seed in seeds for name in starts}
         self.guessed = self.spent = 0.0  # of the starts measured by this process
 
     def measured(self, name: str, seed: int, seconds: float | None) -> None:
-        """Count a start: measured in some seconds, or None where an earlier process had measured it."""
+        """Count a start as measured in `seconds`, or None where an earlier process had measured it."""
         guess = self.seconds.pop((seed, name))
         if seconds is not None:
             self.guessed, self.spent = self.guessed + guess, self.spent + seconds
@@ -170,7 +170,7 @@ class Remaining:
 
 
 def _guess(name: str, seed: int, tokens: int) -> float:
-    """The seconds of a start on two idle cores: pre-training, and the grid or one rate of every fine-tuning."""
+    """Guess the seconds of a start on two idle cores: pre-training, and the grid or one rate of every fine-tuning."""
     tuned = 3 * (len(RATES) if seed == FIRST_SEED else 1)
     return 60 * tuned + (tokens / 8_000 if name in METHODS else 0)
 

@@ -1,7 +1,8 @@
-"""The collections of the claims benchmark: what an encoder is fine-tuned on, what its rate is chosen on, what it ranks.
+"""The collections of the claims benchmark: an encoder's data to fine-tune on, to choose its rate on, and to rank.
 
-Docstrings have a training, a development and a test split, of different packages. Of Cranfield and Vaswani, each fold's
-queries are ranked after training on the other fold: some of its queries are trained on, the others choose the rate.
+Docstrings have a training, a development and a test split, of different packages. In Cranfield and Vaswani, each fold's
+queries are ranked after training on the other fold: some of the other fold's queries are trained on, the rest choose
+the learning rate.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load as load_recipe
 
 RECIPE = "recipes/demo_siamese.yaml"
-RATES = (3e-4, 1e-3, 3e-3)  # the learning rates that every start is tried with
+RATES = (3e-4, 1e-3, 3e-3)  # learning rates to try with every start
 COLLECTIONS = ("docstrings", *CLASSIC)
 TEXTS = ("whole text", "cut text")  # what BM25 reads
 
@@ -32,7 +33,7 @@ Values = dict[str, list[float]]  # MRR@10 of every query, by split or collection
 
 @dataclass(frozen=True)
 class Tuning:
-    """A fine-tuning: its data and settings, the splits that choose its rate, and those that it ranks by collection."""
+    """A fine-tuning: its data and settings, the splits to choose its rate on, and by collection the splits to rank."""
 
     name: str
     collection: Collection
@@ -42,7 +43,7 @@ class Tuning:
 
 
 def tunings(docstrings: Collection, classic: Collection) -> list[Tuning]:
-    """All fine-tunings of an encoder."""
+    """Return all fine-tunings of an encoder."""
     settings = {"data.pairs": 1500, "steps": 120}
     found = [Tuning("docstrings", docstrings, settings, ("dev",), {"docstrings": "test"})]
     for fold, other in zip(FOLDS, reversed(FOLDS), strict=True):
@@ -54,13 +55,13 @@ def tunings(docstrings: Collection, classic: Collection) -> list[Tuning]:
 
 
 def rank(run: Path, collection: Collection, splits: Iterable[str]) -> Values:
-    """MRR@10 of every query of some splits, ranked with a fine-tuned run."""
+    """Return MRR@10 of every query of some splits, ranked with a fine-tuned run."""
     trained = load_trained(run)
     return {split: mrr(evaluate_run(trained, collection, split)) for split in splits}
 
 
 def by_collection(tunings: Sequence[Tuning], values: Mapping[str, Sequence[float]]) -> Values:
-    """Join the values of the ranked splits: those of both folds are of one collection."""
+    """Join the values of the ranked splits by collection: both folds belong to one collection."""
     joined: Values = {}
     for tuning in tunings:
         for collection, split in tuning.ranked.items():
@@ -69,7 +70,7 @@ def by_collection(tunings: Sequence[Tuning], values: Mapping[str, Sequence[float
 
 
 def bm25(tunings: Sequence[Tuning]) -> dict[str, Values]:
-    """MRR@10 of every query by BM25, by what it reads and collection."""
+    """Return BM25's MRR@10 of every query, by what BM25 reads and by collection."""
     method = load_recipe(FinetuneRecipe, Path(RECIPE)).method
     limits = {"max_query_tokens": method.max_query_tokens, "max_document_tokens": method.max_document_tokens}
     splits = [(tuning.collection, split) for tuning in tunings for split in tuning.ranked.values()]
@@ -79,10 +80,10 @@ def bm25(tunings: Sequence[Tuning]) -> dict[str, Values]:
 
 
 def mean(values: Mapping[str, Sequence[float]]) -> float:
-    """The mean over all queries of all splits."""
+    """Return the mean over all queries of all splits."""
     return float(np.mean([value for split in values.values() for value in split]))
 
 
 def mrr(metrics: Metrics) -> list[float]:
-    """MRR@10 of every query."""
+    """Return MRR@10 of every query."""
     return [float(value) for value in metrics.values["mrr@10"]]

@@ -1,4 +1,4 @@
-"""Material of the claims benchmark: shards of real text, two collections, and one tokenizer, trained on all of it."""
+"""Material of the claims benchmark: shards of real text, two collections, and one tokenizer trained on all the text."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ TOKENIZER = DOCSTRINGS / "shards" / "tokenizer.json"
 INPUTS = {"wikipedia": ("wiki/AA", "wiki/AB"), "bookcorpus": ("books",), "reddit": ("reddit",)}  # by source
 MIXED = ("docstrings", "wikipedia", "bookcorpus")  # what methods read, in equal shares
 VOCABULARY = 8192  # the demo's
-SAMPLE = 10_000_000  # characters of each of MIXED that the tokenizer is trained on
+SAMPLE = 10_000_000  # characters from each of MIXED to train the tokenizer on
 SHARDS = 64  # one for every lane
 CLASSIC = ("cranfield", "vaswani")
 FOLDS = ("first", "second")
 TOGETHER = 10  # neighbouring queries kept in one fold, and in one part of it: several may come from one paper
-DEV_EVERY = 3  # of such tens of a fold, one is for choosing settings
-DEV_POOL = 2000  # documents, about, that these are ranked over
+DEV_EVERY = 3  # one in three such tens of a fold is for choosing settings
+DEV_POOL = 2000  # about how many documents these queries are ranked over
 
 
 @dataclass(frozen=True)
 class Material:
-    """Shards by source, and the collections; all have one tokenizer."""
+    """Shards by source, and the collections, all with the same tokenizer."""
 
     shards: Mapping[str, Path]
     docstrings: Collection
@@ -52,9 +52,9 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make(data: Path, out: Path) -> Material:
-    """Prepare everything under `out`, where that is not done yet; return it.
+    """Prepare everything that is not there yet under `out`; return it.
 
-    The docstrings are read again, because those of `make demo` have a tokenizer that knows nothing but docstrings.
+    The docstrings are prepared again, because the tokenizer of `make demo` was trained only on docstrings.
     """
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; name one with wiki, books, reddit and {', '.join(CLASSIC)}")
@@ -74,7 +74,7 @@ def make(data: Path, out: Path) -> Material:
 
 
 def texts(data: Path) -> dict[str, list[str]]:
-    """The paragraphs of each of MIXED; of the docstrings, those of the training split's pairs."""
+    """Return the paragraphs of each of MIXED; for the docstrings, only those of the training split's pairs."""
     collection = Collection.open(DOCSTRINGS / "collection")
     pairs = collection.groups("train")
     queries, documents = np.unique(pairs.queries), np.unique(pairs.candidates.flat)
@@ -86,7 +86,7 @@ def texts(data: Path) -> dict[str, list[str]]:
 
 
 def mixed(sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield as many characters of each source, SAMPLE or what the smallest has, from all over it."""
+    """Yield equally many characters of each source, SAMPLE or what the smallest has, from all parts of the source."""
     share = min(SAMPLE, *(sum(map(len, paragraphs)) for paragraphs in sources.values()))
     for paragraphs in sources.values():
         left = share
@@ -98,7 +98,7 @@ def mixed(sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def prepare(source: str, data: Path, out: Path, vocabulary: Path, *options: str) -> None:
-    """Prepare shards of one of INPUTS in `out`, where that is not done yet."""
+    """Prepare shards of one of INPUTS in `out`, unless that is done already."""
     inputs = [str(data / name) for name in INPUTS[source]]
     data_prep(source, *inputs, "--out", str(out), "--tokenizer", str(vocabulary), "--shards", str(SHARDS), *options)
 
@@ -106,8 +106,9 @@ def prepare(source: str, data: Path, out: Path, vocabulary: Path, *options: str)
 def classic(data: Path, out: Path, vocabulary: Path, names: Sequence[str] = CLASSIC) -> Path:
     """Join collections in BEIR's layout into one, each with its own pool of documents; return its folder.
 
-    Of a fold's labelled queries, the split FOLD has those of both to train on, NAME-FOLD-dev other ones of one
-    collection to choose settings on, and NAME-FOLD all of one collection, to rank after training on the other fold.
+    A fold's labelled queries are in these splits: FOLD, queries of both collections to train on; NAME-FOLD-dev, other
+    queries of one collection to choose settings on; NAME-FOLD, all queries of one collection, to rank after training on
+    the other fold.
     """
     folder = out / "classic"
     lines: dict[str, list[dict[str, Any]]] = {"corpus": [], "queries": []}
@@ -138,9 +139,9 @@ def classic(data: Path, out: Path, vocabulary: Path, names: Sequence[str] = CLAS
 
 
 def _parts(path: Path) -> dict[tuple[str, bool], list[list[str]]]:
-    """The judgements of each part of a file: (fold, whether it is for choosing settings).
+    """Return the judgements of each part of a file; a part is (fold, whether it is for choosing settings).
 
-    The folds take turns, TOGETHER queries each time, in the order of the file; every DEV_EVERY-th turn of a fold is for
+    The folds take turns in the order of the file, TOGETHER queries each time; every DEV_EVERY-th turn of a fold is for
     choosing settings.
     """
     rows = [line.split("\t") for line in read_bytes(path).decode().splitlines()[1:]]
@@ -153,12 +154,12 @@ def _parts(path: Path) -> dict[tuple[str, bool], list[list[str]]]:
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
+    """Yield the objects of a file of JSON lines."""
     yield from (json.loads(line) for line in read_bytes(path).splitlines() if line.strip())
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file whole, in a folder that is made where it is missing."""
+    """Write a text file completely, or not at all; make its folder where it is missing."""
     make_directory(path.parent)
     with whole_file(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())

@@ -11,36 +11,36 @@ from benchmarks.claims_collections import COLLECTIONS, RATES, Tuning, Values
 from trainer.evaluation.metrics import paired_permutation_test
 from trainer.evaluation.significance import bootstrap_interval
 
-AGAINST = {"mlm": "the masked LM", "random": "random weights"}  # starts that all others are compared with
+AGAINST = {"mlm": "the masked LM", "random": "random weights"}  # starts to compare all others with
 ROUNDS = 10_000
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a start: MRR@10 by seed, and the development splits' by fine-tuning and learning rate."""
+    """The measurements of a start: MRR@10 by seed, and on the development splits by fine-tuning and learning rate."""
 
     seeds: Sequence[Values]  # by collection
     dev: Mapping[str, Mapping[float, float]]
 
     @property
     def rates(self) -> dict[str, float]:
-        """The learning rate that is best on the development split, by fine-tuning."""
+        """Return the learning rate that is best on the development split, by fine-tuning."""
         return {tuning: best(tried) for tuning, tried in self.dev.items()}
 
     def values(self, collection: str) -> np.ndarray:
-        """MRR@10, fp64 [seeds, queries]."""
+        """Return MRR@10, fp64 [seeds, queries]."""
         return np.array([values[collection] for values in self.seeds])
 
 
 def best(tried: Mapping[float, float]) -> float:
-    """The learning rate with the largest mean, the first of equal ones."""
+    """Return the learning rate with the largest mean, the first of ties."""
     return max(tried, key=lambda rate: tried[rate])
 
 
 def table(rows: Mapping[str, Row], collection: str, tuned: Sequence[str], bm25: Mapping[str, Sequence[float]]) -> str:
-    """Write the table of a collection: a row a start, the best first, and one for each text that BM25 reads.
+    """Write the table of a collection: a row for each start, the best first, and one for each text that BM25 reads.
 
-    Its rate is that of each fine-tuning named in `tuned`.
+    The rates in the table are those of the fine-tunings named in `tuned`.
     """
     measured = {name: row.values(collection) for name, row in rows.items()}
     head = ["start", "rate", "MRR@10", "95 % interval, bootstrap over queries", "by seed"]
@@ -63,14 +63,14 @@ def table(rows: Mapping[str, Row], collection: str, tuned: Sequence[str], bm25: 
 
 
 def _p_value(measured: Mapping[str, np.ndarray], name: str, against: str) -> str:
-    """The p-value of a start against another, each query's values averaged over the seeds; "" if there is none."""
+    """Return the p-value between two starts, each query's values averaged over the seeds; "" if there is none."""
     if name == against or against not in measured:
         return ""
     return f"{paired_permutation_test(measured[name].mean(0), measured[against].mean(0), ROUNDS):.4f}"
 
 
 def rates_table(rows: Mapping[str, Row]) -> str:
-    """Write MRR@10 on the development splits by start, fine-tuning and rate; the chosen rate's is bold."""
+    """Write MRR@10 on the development splits by start, fine-tuning and rate; the chosen rate is bold."""
     names = list(next(iter(rows.values())).dev)
     lines = [f"| start | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
     for name, row in rows.items():

@@ -1,10 +1,10 @@
-"""What a large collection costs to open and to read: seconds, and memory of a host, whatever the number of processes.
+"""What a large collection costs to open and to read: seconds, and a host's memory with several processes.
 
     python -m benchmarks.collection_size [--texts 8800000] [--processes 4] [--out PATH]   (minutes, 3 GB of disk)
 
-Writes a collection of made-up documents without tokenising, as long as MS MARCO's passages; opens it in several
+Writes a collection of made-up documents, as long as MS MARCO's passages, without tokenising; opens it in several
 processes at once, each of which finds documents by id and reads their tokens. Memory is proportional set size: pages
-that processes share count once; pages of the files are given back to whoever needs memory.
+that processes share count once. Pages of the files are released when memory is needed elsewhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _parent(path: Path) -> Path:
 
 
 def read(folder: Path, seed: int, results: Any, done: Any) -> None:
-    """Open the collection, look documents up, read them; report seconds and memory, and stay until all have."""
+    """Open the collection, look documents up, read them; report seconds and memory, and wait for the others."""
     before = memory("Pss"), memory("Pss_Anon")
     start = time.perf_counter()
     opened = Collection.open(folder)
@@ -76,14 +76,14 @@ def read(folder: Path, seed: int, results: Any, done: Any) -> None:
     reading = time.perf_counter() - start
     assert tokens == TOKENS * READS
     assert (found == numbers).all()
-    done.wait()  # all have read: their pages count once
+    done.wait()  # wait until all have read, so that shared pages count once
     after = memory("Pss"), memory("Pss_Anon")
     results.put({"open": opening, "read": reading, "memory": after[0] - before[0], "own": after[1] - before[1]})
     done.wait()
 
 
 def memory(kind: str) -> int:
-    """This process's proportional set size in bytes, of all its pages or of those that are of no file (Pss_Anon)."""
+    """Return this process's proportional set size in bytes: of all pages, or only of anonymous ones (Pss_Anon)."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
 

@@ -2,15 +2,16 @@
 
     python -m benchmarks.communication [--hosts 2 4] [--stages 1 2 3] [--steps 2] [--out PATH]       (15 minutes)
 
-The hosts are network namespaces with a rank each, whose cables are limited by `tc` and delayed by a switch in user
-space; it needs root, as tests/hosts.py, which makes them. The steps are the engine's, in fp32 over gloo. For each
-number of hosts, ZeRO stage, bandwidth and delay:
+The hosts are network namespaces with one rank each, made by tests/hosts.py, which needs root. `tc` limits their cables,
+and a switch in user space delays frames. The steps are the engine's, in fp32 over gloo. For each number of hosts, ZeRO
+stage, bandwidth and delay:
 
-    bytes     that a host sends in a step, as its interface counts them (with headers: 1.1 % of frames of 9,000 bytes),
-              to those of the model
-    seconds   by which a step is longer than one in which DeepSpeed computes and exchanges nothing, to the model's
+    bytes     sent by a host in a step, as its interface counts them (with headers: 1.1 % of frames of 9,000 bytes),
+              compared with the model's
+    seconds   by which a step is longer than one in which DeepSpeed computes but exchanges nothing, compared with the
+              model's
 
-What is measured is kept beside --out until all is: an interrupted benchmark goes on where it was.
+Measurements are kept next to --out until all are made, so an interrupted benchmark resumes.
 """
 
 import argparse
@@ -39,10 +40,11 @@ from trainer.planning.communication import Link, Network, Zero, collectives, sen
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "communication.json"
-BITS, DELAYS = (100e6, 50e6, 25e6), (0.0, 0.005)  # a second of a cable; seconds of a frame's way
-# of a frame of 9,014 bytes, 66 are headers, and one of two is acknowledged by a frame of 66
+BITS, DELAYS = (100e6, 50e6, 25e6), (0.0, 0.005)  # bits a second of a cable; seconds that a frame travels
+# a frame of 9,014 bytes has 66 bytes of headers, and every second frame is acknowledged by a frame of 66 bytes
 PAYLOAD = (9014 - 66) / (9014 + 66 / 2)
-# BBR empties its path every ten seconds, and what waits long before a slow cable is sent twice: neither is a cable's
+# avoid effects other than the cable's: BBR drains its path every ten seconds, and packets that wait long before a slow
+# cable are sent twice
 TCP = {"tcp_congestion_control": "reno", "tcp_limit_output_bytes": 131_072}
 BUCKETS = {"reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000}
 ZERO: dict[int, dict[str, Any]] = {
@@ -80,7 +82,7 @@ def main() -> None:
 
 @contextmanager
 def cluster(folder: Path, number: int) -> Iterator[Hosts]:
-    """Yield hosts whose frames are delayed by the seconds in the file `delay`; raise InputError where none can be."""
+    """Yield hosts whose frames are delayed by the seconds in the file `delay`; raise InputError where impossible."""
     with test_hosts.network(folder, number) as hosts:
         for host in range(number):
             for name, value in TCP.items():
@@ -100,7 +102,7 @@ def cluster(folder: Path, number: int) -> Iterator[Hosts]:
 
 
 def run(hosts: Hosts, stage: int, steps: int) -> dict[str, Any]:
-    """Let the ranks take their steps over every network; return what they measured."""
+    """Let the ranks take their steps on every network; return what they measured."""
     here = hosts.here
     (here / "zero.json").write_text(json.dumps({"zero_optimization": ZERO[stage]}))
     settings = Settings(
@@ -125,7 +127,7 @@ def run(hosts: Hosts, stage: int, steps: int) -> dict[str, Any]:
 
 
 def compare(measured: Mapping[str, Any], hosts: int, stage: int) -> list[dict[str, Any]]:
-    """Return for each limited network what was measured, what the model says, and the ratios."""
+    """Return for each limited network what was measured, what the model predicts, and their ratios."""
     alone = statistics.median(measured["without_exchange"])
     step = collectives(measured["sizes"], Zero.of({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
     rows = []
@@ -144,13 +146,13 @@ def compare(measured: Mapping[str, Any], hosts: int, stage: int) -> list[dict[st
 
 
 def spread_of(rows: Sequence[Mapping[str, Any]], what: str) -> dict[str, float]:
-    """Min, median and max of the ratio of what was measured to the model."""
+    """Return min, median and max of the ratio of the measured value to the model's."""
     ratios = [row[what]["ratio"] for row in rows]
     return {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     size, seconds = row["bytes"], row["seconds"]
     return (
         f"{row['hosts']} hosts  ZeRO-{row['stage']}  {row['bits'] / 1e6:>4.0f} Mbit/s  {1000 * row['delay']:.0f} ms  "

@@ -21,22 +21,22 @@ from benchmarks.rank_steps import RankSteps, end, timed, without_exchange
 from data_prep.common.files import whole_file
 from trainer.engine.world import World, join
 
-ACCUMULATION = 2  # micro-batches of a rank and step
-MODEL = "mlm-512"  # of benchmarks.step_cases: many weights, and with so short sequences little to compute
+ACCUMULATION = 2  # micro-batches that a rank has in a step
+MODEL = "mlm-512"  # of benchmarks.step_cases: many weights, and little to compute with such short sequences
 SHORT = "method.max_tokens=32"
-QUEUE = ("burst", "64kb", "limit", "64mb")  # of the limit: the sender drops nothing, as a network card
-SETTLE_SECONDS = 0.3  # until the switch has read another delay
-SUMS = 10  # of one number, for the latency
+QUEUE = ("burst", "64kb", "limit", "64mb")  # of the limit: like a network card, the sender drops nothing
+SETTLE_SECONDS = 0.3  # until the switch has read a new delay
+SUMS = 10  # sums of one number, to measure the latency
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the ranks do."""
+    """What the ranks must do."""
 
     deepspeed: str  # a file
     cable: str  # the interface of every host
-    networks: list[tuple[float, float]]  # bits a second and seconds of delay, in turn
-    steps: int  # for each network
+    networks: list[tuple[float, float]]  # bits a second and seconds of delay of each network, used in turn
+    steps: int  # on each network
     delay_file: str  # of benchmarks.delayed_switch
     out: str
 
@@ -62,10 +62,10 @@ def main() -> None:
 
 
 def measure(steps: RankSteps, world: World, settings: Settings, bits: float, delay: float) -> dict[str, Any]:
-    """Take steps over a network; return the seconds of each, and the bytes that every host sent for one."""
+    """Take steps on a network; return the seconds of each, and the bytes that every host sent per step."""
     limit(settings.cable, bits)
     if world.rank == 0:
-        with whole_file(Path(settings.delay_file)) as file:  # the switch reads it at any time
+        with whole_file(Path(settings.delay_file)) as file:  # the switch may read it at any time
             file.write(str(delay).encode())
     time.sleep(SETTLE_SECONDS)
     latency = statistics.median(timed(lambda: dist.all_reduce(torch.ones(1))) for _ in range(SUMS))
@@ -80,12 +80,12 @@ def measure(steps: RankSteps, world: World, settings: Settings, bits: float, del
 
 
 def sent(cable: str) -> int:
-    """The bytes that this host has sent, with the headers of its frames."""
+    """Return the bytes that this host has sent, with the headers of its frames."""
     return int(Path(f"/sys/class/net/{cable}/statistics/tx_bytes").read_text())
 
 
 def limit(cable: str, bits: float | None) -> None:
-    """Limit what this host sends to so many bits a second."""
+    """Limit what this host sends to `bits` bits a second."""
     tc = shutil.which("tc", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or "tc"
     subprocess.run([tc, "qdisc", "delete", "dev", cable, "root"], capture_output=True)  # there may be none
     if bits:

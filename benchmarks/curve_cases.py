@@ -1,7 +1,7 @@
-"""The curves that benchmarks.curves measures: what grows, over which sizes, and by what law it should.
+"""The curves that benchmarks.curves measures: what grows, over which sizes, and by which expected law.
 
-Of a step of training, everything is small that the curve is not about: a width of 192, one or two layers, a vocabulary
-of 1,024.
+In a training step, everything that the curve is not about is small: a width of 192, one or two layers, a vocabulary of
+1,024.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from models.pretraining.seed_decoder import WeakDecoder
 
 VOCABULARY = "trunk.vocab_size=1024"
 SHAPE = Shape(1024, 192, 3, 768, "gelu", 0.0, 0.0, 1e-12, 0.02)  # that of recipes/seed_small.yaml
-CHUNK = 32768  # tokens of a chunk of the shards whose lanes are resumed
-RESUMED_SHARDS = 8  # different ones, each listed under several names
+CHUNK = 32768  # tokens in a chunk of the shards whose lanes are resumed
+RESUMED_SHARDS = 8  # distinct shards, each listed under several names
 RESUMED_WINDOW = 4  # chunks
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The sizes of a curve, what prepares the work of one of them, and the law that is expected."""
+    """The sizes of a curve, a function that prepares the work of one size, and the expected law."""
 
-    prepare: Callable[[float, Path], Work]  # the folder is for its files, and other sizes' too
+    prepare: Callable[[float, Path], Work]  # the folder is for the files of all sizes
     sizes: tuple[float, ...]
     unit: str
-    exponent: str  # that is expected of the part that grows
+    exponent: str  # the expected exponent of the part that grows
     law: str
 
 
 def step_curve(recipe: str, keys: tuple[str, ...], fixed: tuple[str, ...]) -> Callable[[float, Path], Work]:
-    """A step of a recipe in which the `keys` are the size."""
+    """Return a curve's `prepare`: a step of a recipe in which the `keys` are set to the size."""
     return lambda size, _: train_step(recipe, (*fixed, *(f"{key}={size:g}" for key in keys)))
 
 
 def decoder(length: float, _: Path) -> Work:
-    """Forward and backward of SEED's weak decoder alone, 3 layers with window 2, on two sequences."""
+    """Prepare forward and backward of SEED's weak decoder alone, 3 layers with window 2, on two sequences."""
     torch.manual_seed(0)
     model = WeakDecoder(SHAPE, int(length), layers=3, window=2, variant="paper")
     cls = torch.randn(2, SHAPE.hidden_size, requires_grad=True)
@@ -53,7 +53,7 @@ def decoder(length: float, _: Path) -> Work:
 
 
 def resumed(lanes: float, folder: Path, most: int) -> Work:
-    """The first micro-batch of each of `lanes` lanes in the middle of an epoch, in shards enough for `most` lanes."""
+    """Prepare the first micro-batch of each of `lanes` lanes mid-epoch, in shards that suffice for `most` lanes."""
     shards = folder / "longer"
     if not shards.exists():
         manifest = write_shards(folder, RESUMED_SHARDS * CHUNKS_PER_SHARD * CHUNK)
@@ -62,7 +62,7 @@ def resumed(lanes: float, folder: Path, most: int) -> Work:
 
 
 def doubled(first: float, times: int) -> tuple[float, ...]:
-    """A size, and what `times` doublings make of it."""
+    """Return a size, followed by its `times` doublings."""
     return tuple(first * 2**i for i in range(times + 1))
 
 

@@ -1,4 +1,4 @@
-"""The law of a curve of cost: a fixed part and one that grows by a power of the size."""
+"""The law of a cost curve: a fixed part, and a part that grows by a power of the size."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-EXPONENTS = (0.2, 4.0)  # the range that is searched
+EXPONENTS = (0.2, 4.0)  # the range to search
 STEPS = 401  # exponents tried at once
-REFINEMENTS = 3  # of the search, each between the neighbours of the best exponent
+REFINEMENTS = 3  # further searches, each between the neighbours of the best exponent
 
 
 class Law(NamedTuple):
@@ -20,7 +20,7 @@ class Law(NamedTuple):
     exponent: float
 
     def at(self, sizes: np.ndarray) -> np.ndarray:
-        """The values at sizes fp64 [n]: fp64 [n]."""
+        """Return the values, fp64 [n], at sizes fp64 [n]."""
         return self.fixed + self.factor * sizes**self.exponent
 
 
@@ -41,13 +41,13 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> Law:
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The slope in logarithms over the upper half of the sizes, at least two: what doubling them costs there."""
+    """Return the log-log slope over the upper half of the sizes, at least two: what doubling them costs there."""
     upper = max(2, -(-len(sizes) // 2))
     return float(np.polyfit(np.log(sizes[-upper:]), np.log(values[-upper:]), 1)[0])
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray, exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each exponent the fixed part and the factor that fit best, and the sum of squares: fp64 [E] each."""
+    """Return for each exponent the best fixed part and factor, and the sum of squares: fp64 [E] each."""
     one, grown = 1 / y, x ** exponents[:, None] / y  # [n], [E, n]: relative, so that the target is 1
     a, b, c = one @ one, grown @ one, (grown * grown).sum(1)
     p, q = one.sum(), grown.sum(1)

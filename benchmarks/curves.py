@@ -1,16 +1,16 @@
-"""Curves of cost, with their laws: a step of training by what makes it longer, preparation by size, resume by lanes.
+"""Cost curves with their laws: a training step by what makes it longer, preparation by size, resuming by lanes.
 
     OMP_NUM_THREADS=1 python -m benchmarks.curves [--curves NAME ...] [--minutes 8] [--out FILE.json]
 
-The sizes of a curve take turns, and each has the median CPU seconds of the rounds, in one thread. A step is forward and
+The sizes of a curve take turns; each gets the median CPU seconds of the rounds, in one thread. A step is forward and
 backward in fp32, without DeepSpeed (benchmarks.pieces); preparation is the command `data_prep jsonl` in this process;
-resume is the time to the first micro-batch of every lane from a position in the middle of an epoch, which verifies the
-shards. All are small: benchmarks.curve_cases says how small, and what law is expected.
+resuming is the time to the first micro-batch of every lane from a position in the middle of an epoch, which verifies
+the shards. All are small: benchmarks.curve_cases lists the sizes, and the law that is expected.
 
-A law is a fixed part and one that grows by a power of the size, fitted to the medians; the range of its exponent is
-that of the rounds, each fitted by itself. The slope is that in logarithms over the upper half of the sizes, the fixed
-part included: where two parts grow by different powers it approaches the larger one. JSON and a PNG with a panel for
-each curve are written.
+A law is a fixed part and a part that grows by a power of the size, fitted to the medians; the range of its exponent
+comes from fitting each round by itself. The slope is the log-log slope over the upper half of the sizes, including the
+fixed part: where two parts grow by different powers, it approaches the larger power. Writes JSON, and a PNG with a
+panel for each curve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OUT = Path(__file__).parent / "results" / "curves.json"
-COLUMNS = 3  # of panels
+COLUMNS = 3  # panels in a row
 
 
 def measure(curve: Curve, seconds: float) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def in_numbers(curve: Curve, values: Values) -> dict[str, Any]:
 
 
 def lines_of(name: str, result: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed of a curve."""
+    """Yield the lines to print for a curve."""
     exponents, expected = result["exponents"], result["expected"]
     for size, seconds in zip(result["sizes"], result["seconds"], strict=True):
         yield in_words(f"{name}: {size:g} {result['unit']}", seconds, "s")
@@ -84,7 +84,7 @@ def lines_of(name: str, result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def law_of(result: Mapping[str, Any]) -> str:
-    """The law of a curve as a formula of its size n."""
+    """Format the law of a curve as a formula of its size n."""
     law = Law(**result["law"])
     return f"{law.fixed:.3g} + {law.factor:.3g} n^{law.exponent:.2f}"
 
@@ -106,7 +106,7 @@ def draw(curves: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
 
 
 def draw_curve(panel: Axes, name: str, result: Mapping[str, Any]) -> None:
-    """Draw the median and range of every size, and the law, both axes in logarithms."""
+    """Draw the median and range of every size, and the law, on two logarithmic axes."""
     sizes, seconds = np.array(result["sizes"], dtype=np.float64), result["seconds"]
     low, middle, high = (np.array([numbers[key] for numbers in seconds]) for key in ("min", "median", "max"))
     panel.errorbar(sizes, middle, yerr=[middle - low, high - middle], fmt="o", color=plots.COLORS[0], capsize=2)

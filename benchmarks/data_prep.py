@@ -11,8 +11,8 @@
     memory           the peak of the whole command in one process, for 1, 4 and 16 times as much text
 
 FOLDER has wiki/*.xml.bz2, wiki/A*/wiki_*, books/ and reddit/ ($DEEPSIAM_DATA, or ../shared/data next to the checkout).
-The dump repeats the pages with templates of the first one, as nearly all real pages have them. Without such a folder
-the text is generated: then only the scaling and the memory are meaningful.
+The dump repeats those pages of the first one that have templates, because nearly all real pages have them. Without such
+a folder the text is generated: then only the scaling and the memory are meaningful.
 """
 
 import argparse
@@ -52,7 +52,7 @@ from data_prep.tokenizers import tokenizer
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY, CHUNK_TOKENS = 32768, 32768
 SHARDS = [Shard("shards", number, 8) for number in range(8)]  # for measuring the writing pass
-AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: more are not faster
+AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: larger batches are not faster
 TIMES = (1, 4, 16)  # multiples of the text, for the memory
 MEGABYTE = 1_000_000
 WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
@@ -72,14 +72,14 @@ Start = Callable[[list[Path], Path, Path], Callable[[Shard], float]]  # spool, t
 
 @dataclass(frozen=True)
 class Material:
-    """Input to measure with, in files made on demand; of real text if available."""
+    """Input to measure with, in files made on demand; real text if available."""
 
     folder: Path
     data: Path | None
-    megabytes: float  # of a dump, and at most of text
+    megabytes: float  # of a dump, and at most this much text
 
     def dump(self, once: bool = False) -> Path:
-        """Return a dump that has the pages over and over, or once; multistream, 100 pages a stream, as published."""
+        """Return a dump that repeats the pages, or has them once; multistream, 100 pages a stream, as published."""
         path = self.folder / f"{'once' if once else 'times'}-pages-articles.xml.bz2"
         if not path.exists():
             head, pages = self.pages()
@@ -115,7 +115,7 @@ class Material:
 
 
 def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first texts, up to a number of megabytes."""
+    """Yield the first texts, up to `megabytes`."""
     size = 0
     for text in texts:
         size += len(text.encode())
@@ -149,7 +149,7 @@ def page_of(number: int) -> str:
 
 
 def run(command: Sequence[object]) -> tuple[str, dict[str, float]]:
-    """Return what a command prints, and its seconds: wall-clock, and CPU time of all its processes."""
+    """Return what a command prints, and its seconds: wall-clock time, and CPU time of all its processes."""
     begin, before = time.perf_counter(), os.times()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT)
     clock, after = time.perf_counter() - begin, os.times()
@@ -160,7 +160,7 @@ def run(command: Sequence[object]) -> tuple[str, dict[str, float]]:
 
 
 def compared(what: str, rivals: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
-    """Measure and print all rivals in MB/s, and the ratios of the first to each other one."""
+    """Measure and print all rivals in MB/s, and the ratio of the first to each of the others."""
     rates = alternate(rivals, rounds)
     first, *others = rivals
     results: dict[str, Any] = {"MB/s": rates}
@@ -181,7 +181,7 @@ class Passes:
     sizes: dict[str, int] = field(default_factory=dict)
 
     def read(self, source: str, path: Path, folder: Path) -> list[Path]:
-        """Do all passes but the last, as prepare/run.py does; return the files of the spool."""
+        """Run all passes but the last, as prepare/run.py does; return the files of the spool."""
         kind = SOURCES[source]
         choices = kind.choices()
         steps = reading.Reading(source, choices, batches.Part(), stages.Options())
@@ -222,7 +222,7 @@ def inflated(path: Path) -> int:
 
 
 def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[Shard], float]:
-    """Return our task for a shard, which returns its seconds."""
+    """Return our task for a shard; the task returns its seconds."""
     for name in ("shards", "done"):
         make_directory(folder / name)
     do = writing.shard_writer(Selection(tuple(spooled), True, 0.0), tokenizer_file, CHUNK_TOKENS, folder)
@@ -230,7 +230,7 @@ def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Cal
 
 
 def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Shard], float]:
-    """Return the task of `tokenizers` alone for the same segments, which returns its seconds."""
+    """Return the task of `tokenizers` alone for the same segments; the task returns its seconds."""
     backend = tokenizers.Tokenizer.from_file(str(tokenizer_file))
 
     def work(texts: list[str]) -> None:
@@ -252,7 +252,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
-    """Measure MB of text a second in one process and in two, without their start-up."""
+    """Measure MB of text a second in one process and in two, without the processes' start-up."""
     reader = Passes()
     spooled = reader.read("wikipedia", material.text(), material.folder / "spool")
     given = spooled, material.tokenizer(), material.folder / "written"
@@ -302,7 +302,7 @@ def command(material: Material, source: str, path: Path, processes: int, *more: 
 
 
 def two_workers(material: Material, rounds: int) -> dict[str, Any]:
-    """Measure MB of the dump, inflated, a second of wall-clock time."""
+    """Measure MB of the decompressed dump per second of wall-clock time."""
     path = material.dump()
     size = inflated(path) / MEGABYTE
 
@@ -315,9 +315,9 @@ def two_workers(material: Material, rounds: int) -> dict[str, Any]:
 
 
 def passes(material: Material, _: int) -> dict[str, Any]:
-    """Measure MB of input a CPU second of each pass: of text for the last one, of inflated raw text for the others.
+    """Measure MB of input per CPU second of each pass: text for the last pass, decompressed raw text for the others.
 
-    `cut` is the work of the reading process, inflating included; the workers share the other passes.
+    `cut` is the work of the reading process, including decompression; the workers share the other passes.
     """
     sources = {"wikipedia": material.dump()}
     if material.data:
@@ -343,7 +343,7 @@ def memory(material: Material, _: int) -> dict[str, float]:
         with open(path, "w") as file:
             file.writelines(up_to(size, map(line_of, count())))
         line = command(material, "jsonl", path, 1, "--shards", -(-path.stat().st_size // writing.SHARD_BYTES))
-        # not ru_maxrss, which may be that of this process, of which the child begins as a copy
+        # not ru_maxrss: the child starts as a copy of this process, so it may be this process's peak
         peak = re.search(r"VmHWM:\s*(\d+) kB", run([sys.executable, "-c", PEAK, *line])[0])
         peaks[f"{size:g}"] = int(peak[1]) * 1024 / MEGABYTE if peak else 0.0
         print(f"memory: {size:>8,g} MB of text, {peaks[f'{size:g}']:>6,.0f} MB at most", flush=True)
@@ -372,7 +372,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=positive, default=5, help="how often each rival runs (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep.json"), help="(%(default)s)")
     options = parser.parse_args()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is a core
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core per process
     with tempfile.TemporaryDirectory() as folder:
         material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
         results: dict[str, Any] = {"text": "real" if material.data else "generated"}

@@ -1,12 +1,12 @@
-"""Measure how a preparation grows: the merge of many parts with their bytes, the memory with the number of workers.
+"""Measure how preparation scales: the merge of many parts with their bytes, memory with the number of workers.
 
     python -m benchmarks.data_prep_scale [--only NAME ...] [--data FOLDER] [--out PATH]
 
-    merge    seconds to merge 64 parts of 4, 8 and 16 MB of text; linear is an exponent of 1
-    memory   the highest memory of all processes together with 2, 8 and 16 workers, while 1.2 GB of XML are read, for
-             long enough that every worker has its largest tasks; each run is then ended
+    merge    seconds to merge 64 parts of 4, 8 and 16 MB of text; linear growth is an exponent of 1
+    memory   the highest memory of all processes together with 2, 8 and 16 workers while 1.2 GB of XML are read, long
+             enough for every worker to get its largest tasks; then each run is ended
     parts    a dump of 2 GB in 16 parts, one after another, with two workers each, and their merge: seconds and memory
-             of all, and the rates that the passes themselves say; no two pages are the same
+             of all, and the rates that the passes themselves print; no two pages are the same
 
 FOLDER is as in benchmarks/data_prep.py.
 """
@@ -41,7 +41,7 @@ COMMAND = [sys.executable, "-m", "data_prep"]
 
 
 def merge(material: Material, sizes: tuple[float, ...] = SIZES, parts: int = PARTS) -> dict[str, Any]:
-    """Measure the seconds of merging, by the MB of text."""
+    """Measure the seconds of merging by MB of text."""
     vocabulary = material.folder / "tokenizer.json"
     tokenizer.train((line_of(number) for number in range(2000)), 4096, vocabulary)
     seconds = {}
@@ -64,7 +64,7 @@ def merge(material: Material, sizes: tuple[float, ...] = SIZES, parts: int = PAR
 
 
 def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: float = XML) -> dict[str, Any]:
-    """Measure the peak of the memory of all processes in MB; memory that they share counts once."""
+    """Measure the peak memory of all processes together in MB; shared memory counts once."""
     head, pages = material.pages()
     dump = material.folder / "pages-articles.xml"
     with open(dump, "w", encoding="utf-8") as file:
@@ -109,7 +109,7 @@ def parts(material: Material, megabytes: float = DUMP, number: int = DUMP_PARTS)
 
 
 def _copy(page: str, number: int) -> str:
-    """Return a page with an id, a title and a first sentence of its own."""
+    """Return a page with a unique id, title and first sentence."""
     page = re.sub(r"<id>\d+</id>", f"<id>{number + 1}</id>", page, count=1)
     page = page.replace("<title>", f"<title>{number} ", 1)
     return re.sub(r"(<text[^>]*>)", rf"\1This is copy {number}.\n\n", page, count=1)
@@ -132,7 +132,7 @@ def _watched(arguments: list[Any]) -> dict[str, Any]:
 
 
 def _peak(parent: psutil.Process, seconds: float) -> float:
-    """Return the highest sum of the memory of a process and its children, in MB, until it ends or time is over."""
+    """Return the highest sum of the memory of a process and its children, in MB, until it ends or the time is over."""
     highest = 0.0
     end = time.monotonic() + seconds
     while time.monotonic() < end and parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.delayed_switch DELAY_FILE CABLE NAMESPACE=ADDRESS ...
 
-The kernel can delay packets itself (netem), but not every kernel is built with it. Here a TAP device takes
-the place of every host's CABLE, and this process passes the frames on after the seconds that DELAY_FILE holds then.
+The kernel itself can delay packets (netem), but not every kernel is built with netem. Here a TAP device replaces every
+host's CABLE, and this process passes each frame on after the seconds that DELAY_FILE holds at that time.
 """
 
 import fcntl
@@ -23,17 +23,17 @@ POLL_SECONDS = 0.05  # between two looks at the delay
 
 
 class Switch:
-    """Learns behind which port an address is; keeps each frame until it is due."""
+    """Learns which port each address is behind; keeps each frame until it is due."""
 
     def __init__(self, ports: int) -> None:
-        """Connect so many ports."""
+        """Connect `ports` ports."""
         self.ports, self.delay = ports, 0.0
         self.port_of: dict[bytes, int] = {}
-        self.waiting: list[tuple[float, int, int, bytes]] = []  # when it is due, in order of arrival; port, frame
+        self.waiting: list[tuple[float, int, int, bytes]] = []  # due time, number in order of arrival, port, frame
         self.received = 0
 
     def receive(self, port: int, frame: bytes, now: float) -> None:
-        """Take a frame from a port, for the port of its destination, or for all others where that is not known."""
+        """Take a frame from a port, to deliver to its destination's port, or to all other ports if that is unknown."""
         destination, source = frame[:6], frame[6:12]
         self.port_of[source] = port
         known = self.port_of.get(destination)
@@ -43,7 +43,7 @@ class Switch:
                 heapq.heappush(self.waiting, (now + self.delay, self.received, other, frame))
 
     def due(self, now: float) -> list[tuple[int, bytes]]:
-        """Return the frames to deliver now, each with its port, in the order of their times."""
+        """Return the frames to deliver now, each with its port, in the order of their due times."""
         frames = []
         while self.waiting and self.waiting[0][0] <= now:
             _, _, port, frame = heapq.heappop(self.waiting)
@@ -51,12 +51,12 @@ class Switch:
         return frames
 
     def wait(self, now: float) -> float:
-        """Seconds until the next frame is due, at most POLL_SECONDS."""
+        """Return the seconds until the next frame is due, at most POLL_SECONDS."""
         return min(POLL_SECONDS, max(0.0, self.waiting[0][0] - now)) if self.waiting else POLL_SECONDS
 
 
 def serve(cables: Sequence[int], delay_file: Path) -> None:
-    """Pass frames between open TAP devices, for ever."""
+    """Pass frames between open TAP devices forever."""
     switch, looked = Switch(len(cables)), 0.0
     port_of = {cable: port for port, cable in enumerate(cables)}
     while True:

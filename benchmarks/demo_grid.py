@@ -1,6 +1,6 @@
 """The small grid that the demo's fine-tuning settings were chosen from, the same for random and pre-trained weights.
 
-    python -m benchmarks.demo_grid          (after make demo; about 25 minutes on two cores; goes on where it stopped)
+    python -m benchmarks.demo_grid          (after make demo; about 25 minutes on two cores; resumes where it stopped)
 
 Every setting is fine-tuned from random and from pre-trained weights with the demo's pairs and steps, and compared by
 MRR@10 on the development split, whose packages are in neither training nor test. The best of each are the settings of

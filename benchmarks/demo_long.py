@@ -1,11 +1,12 @@
 """How good a Siamese encoder is, by its initial weights, the number of labels, and the tokens seen in pre-training.
 
-    python -m benchmarks.demo_long          (make demo-long; after make demo; goes on where it was stopped)
+    python -m benchmarks.demo_long          (make demo-long; after make demo; resumes where it stopped)
 
 Pre-trains SEED and masked LM with the same trunk, data, batches and steps; fine-tunes random weights and both on
-growing numbers of labels (figure 7c of the SEED paper), and both from four checkpoints each on 1,500 labels. The
-learning rate for each initial weights and number of labels is the best of RATES on the development split; every point
-of the curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the tables as results.md.
+growing numbers of labels (figure 7c of the SEED paper), and SEED and masked LM from four checkpoints each on 1,500
+labels. The learning rate for each pair of initial weights and number of labels is the best of RATES on the development
+split; every point of the curves is MRR@10 on the test split. Writes runs/demo_long/results.json, two plots, and the
+tables as results.md.
 """
 
 import argparse
@@ -38,7 +39,7 @@ SHADES = {"random": GREY, "mlm": COLORS[0], "seed": COLORS[1]}
 
 @dataclass
 class Bench:
-    """The collection, and the measurements so far."""
+    """The collection, and the measurements made so far."""
 
     collection: Collection
     path: Path = OUT / "results.json"
@@ -47,7 +48,7 @@ class Bench:
         self.measurements = Measurements[list[float]](self.path)
 
     def tune(self, start: str, labels: int | None, lr: float, split: str, early: Path | None = None) -> list[float]:
-        """MRR@10 of every query of a split after fine-tuning from the last checkpoint of a start, or an early one."""
+        """Return MRR@10 of every query of a split, fine-tuned from the last checkpoint of a start or an early one."""
         step = f"-{early.name}" if early else ""
         name = f"{start}{step}-{labels or 'all'}-{lr:g}"
 
@@ -70,7 +71,7 @@ class Bench:
         return self.measurements.get(f"{name}-{split}", measure)
 
     def best_rate(self, start: str, labels: int | None) -> float:
-        """The learning rate that is best on the development split."""
+        """Return the learning rate that is best on the development split."""
         return max(RATES, key=lambda lr: mean(self.tune(start, labels, lr, "dev")))
 
 
@@ -102,7 +103,7 @@ def main() -> None:
 
 
 def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[float]]:
-    """MRR@10 with FEW labels by tokens of pre-training: after an eighth, a quarter, half and all of its steps."""
+    """Return MRR@10 with FEW labels by pre-training tokens: after an eighth, a quarter, half and all of the steps."""
     recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
     tokens = tokens_a_step(recipe)
     points = {}
@@ -121,7 +122,7 @@ Curves = Mapping[str, Mapping[int, list[float]]]  # start: {labels or tokens: MR
 
 
 def table(what: str, curves: Curves) -> str:
-    """Write a Markdown table: for each x, MRR@10 of each start, and the p-value of SEED against each other."""
+    """Write a Markdown table: for each x, MRR@10 of each start, and the p-value of SEED against each other start."""
     others = [start for start in curves if start != "seed"]
     head = [what, *(NAMES[start] for start in curves), *(f"p, SEED against {NAMES[start]}" for start in others)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]

@@ -1,10 +1,10 @@
 """What each part of the demo's pre-training brings: one seed, ranked alone and fused with BM25.
 
-    python -m benchmarks.demo_parts          (after make demo; about its time again; goes on where it stopped)
+    python -m benchmarks.demo_parts          (after make demo; takes about as long; resumes where it stopped)
 
-Fine-tunes random weights, SEED alone, ICT alone and SEED followed by ICT as `make demo` does, whose runs it takes; and
-the token embeddings of SEED and ICT under layers drawn anew: each with the better of two learning rates on the
-development split. Writes benchmarks/results/demo_parts.json and prints the table of docs/results.md.
+Fine-tunes random weights, SEED alone, ICT alone and SEED followed by ICT as `make demo` does, reusing its runs; also
+the token embeddings of SEED and ICT under re-initialised layers. Each start gets the better of two learning rates on
+the development split. Writes benchmarks/results/demo_parts.json and prints the table of docs/results.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from trainer.recipe.yaml_file import load as load_recipe
 COLLECTION, DEMO, OUT = Path("data/demo/collection"), Path("runs/demo"), Path("runs/demo_parts")
 SEED, ICT = "recipes/demo_seed.yaml", "recipes/demo_ict.yaml"
 SIAMESE, SIAMESE_RANDOM = "recipes/demo_siamese.yaml", "recipes/demo_siamese_random.yaml"
-RATES = (3e-4, 1e-3)  # that every start is tried with; the first is the demo's
+RATES = (3e-4, 1e-3)  # to try with every start; the first is the demo's
 EMBEDDINGS = "SEED, then ICT: embeddings only"
 OF_DEMO = ("from_random", "from_seed")
 WEIGHTS_SPLIT: str | None = "dev"
@@ -93,7 +93,7 @@ def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, An
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write a Markdown table: a row a start, and BM25."""
+    """Write a Markdown table: a row for each start, and BM25."""
     head = ("pre-training", "learning rate", "dev, MRR@10", "test, MRR@10", "Recall@100", "fused, MRR@10 (weight)")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for start, row in results.items():

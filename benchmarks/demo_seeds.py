@@ -1,8 +1,8 @@
-"""The demo for three seeds: its table depends on the draw of weights, masks and order of data.
+"""The demo with three seeds: its table depends on the random weights, masks and order of data.
 
-    python -m benchmarks.demo_seeds          (after make demo; about twice its time; goes on where it stopped)
+    python -m benchmarks.demo_seeds          (after make demo; takes about twice as long; resumes where it stopped)
 
-Every seed pre-trains, fine-tunes from both starts and ranks the test split as `make demo` does, which is seed 1.
+Every seed pre-trains, fine-tunes from both starts and ranks the test split as `make demo` does; `make demo` is seed 1.
 Writes benchmarks/results/demo_seeds.json; docs/results.md has its table.
 """
 

@@ -1,7 +1,7 @@
-"""The control of a pre-trained start: the trained token embeddings alone, every other weight of the trunk drawn anew.
+"""The control of a pre-trained start: only its token embeddings; all other weights of the trunk are re-initialised.
 
-A random Transformer over trained embeddings is a bag of words with trained words. What a start is worth beyond this
-row, its layers have learned.
+A random Transformer over trained embeddings is a bag of words with trained words. Where a start is better than this
+row, its layers have learned something.
 """
 
 import shutil
@@ -21,12 +21,12 @@ def embeddings_only(run: Path, out: Path, seed: int) -> Path:
     """Write the checkpoint folder `out`, from which fine-tuning starts as from `run`; return it.
 
     The other weights are those that `random_weights` draws in a fine-tuning with the same seed, so the two starts
-    differ in the token embeddings only.
+    differ only in the token embeddings.
 
     Args:
         run: a run folder (its newest checkpoint), or a checkpoint folder.
         out: replaced if it exists.
-        seed: of the draw.
+        seed: the seed of the re-initialised weights.
     """
     trained = load_trained(run)
     trunk = trained.model.trunk

@@ -5,11 +5,12 @@
 Three rivals read the same tars of generated documents, each in this process and in one worker process:
 
     deepsiam   windows of chunks shuffled, micro-batches of 32 blocks of 512 tokens, masks and decoder targets included
-    read       webdataset alone: reads the tars, np.load, slices into documents; shuffles, packs and masks nothing
-    shuffled   that, then webdataset's shuffle with a buffer of a window's documents, and the same batcher
+    read       webdataset alone: reads the tars, np.load, slices into documents; does not shuffle, pack or mask
+    shuffled   the same, then webdataset's shuffle with a buffer of a window's documents, and deepsiam's batcher
 
-A rival's rate is the tokens of text (no special tokens, no padding) that it yields in a second. It is measured from
-half a window of every lane on and over whole windows, so that as much is read ahead at the end as at the beginning.
+A rival's rate is the tokens of text (without special tokens and padding) that it yields in a second. The measurement
+starts after half a window of every lane and covers whole windows, so that as much is prefetched at its end as at its
+start.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from trainer.data.shard_source import ShardSource
 VOCABULARY = 30522
 MAX_TOKENS, MICRO_BATCH = 512, 32
 LANES, WINDOW, CHUNKS_PER_SHARD = 8, 16, 8
-LONGER = 16  # how many times longer the epoch is in which resuming is timed
+LONGER = 16  # resuming is timed in an epoch that is this many times longer
 GPU = 700_000  # tokens/s that one GPU trains on
 
 Maker = Callable[[int], Iterator[Any]]  # number of workers -> items
@@ -75,7 +76,7 @@ def write_shards(folder: Path, tokens: int, seed: int = 0) -> Manifest:
 
 
 def lengthen(manifest: Manifest, folder: Path, times: int) -> Manifest:
-    """Make a folder that lists every shard several times, under several names of the same file."""
+    """Make a folder that lists every shard several times: several names for the same file."""
     folder.mkdir()
     entries = []
     for number, entry in enumerate(manifest.shards * times):
@@ -101,7 +102,7 @@ class Rivals:
 
     @property
     def buffer(self) -> int:
-        """The documents of a window."""
+        """The number of documents in a window."""
         return self.window * self.manifest.total("documents") // self.manifest.total("chunks")
 
     def order(self) -> Order:
@@ -122,7 +123,7 @@ class Rivals:
         return loaded(pipeline, workers)
 
     def documents(self) -> webdataset.DataPipeline:
-        """Shuffled documents of one epoch."""
+        """Return the shuffled documents of one epoch."""
         shuffle = webdataset.shuffle(self.buffer, initial=self.buffer, seed=1)
         return webdataset.DataPipeline(self._tars(shuffled=True), chain.from_iterable, shuffle)
 
@@ -176,7 +177,7 @@ def rate(make: Maker, workers: int, first: int, wanted: int) -> float:
 
 
 def take(items: Iterator[Any], wanted: int) -> int:
-    """Draw items until they have `wanted` tokens; return how many they have."""
+    """Take items until they have `wanted` tokens; return how many tokens they have."""
     tokens = 0
     while tokens < wanted:
         tokens += text_tokens(next(items))

@@ -19,18 +19,18 @@ PEAK_SECONDS = 0.5  # for each size of matrix
 
 
 def device() -> torch.device:
-    """The GPU if there is one, as DeepSpeed chooses."""
+    """Return the GPU if there is one, else the CPU, as DeepSpeed chooses."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def synchronize() -> None:
-    """Wait until the device has finished what it was given; a CPU always has."""
+    """Wait until the device has finished its work; a CPU always has."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def describe() -> dict[str, Any]:
-    """What the numbers depend on: processor, GPU, threads, versions, commit."""
+    """Describe what the numbers depend on: processor, GPU, threads, versions, commit."""
     cpu = _cpu_info()
     present = set(cpu.get("flags", "").split())
     return {
@@ -51,7 +51,7 @@ def matrix_peak(dtype: torch.dtype) -> float:
 
 
 def highest_resident() -> int:
-    """The highest resident size of this process so far, in bytes; of a process just forked, its present size."""
+    """Return this process's highest resident size so far, in bytes; for a newly forked process, its present size."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -69,7 +69,7 @@ def _matmul_rate(size: int, dtype: torch.dtype) -> float:
 
 
 def _cpu_info() -> dict[str, str]:
-    """The first processor's lines of /proc/cpuinfo; nothing where there is no such file."""
+    """Return the first processor's lines of /proc/cpuinfo; nothing where that file is missing."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().split("\n\n")[0].splitlines() if path.is_file() else []
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -13,8 +13,8 @@ from trainer.data.rng import keyed_rng
 
 
 def draw_words(rng: np.random.Generator, count: int, different: int) -> np.ndarray:
-    """Draw `count` words of `different` ones by Zipf's law: their numbers, from 0, int64 [count]."""
-    return (rng.zipf(1.2, count) - 1) % different  # modulo: the law has no last word, a vocabulary has
+    """Draw `count` words out of `different` ones by Zipf's law; return their numbers, from 0, int64 [count]."""
+    return (rng.zipf(1.2, count) - 1) % different  # modulo: Zipf's law is unbounded, a vocabulary is not
 
 
 def make_document(
@@ -28,7 +28,7 @@ def make_document(
 
 
 def json_lines(different: int) -> Iterator[str]:
-    """Yield documents of `different` made-up words as JSON lines, for ever, some 800 bytes each."""
+    """Yield documents of `different` made-up words as JSON lines, forever, about 800 bytes each."""
     rng = keyed_rng("benchmark text")
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(different)]

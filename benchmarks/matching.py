@@ -1,21 +1,21 @@
-"""Matching models beside what their users would run instead: training, a large batch, scoring; in turn, in one run.
+"""Matching models compared with what their users would run instead: training, a large batch, scoring; in one run.
 
     python -m benchmarks.matching [--parts training cached scoring] [--minutes 11] [--sizes JSON] [--out FILE.json]
 
-training  Pairs a second and highest memory of a Siamese network's fine-tuning: BERT of 4 layers x 256, mean pooling,
-          cosine, 32 pairs a step whose other documents are the negatives; queries of 5 to 20 tokens, documents of 60 in
-          the median, log-normal, cut at 256. Rivals: SentenceTransformerTrainer with MultipleNegativesRankingLoss
+training  Pairs a second and peak memory of a Siamese network's fine-tuning: BERT of 4 layers x 256, mean pooling,
+          cosine, 32 pairs a step with in-batch negatives; queries of 5 to 20 tokens, documents of 60 tokens in the
+          median, log-normal, truncated at 256. Rivals: SentenceTransformerTrainer with MultipleNegativesRankingLoss
           (needs datasets, of sentence-transformers[train]); the same model and loss in a bare loop; that loop with all
           texts tokenised beforehand, the best that the library can do: it has no batch sampler by length.
-cached    Seconds of a step of 4,096 pairs, 32 at a time, each query against all documents: `negatives: step` and
-          CachedMultipleNegativesRankingLoss, in the bare loop; and the memory of both, beside that of a step of 32.
+cached    Seconds of a step of 4,096 pairs, 32 at a time, each query against all documents: `negatives: step`, and
+          CachedMultipleNegativesRankingLoss in the bare loop; and the memory of both, compared with a step of 32 pairs.
 scoring   A query of 360 tokens against 1,000 and 100,000 cached candidates of width 768: Poly-encoders of 16, 64 and
-          360 codes, and the Siamese network, around one trunk of BERT-base's size; with the encoding of the query, as
-          in the Poly-encoder paper's table 5, and the scores alone.
+          360 codes, and the Siamese network, all with one trunk of BERT-base's size; once including the encoding of
+          the query, as in the Poly-encoder paper's table 5, and once only the scores.
 
-All train the same weights on the same pairs of each step, in the same precision (fp32 on a CPU without bf16), with as
-many threads. deepsiam reads a collection, whose texts were tokenised when it was made; the library tokenises as it
-goes. Every rival of `training` and `cached` has a process, in which it waits for its turn.
+All rivals train the same weights on the same pairs in each step, in the same precision (fp32 on a CPU without bf16),
+with equally many threads. deepsiam reads a collection, whose texts were tokenised when it was made; the library
+tokenises during training. Every rival of `training` and `cached` has its own process, and they are measured in turn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SIZES = {
     "cached": Sizes(layers=2, hidden=128, words=8192, batch=4096, micro=32, median=24, longest=64, steps=1),
     "scoring": ScoringSizes(layers=12, hidden=768, tokens=360, codes=(16, 64, 360), candidates=(1000, 100_000)),
 }
-GRACE = 0.5  # of a part's time, for its rounds, though starting its rivals took all of it
+GRACE = 0.5  # share of a part's time that is left for its rounds even if starting the rivals took all of it
 Make = Callable[..., Rival]
 
 
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def described() -> dict[str, Any]:
-    """The machine, with the library's version."""
+    """Describe the machine, with the library's version."""
     about = machine.describe()
     about["versions"] |= {package: importlib.metadata.version(package) for package in (LIBRARY, "accelerate")}
     return about
@@ -93,7 +93,7 @@ def cached(sizes: Sizes, seconds: float) -> dict[str, Any]:
 
 
 def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[str, Any]:
-    """Measure the steps of all rivals in turn within about `seconds`; each has taken them once before."""
+    """Measure the steps of all rivals in turn within about `seconds`, after each has taken them once as a warm-up."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         recipe = prepare(sizes, Path(folder))
@@ -114,7 +114,7 @@ def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[st
 
 
 def memory_of(make: Make, sizes: Sizes) -> int:
-    """The highest memory of a rival that takes the steps once."""
+    """Return the peak memory of a rival that takes the steps once."""
     with tempfile.TemporaryDirectory() as folder:
         rival = Elsewhere(make, sizes, prepare(sizes, Path(folder)))
         try:
@@ -125,7 +125,7 @@ def memory_of(make: Make, sizes: Sizes) -> int:
 
 
 def in_numbers(sizes: Sizes, seconds: Values, memory: Mapping[str, int]) -> dict[str, Any]:
-    """Turn the seconds of a step by round into rates and ratios."""
+    """Turn the seconds per step of each round into rates and ratios."""
     rates = {name: [sizes.batch / value for value in values] for name, values in seconds.items()}
     return {
         "rounds": len(seconds[OURS]),
@@ -145,7 +145,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {"training": training, "cached
 
 
 def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed of a part."""
+    """Yield the lines to print for a part."""
     for name, numbers in results.get("pairs_per_second", {}).items():
         yield in_words(f"{part}: {name}", numbers, "pairs/s")
     for name, numbers in results.get("seconds", {}).items():

@@ -1,7 +1,7 @@
-"""What the matching models are compared on: collections of real text, what is trained on, and what is ranked or told.
+"""What the matching models are compared on: collections of real text, what to train on, and what to rank or classify.
 
-Cranfield, CACM and Vaswani are one collection in two folds of queries: each is ranked after training on the other. Of
-Reddit and IRC whole threads are held out, of RTE and SICK every fifth pair; TREC-QA has a development file.
+Cranfield, CACM and Vaswani are one collection in two folds of queries: each fold is ranked after training on the other.
+In Reddit and IRC whole threads are held out, in RTE and SICK every fifth pair; TREC-QA has a development file.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from data_prep.common.files import read_bytes
 from trainer.evaluation.metrics import Metrics
 
 CLASSIC = ("cranfield", "cacm", "vaswani")
-DIALOGUES = {"reddit": 0.3, "irc": 0.03}  # the share of threads held out: a thousand replies or so
+DIALOGUES = {"reddit": 0.3, "irc": 0.03}  # the share of threads held out: about a thousand replies
 PAIRS = ("rte", "sick")
-TEST_EVERY = 5  # of RTE's and SICK's pairs one is held out
+TEST_EVERY = 5  # one in five pairs of RTE and SICK is held out
 
-Kind = Literal["pool", "lists", "classes"]  # what is ranked, or told
+Kind = Literal["pool", "lists", "classes"]  # what to rank, or to classify
 Values = dict[str, list[float]]  # each metric of every query, list or pair
 
 
 def as_lists(metrics: Metrics) -> Values:
-    """Metrics as JSON keeps them."""
+    """Return metrics as JSON values."""
     return {name: values.tolist() for name, values in metrics.values.items()}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some queries, lists or pairs of a split: from a share of them to another, in the split's order."""
+    """Some queries, lists or pairs of a split: those between two shares of the split, in its order."""
 
     split: str
     start: float = 0.0
     stop: float = 1.0
 
     def of(self, values: Values) -> Values:
-        """The values of this part."""
+        """Return the values of this part."""
         return {name: of[round(self.start * len(of)) : round(self.stop * len(of))] for name, of in values.items()}
 
 
 @dataclass(frozen=True)
 class Fold:
-    """What is trained on, what chooses the learning rate, and what is reported, by the name of its row of results."""
+    """What to train on, what to choose the learning rate on, and what to report, by the name of its row of results."""
 
     train: str
     dev: tuple[Part, ...]
@@ -54,7 +54,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Model:
-    """A matching model: its recipe, and the keys that the data ask for."""
+    """A matching model: its recipe, and the keys that the data require."""
 
     recipe: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -62,23 +62,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Study:
-    """A collection, and the models that are compared on it, in the order of the claim."""
+    """A collection, and the models to compare on it, in the claimed order of quality."""
 
     name: str
     kind: Kind
     collection: Path
     folds: tuple[Fold, ...]
     models: Mapping[str, Model]
-    metrics: tuple[str, ...]  # the first one chooses the rate and is tested
+    metrics: tuple[str, ...]  # the first one is used to choose the rate, and for the tests
 
     @property
     def reported(self) -> list[tuple[Fold, str, Part]]:
-        """What is reported of every fold, and by which name."""
+        """Every part to report: its fold, and its name."""
         return [(fold, name, part) for fold in self.folds for name, part in fold.test.items()]
 
 
 def held_out(name: str) -> tuple[Fold, ...]:
-    """One fold: a third of what is held out chooses the rate, the rest is reported."""
+    """Return one fold: a third of the held-out data is for choosing the rate, the rest is reported."""
     return (Fold("train", (Part("test", 0, 1 / 3),), {name: Part("test", 1 / 3, 1)}),)
 
 
@@ -88,7 +88,7 @@ RANKERS = {
     "ColBERT": Model("colbert_small", {"steps": 100, "batch.size": 32, "batch.micro": 32}),
     "cross-encoder": Model("cross_encoder_small", {"steps": 100}),
 }
-# a context's end; as many replies for each context as the memory of a laptop likes
+# keep the end of a context; as many replies for each context as fit a laptop's memory
 CONTEXT = {"method.max_query_tokens": 128, "method.max_document_tokens": 64, "method.kept_of_query": "end"}
 REPLIES = {"steps": 300, "batch.size": 32, "batch.micro": 32, **CONTEXT}
 DIALOGUE_MODELS = {
@@ -110,14 +110,14 @@ ANSWER_MODELS = {
 
 
 def pair_models(classes: int) -> dict[str, Model]:
-    """The models that tell classes."""
+    """Return the models that classify."""
     both = {"steps": 300, "method.max_query_tokens": 96, "method.max_document_tokens": 96}
     keys = {"method.loss": "classes", "method.classes": classes, "method.negatives_per_query": 0}
     return {"cross-encoder": Model("cross_encoder_small", {**both, **keys})}
 
 
 def make(data: Path, out: Path, vocabulary: Path) -> list[Study]:
-    """Make every collection under `out`, where that is not done yet."""
+    """Make every collection under `out` that is not there yet."""
     return [_classic(data, out, vocabulary), *_dialogues(data, out, vocabulary), *_other(data, out, vocabulary)]
 
 
@@ -165,7 +165,7 @@ def _other(data: Path, out: Path, vocabulary: Path) -> list[Study]:
 
 
 def _collection(format: str, folder: Path, vocabulary: Path, **splits: Path) -> None:
-    """Make a collection of files or folders by split, where that is not done yet."""
+    """Make a collection of files or folders by split, unless it exists."""
     if not (folder / "manifest.json").is_file():
         named = [f"{split}={path}" for split, path in splits.items()]
         data_prep("collection", format, *named, "--out", str(folder), "--tokenizer", str(vocabulary))

@@ -38,7 +38,7 @@ LANES = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is trained: an encoder, its batch, and its documents, whose lengths are log-normal."""
+    """What to train: an encoder, its batch, and its documents, whose lengths are log-normal."""
 
     layers: int
     hidden: int
@@ -46,13 +46,13 @@ class Sizes:
     batch: int  # pairs of an optimizer step
     micro: int  # pairs that are encoded at a time
     median: int  # tokens of a document
-    longest: int  # tokens of a document, with the special ones; it is cut off there
-    steps: int  # that a rival takes in its turn
+    longest: int  # tokens of a document, with special tokens; longer ones are truncated
+    steps: int  # that a rival takes in a turn
     dropout: float = 0.1
 
     @property
     def pairs(self) -> int:
-        """Enough for a turn's steps of every lane: no pair comes twice in it."""
+        """Enough pairs for a turn's steps of every lane: no pair comes twice in a turn."""
         return 2 * (self.steps * self.batch + LANES * self.micro)
 
 
@@ -66,7 +66,7 @@ def prepare(sizes: Sizes, folder: Path) -> FinetuneRecipe:
 
 
 def write_tokenizer(words: int, path: Path) -> Tokenizer:
-    """Write a WordPiece tokenizer for which every word of the made-up texts is a token."""
+    """Write a WordPiece tokenizer in which every word of the made-up texts is one token."""
     special = list(own_tokenizers.SPECIAL_TOKENS.values())
     pieces = [*special, *(word(number) for number in range(words - len(special)))]
     model = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]")
@@ -78,7 +78,7 @@ def write_tokenizer(words: int, path: Path) -> Tokenizer:
 
 
 def word(number: int) -> str:
-    """A word of the made-up texts."""
+    """Return a word of the made-up texts."""
     return f"word{number}"
 
 
@@ -116,7 +116,7 @@ def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
 
 
 def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:
-    """The recipe's values, without the encoder: that of a user who has pairs, and takes the defaults."""
+    """Return the recipe's values without the encoder: the recipe of a user who has pairs and keeps the defaults."""
     negatives = "step" if sizes.micro < sizes.batch else "micro_batch"
     lengths = {"max_query_tokens": sizes.longest, "max_document_tokens": sizes.longest}
     return {

@@ -1,4 +1,4 @@
-"""Training with sentence-transformers, as the rivals of benchmarks.matching: scripts as its users write them."""
+"""Training with sentence-transformers, as rivals in benchmarks.matching: scripts as the library's users write them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'senten
 
 
 class Library(Rival):
-    """The model and loss of sentence-transformers; where the pairs of a step are not encoded at once, its cached loss.
+    """The model and loss of sentence-transformers; its cached loss where a step's pairs are not encoded at once.
 
     Attributes:
         batches: the pairs of every step of a turn.
@@ -53,7 +53,7 @@ class Library(Rival):
 
 
 class Loop(Library):
-    """A loop without the Trainer, which tokenises each step's texts when it comes to them."""
+    """A loop without the Trainer, which tokenises the texts of each step at that step."""
 
     def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
@@ -73,19 +73,19 @@ class Loop(Library):
             self.optimizer.zero_grad()
 
     def inputs(self, pairs: Pairs) -> list[dict[str, Tensor]]:
-        """Tokenise the queries and the documents, each padded to its longest."""
+        """Tokenise queries and documents, and pad each of the two to its longest text."""
         return [self.model.preprocess(list(side)) for side in zip(*pairs, strict=True)]
 
 
 class Tokenised(Loop):
-    """That loop with all texts tokenised and padded before it begins."""
+    """The same loop, with all texts tokenised and padded before it begins."""
 
     def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         self.tokenised = {id(pairs): super(Tokenised, self).inputs(pairs) for pairs in self.batches}
 
     def inputs(self, pairs: Pairs) -> list[dict[str, Tensor]]:
-        """Return what was made before; a copy, because the model adds its outputs."""
+        """Return a copy of the prepared inputs; a copy because the model adds its outputs to them."""
         return [dict(side) for side in self.tokenised[id(pairs)]]
 
 
@@ -109,13 +109,13 @@ class WithTrainer(Library):
         self.turns.start(trainer)
 
     def train(self) -> None:
-        """Let the Trainer take its next steps; the batch after each is made before it says so."""
+        """Let the Trainer take its next steps; it makes the next batch before it reports a step as done."""
         self.losses = []
         for _ in range(self.steps):
             self.turns.take()
 
     def arguments(self) -> SentenceTransformerTrainingArguments:
-        """The recipe as the Trainer's arguments; nothing is logged or saved."""
+        """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
         keys = self.recipe.optimizer
         return SentenceTransformerTrainingArguments(
             output_dir=self.folder.name,
@@ -140,10 +140,10 @@ class WithTrainer(Library):
 
 
 def _in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> DefaultBatchSampler:
-    """Do not shuffle: all rivals take the same steps."""
+    """Return a sampler that does not shuffle: all rivals take the same steps."""
     return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 
 def trainer_is_missing() -> str | None:
-    """Why SentenceTransformerTrainer cannot run; None if it can."""
+    """Return why SentenceTransformerTrainer cannot run; None if it can."""
     return None if find_spec("datasets") and find_spec("accelerate") else NEEDS_DATASETS

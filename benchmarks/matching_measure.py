@@ -1,4 +1,4 @@
-"""Measure a matching model, or what needs no training, on a split: every query's, list's or pair's own values."""
+"""Measure a matching model, or an untrained baseline, on a split: the values of every query, list or pair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.retrieval.texts import embed_task, index_task, searches
 
 
 def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str) -> Metrics:
-    """Measure a model; one that cannot search ranks BM25's first documents again."""
+    """Measure a model; a model that cannot search re-ranks BM25's first documents."""
     if kind == "lists":
         lists = CandidateTask.of(collection, split)
         return lists.measure(lists.model_scores(trained))
@@ -31,7 +31,7 @@ def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str
 
 
 def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:
-    """Measure BM25, or always telling the most frequent class of the training split."""
+    """Measure BM25, or always predicting the most frequent class of the training split."""
     if kind == "lists":
         lists = CandidateTask.of(collection, split)
         return lists.measure(lists.bm25_scores())

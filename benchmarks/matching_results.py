@@ -2,10 +2,10 @@
 
     python -m benchmarks.matching_results [--starts NAME ...] [--studies NAME ...] [--seeds N]     (after make demo)
 
-The encoders have the trunk of make demo-long and read docstrings, Wikipedia and books. Every model's learning
-rate on every collection, from every encoder, is that of a small grid which is best with the first seed, off what is
-reported. The encoders are pre-trained once; the seeds are of fine-tuning. Goes on where it was stopped, and prints the
-tables after every seed.
+The encoders have the trunk of make demo-long and read docstrings, Wikipedia and books. The learning rate of every
+model, collection and encoder is the best of a small grid with the first seed, on data that is not reported. The
+encoders are pre-trained once; the seeds vary only the fine-tuning. A stopped run resumes; the tables are printed after
+every seed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RANKS = 1  # with all cores as threads
 
 @dataclass
 class Bench:
-    """The collections, the shards to pre-train on, and the measurements so far."""
+    """The collections, the shards to pre-train on, and the measurements made so far."""
 
     studies: list[Study]
     shards: dict[str, Path]
@@ -55,7 +55,7 @@ class Bench:
         self.trained: set[Path] = set()  # runs that this process knows to be finished
 
     def results(self, study: Study, starts: Sequence[str], seeds: Iterable[int]) -> Results:
-        """Every value of a study that is reported, by name, model, start and seed."""
+        """Return every value of a study to report, by name, model, start and seed."""
         seeds = list(seeds)
         found: Results = {}
         for _, name, part in study.reported:
@@ -71,7 +71,7 @@ class Bench:
         return found
 
     def rate(self, study: Study, fold: Fold, model: str, start: str) -> float:
-        """The learning rate that is best with the first seed."""
+        """Return the learning rate that is best with the first seed."""
         return max(RATES, key=lambda rate: self._dev(study, fold, model, start, rate))
 
     def _dev(self, study: Study, fold: Fold, model: str, start: str, rate: float) -> float:
@@ -79,7 +79,7 @@ class Bench:
         return float(np.mean([value for values in parts for value in values[study.metrics[0]]]))
 
     def _values(self, study: Study, fold: Fold, model: str, start: str, seed: int, rate: float, split: str) -> Values:
-        """Every value of a split by a model that is trained where it is not yet."""
+        """Return every value of a split by a model; train the model first where it is not trained yet."""
         key = f"{study.name}, {fold.train}; {model} from {start}, seed {seed}, rate {rate:g}; {split}"
 
         def values() -> Values:

@@ -1,7 +1,7 @@
-"""The rivals of benchmarks.matching in training: this project's loop, and scripts of sentence-transformers' users.
+"""The training rivals of benchmarks.matching: this project's loop, and scripts of sentence-transformers' users.
 
-Each takes the same optimizer steps, and is measured in a process of its own. A step's time is that of everything that
-recurs: texts to batches, forward, backward, clipping, AdamW.
+Each takes the same optimizer steps, and is measured in its own process. A step's time includes everything that recurs:
+turning texts into batches, forward, backward, clipping, AdamW.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.recipe.schema import FinetuneRecipe
 
 
 class Rival:
-    """A way to train. `losses` are those of the last turn's steps, means over their pairs."""
+    """A way to train. `losses` are the losses of the last turn's steps, means over their pairs."""
 
     losses: list[float]
 
@@ -37,7 +37,7 @@ class Rival:
         self.steps = sizes.steps
 
     def turn(self) -> float:
-        """Take the benchmark's steps, always the same; return the seconds of one."""
+        """Take the benchmark's steps, the same in every turn; return the seconds of one step."""
         machine.synchronize()
         start = time.perf_counter()
         self.train()
@@ -50,7 +50,7 @@ class Rival:
 
 
 class Ours(Rival):
-    """The parts of a run of `trainer.finetune`: its job, loader and engine, as trainer.run.loop uses them."""
+    """The parts of a `trainer.finetune` run: its job, loader and engine, used as in trainer.run.loop."""
 
     def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes)
@@ -74,9 +74,9 @@ class Ours(Rival):
 
 
 class Elsewhere:
-    """A rival in a process of its own, which waits for its turns; forked from a server that has imported all modules.
+    """A rival in its own process, which waits for its turns; forked from a server that has imported all modules.
 
-    Its memory is what the process has grown by since it was forked, or on a GPU the most that it had allocated.
+    Its memory is the growth of the process since it was forked; on a GPU, the most that it has allocated.
     """
 
     def __init__(self, make: Callable[..., Rival], sizes: Sizes, recipe: FinetuneRecipe) -> None:
@@ -86,15 +86,15 @@ class Elsewhere:
         self.process.submit(_build, make, sizes, recipe).result()
 
     def turn(self) -> float:
-        """Let the rival take its steps; return the seconds of one."""
+        """Let the rival take its steps; return the seconds of one step."""
         return self.process.submit(_turn).result()
 
     def losses(self) -> list[float]:
-        """The losses of the last turn's steps."""
+        """Return the losses of the last turn's steps."""
         return self.process.submit(_losses).result()
 
     def memory(self) -> int:
-        """The highest memory so far, in bytes."""
+        """Return the peak memory so far, in bytes."""
         return self.process.submit(_memory).result()
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Elsewhere:
 
 
 def has_library() -> bool:
-    """Whether sentence-transformers is installed."""
+    """Return whether sentence-transformers is installed."""
     return find_spec("sentence_transformers") is not None
 
 
@@ -113,7 +113,7 @@ def require_library() -> None:
         raise InputError("sentence-transformers is not installed: pip install 'deepsiam[dev]'")
 
 
-_here: Rival  # of the process of an `Elsewhere`
+_here: Rival  # in the process of an `Elsewhere`
 _before: int
 
 

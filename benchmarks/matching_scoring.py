@@ -1,6 +1,6 @@
-"""A query against cached candidates, scored by Poly-encoders and by a Siamese network (Humeau et al., 2020, table 5).
+"""Score a query against cached candidates by Poly-encoders and a Siamese network (Humeau et al., 2020, table 5).
 
-All have the same trunk, so that a query costs the same to encode. The Siamese network is the paper's Bi-encoder.
+All have the same trunk, so that encoding a query costs the same. The Siamese network is the paper's Bi-encoder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from models.vectors import Vectors, one_vector
 
 BI = "bi"
 WHOLE, SCORES = "encode and score", "score"
-SHORTEST = 0.05  # seconds that a measurement takes
+SHORTEST = 0.05  # the least seconds of a measurement
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def measure(sizes: ScoringSizes, end: float) -> dict[str, Any]:
 
 
 def models_of(sizes: ScoringSizes) -> dict[str, DualEncoder]:
-    """The Siamese network and a Poly-encoder for each number of codes, around one trunk, in evaluation mode."""
+    """Return the Siamese network and a Poly-encoder for each number of codes, with one trunk, in evaluation mode."""
     torch.manual_seed(0)
     trunk = build_trunk(
         {
@@ -77,14 +77,14 @@ def models_of(sizes: ScoringSizes) -> dict[str, DualEncoder]:
 
 
 def query_of(sizes: ScoringSizes) -> tuple[Tensor, Tensor]:
-    """The ids and the mask of a query, [1, tokens]."""
+    """Return the ids and the mask of a query, [1, tokens]."""
     ids = torch.arange(5, 5 + sizes.tokens, device=machine.device())[None]
     return ids, torch.ones_like(ids, dtype=torch.bool)
 
 
 @torch.inference_mode()
 def encode(model: DualEncoder, query: tuple[Tensor, Tensor]) -> Vectors:
-    """The vectors of the query."""
+    """Return the vectors of the query."""
     return model.embed_queries(*query)
 
 
@@ -94,7 +94,7 @@ def best(model: DualEncoder, query: tuple[Tensor, Tensor], candidates: Vectors) 
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """The seconds of a call, which is repeated until it can be measured."""
+    """Return the seconds of a call, which is repeated until it is long enough to measure."""
     calls, seconds = 0, 0.0
     machine.synchronize()
     start = time.perf_counter()
@@ -106,7 +106,7 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def in_numbers(sizes: ScoringSizes, seconds: Values) -> dict[str, Any]:
-    """Turn the seconds by round into their spread, and the ratios of each Poly-encoder's to the Siamese network's."""
+    """Turn the seconds of each round into their spread, and each Poly-encoder's ratio to the Siamese network."""
     results: dict[str, Any] = {"rounds": len(next(iter(seconds.values()))), "seconds": {}, "ratios": {}}
     for number in sizes.candidates:
         for what in (WHOLE, SCORES):
@@ -121,5 +121,5 @@ def in_numbers(sizes: ScoringSizes, seconds: Values) -> dict[str, Any]:
 
 
 def key(candidates: int, what: str, name: str) -> str:
-    """The name of a measurement."""
+    """Return the name of a measurement."""
     return f"{candidates:,} candidates, {what}: {name}"

@@ -15,7 +15,7 @@ ROUNDS = 10_000
 
 
 def report(results: Sequence[tuple[Study, Results]], starts: Sequence[str]) -> str:
-    """Write a table for every collection, with what is significant below it."""
+    """Write a table for every collection, with the p-values below it."""
     parts = []
     for study, found in results:
         for name in dict.fromkeys(key[0] for key in found):
@@ -24,7 +24,7 @@ def report(results: Sequence[tuple[Study, Results]], starts: Sequence[str]) -> s
 
 
 def table(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
-    """Write the means over seeds and queries, and in brackets each seed's of the first metric."""
+    """Write the means over seeds and queries, and in brackets each seed's mean of the first metric."""
     head = ["model", *(f"{metric}, {start}" for start in starts for metric in study.metrics)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for model in study.models:
@@ -44,7 +44,7 @@ def _cell(values: Sequence[Sequence[float]], by_seed: bool) -> str:
 
 
 def p_values(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
-    """Write p-values of the first metric: neighbours of the claimed order, and each model's starts."""
+    """Write p-values of the first metric: between neighbours in the claimed order, and between each model's starts."""
     metric, models = study.metrics[0], list(study.models)
 
     def mean(model: str, start: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Measurements that take long, kept on disk so that a benchmark goes on where it was stopped."""
+"""Long measurements, kept on disk so that a stopped benchmark resumes."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from data_prep.common.files import whole_file
 
-Value = TypeVar("Value")  # anything that JSON keeps
+Value = TypeVar("Value")  # anything that JSON can represent
 
 
 class Measurements(Generic[Value]):

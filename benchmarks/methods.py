@@ -1,10 +1,10 @@
-"""Training tokens a second, and memory, of each method against the plain way, side by side.
+"""Training tokens a second, and memory, of each method compared with the plain way, side by side.
 
     python -m benchmarks.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
 
-The plain way is that of benchmarks.plain_way; that it has the same losses is checked before measuring. ICT has no
-logits, and the sequences of Cross-Thought are all of one length, so only one of the differences remains there. Memory
-is measured in a separate process for each: the highest resident size of a step, less that before it.
+The plain way is in benchmarks.plain_way; before measuring, its losses are checked to be the same. ICT has no logits,
+and all sequences of Cross-Thought have the same length, so only one of the differences remains there. Memory is
+measured in a separate process for each: the highest resident size during a step, minus the size before it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
 
 
 def method_of(name: str, tokens: int) -> PretrainingConfig:
-    """A method with its default keys, for inputs of `tokens` tokens."""
+    """Return a method with its default keys, for inputs of `tokens` tokens."""
     keys: dict[str, Any] = {"name": name}
     if name == "cross_thought":
         keys |= {"sequences": 8, "sequence_tokens": 64}
@@ -81,7 +81,7 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
 
 
 def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
-    """Tokens a second of one forward and backward pass."""
+    """Return the tokens a second of one forward and backward pass."""
     arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
     start = time.perf_counter()
     model.zero_grad(set_to_none=True)
@@ -99,7 +99,7 @@ def plain_losses(model: TrunkModel, method: PretrainingConfig, **arrays: Tensor)
 
 
 def ways_of(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, MicroBatch, dict[str, Callable[..., Any]]]:
-    """A method's model, a micro-batch, and the two ways to compute its losses."""
+    """Return a method's model, a micro-batch, and the two ways to compute its losses."""
     model, batch = model_and_batch(name, sizes)
     method = method_of(name, sizes["tokens"])
     return model, batch, {"deepsiam": model.forward, "plain": partial(plain_losses, model, method)}
@@ -116,7 +116,7 @@ def agree(model: TrunkModel, batch: MicroBatch, plain: Callable[..., dict[str, T
 
 
 def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
-    """Bytes of memory that a step of one way needs besides model and gradients, measured in a process of its own."""
+    """Return the bytes that a step of one way needs beyond model and gradients, measured in a separate process."""
     command = [sys.executable, "-m", "benchmarks.methods", "--peak", name, way, "--sizes", json.dumps(sizes)]
     done = subprocess.run([*command, *(["--bf16"] if bf16 else [])], capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])
@@ -125,7 +125,7 @@ def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
 def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -> float:
     model, batch, ways = ways_of(name, sizes)
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # not counted: step() frees and allocates as much again
+        parameter.grad = torch.zeros_like(parameter)  # not counted: step() frees and reallocates as much
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to VmRSS
     step(model, batch, ways[way], dtype)
@@ -133,7 +133,7 @@ def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -
 
 
 def _resident(what: str) -> float:
-    """The present (VmRSS) or highest (VmHWM) resident size of this process, in bytes."""
+    """Return the present (VmRSS) or highest (VmHWM) resident size of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(what):
             return float(line.split()[1]) * 1024

@@ -1,14 +1,14 @@
-"""Which negatives train a Siamese network best: the batch's, random ones, BM25's, or those that it mines itself.
+"""Which negatives train a Siamese network best: in-batch, random, BM25's, or those that it mines itself.
 
-    python -m benchmarks.negatives [--seeds N] [--out FOLDER]     (after make demo; goes on where it was stopped)
+    python -m benchmarks.negatives [--seeds N] [--out FOLDER]     (after make demo; resumes where it was stopped)
 
 The demo's encoder (SEED, then ICT) is fine-tuned by the demo's recipe: on 1,500 pairs of docstrings, to rank those of
 held-out packages; and on two thirds of one half of the queries of Cranfield and Vaswani together, to rank for the other
-half, and the other way round. All runs have the same pairs, steps and learning rate, and compare a query with the other
-documents of its micro-batch. What differs is one document more for each query:
+half, and the other way round. All runs have the same pairs, steps, learning rate and in-batch negatives (the other
+documents of a query's micro-batch). They differ in one additional document for each query:
 
 the batch's   none
-random        a document that is relevant to another query, drawn anew in every epoch
+random        a document that is relevant to another query, resampled in every epoch
 BM25's        one of BM25's first 100 that are not relevant (trainer.mine)
 its own       the same, until the run mines with its own encoder after a third and after two thirds of its steps (ANCE)
 """
@@ -37,14 +37,14 @@ from trainer.evaluation.metrics import paired_permutation_test
 RECIPE = "recipes/demo_siamese.yaml"
 ENCODER = Path("runs/demo/ict")
 BATCH, RANDOM, BM25, OWN = KINDS = ("the batch's", "random", "BM25's", "its own")
-LONGER = 2  # as many steps as in the claims: mining takes place on the way
-RATE = 3e-4  # the demo's, which is the best of its grid for this encoder
+LONGER = 2  # times as many steps as in the claims, because the run mines on the way
+RATE = 3e-4  # the demo's, the best of its grid for this encoder
 RANKS = 1  # with all cores as threads
 
 
 @dataclass
 class Bench:
-    """The fine-tunings, and the measurements so far."""
+    """The fine-tunings, and the measurements made so far."""
 
     tunings: list[Tuning]
     out: Path
@@ -53,7 +53,7 @@ class Bench:
         self.measurements = Measurements[Values](self.out / "negatives.json")
 
     def ranked(self, kind: str, seed: int) -> Values:
-        """MRR@10 of every query by collection."""
+        """Return MRR@10 of every query by collection."""
         values: Values = {}
         for tuning in self.tunings:
 
@@ -83,7 +83,7 @@ class Bench:
         return run
 
     def _mined(self, tuning: Tuning, split: str) -> Path:
-        """A fine-tuning's collection with BM25's negatives."""
+        """Return a fine-tuning's collection with BM25's negatives."""
         out = self.out / "mined" / file_name(tuning.name)
         if not out.is_dir():
             mine.main([f"--collection={tuning.collection.directory}", f"--split={split}", "--bm25", f"--out={out}"])
@@ -91,7 +91,7 @@ class Bench:
 
 
 def table(values: Mapping[str, Mapping[int, Values]]) -> str:
-    """The mean MRR@10 by kind and collection, its values by seed, and p against the batch's negatives."""
+    """Write the mean MRR@10 by kind and collection, its values by seed, and p against the in-batch negatives."""
     lines = [f"| negatives | {' | '.join(COLLECTIONS)} |", "|---" * (1 + len(COLLECTIONS)) + "|"]
     for kind, by_seed in values.items():
         cells = []

@@ -1,6 +1,6 @@
 """Pieces of the project's work that fit into seconds and one process: a bare training step, text to shards.
 
-Each function prepares one and returns what does its work, again and again.
+Each function prepares one piece and returns a callable that does its work and can be called repeatedly.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trainer.recipe.yaml_file import load
 
 Work = Callable[[], object]
 WORDS = 8192  # of made-up text
-VOCABULARY, TRAINED_ON = 4096, 500  # pieces of its tokenizer, and the documents that they are learnt from
+VOCABULARY, TRAINED_ON = 4096, 500  # tokens of its tokenizer, and documents to train that on
 
 
 def use_one_thread() -> None:
-    """Compute in one thread: in how many, and how busy their cores are, would be measured too.
+    """Compute in one thread; more would also measure the number of threads and how busy their cores are.
 
-    numpy's BLAS reads OMP_NUM_THREADS once, as it is loaded: set it for the whole process.
+    numpy's BLAS reads OMP_NUM_THREADS only once, when it is loaded: set it for the whole process.
     """
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -51,7 +51,7 @@ def train_step(recipe: str, changes: Sequence[str] = ()) -> Work:
 
 
 def text_to_shards(megabytes: float, folder: Path) -> Work:
-    """Prepare the command `data_prep jsonl` in this process, on made-up text in `folder` and with a tokenizer of it."""
+    """Prepare the command `data_prep jsonl` in this process, on made-up text in `folder`, with a tokenizer for it."""
     text, vocabulary = folder / f"{megabytes:g}.jsonl", folder / "tokenizer.json"
     text.write_text("".join(up_to(megabytes, json_lines(WORDS))))
     if not vocabulary.exists():

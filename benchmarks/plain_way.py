@@ -1,7 +1,7 @@
-"""The plain way to compute a method's losses: what a first implementation does, and a framework's model classes do.
+"""The plain way to compute a method's losses, as a first implementation and a framework's model classes do.
 
-The logits of every position of the whole batch at once, a T x T attention mask in SEED's decoder, every row padded to
-the longest possible input. The parameters are the same, and so are the losses, which the benchmarks' tests check.
+It computes the logits of every position of the whole batch at once, uses a T x T attention mask in SEED's decoder, and
+pads every row to the longest possible input. Parameters and losses are the same, which the benchmarks' tests check.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def plain_layers() -> Iterator[None]:
 
 
 def model_modules() -> list[ModuleType]:
-    """The modules of the methods and their layers that are in use."""
+    """Return the imported modules of the methods and their layers."""
     return [module for name, module in sys.modules.items() if name.startswith("models.")]
 
 
 def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:
-    """`linear_cross_entropy` with the logits of all rows at once, in fp32."""
+    """Replace `linear_cross_entropy`: compute the logits of all rows at once, in fp32."""
     logits = F.linear(hidden, weight, bias).float()
     return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
 
 
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """`local_attention`, [B, T, heads, d], with a mask of T x T."""
+    """Replace `local_attention`, [B, T, heads, d]: use a T x T mask."""
     place = torch.arange(query.shape[1], device=query.device)
     back = place[:, None] - place
     mask = (back >= 0) & ((back < window) | (place == 0))
@@ -73,7 +73,7 @@ def plain_arrays(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[s
         elif name == "visible_bits":  # [B, T, T / 8]
             width = longest["input_ids"]
             plain[name] = F.pad(array, (0, -(-width // 8) - array.shape[2], 0, width - array.shape[1]))
-            plain[name][:, array.shape[1] :, 0] = 1  # as the batcher has it: padding sees the first slot
+            plain[name][:, array.shape[1] :, 0] = 1  # as in the batcher: padding sees the first slot
         elif name.endswith("_positions"):
             term = name.removesuffix("_positions")
             read = f"{term}_ids" if f"{term}_ids" in arrays else "input_ids"
@@ -84,14 +84,14 @@ def plain_arrays(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[s
 
 
 def _longest_inputs(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[str, int]:
-    """The width that each array of ids is padded to."""
+    """Return the width to pad each array of ids to."""
     most = {"query_ids": getattr(method, "max_query_tokens", 0)}
     ids = {name: array.shape[-1] for name, array in arrays.items() if name.endswith("_ids")}
     return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
 
 
 def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:
-    """A label for every position of rows of `width`, IGNORED where it has no target: int64 [rows * width]."""
+    """Return a label for every position of rows of `width`, IGNORED where there is no target: int64 [rows * width]."""
     kept = targets != IGNORED
     flat = torch.full((shape.numel(),), IGNORED)
     flat[positions[kept]] = targets[kept]

@@ -5,24 +5,24 @@
     python -m benchmarks.pretrain_step --against DIR --cases seed-demo          whole runs; on a CPU
     python -m benchmarks.pretrain_step --ranks                                  likewise
 
-A step is forward, backward, clipping and AdamW on micro-batches prepared before: the loader is benchmarks.loader's.
+A step is forward, backward, clipping and AdamW on prepared micro-batches; benchmarks.loader measures the loader.
 
     deepsiam                trainer.engine.engine.Engine.step
     deepsiam, bf16          on a GPU, where the others train in fp16
-    plain                   the same engine; logits of all positions in fp32, full attention masks, inputs padded to the
-                            longest: the same losses
+    plain                   the same engine and losses; logits of all positions in fp32, full attention masks, inputs
+                            padded to the longest
     bare loop               our model without DeepSpeed: half-precision weights, fp32 master copies, AdamW
     Hugging Face            transformers.Trainer, BertForMaskedLM; masked language modelling only; needs accelerate
     Hugging Face, compiled  the same with torch_compile; needs a C++ compiler or, on a GPU, triton
 
-All take the same steps in turn; a ratio is that of tokens a second within one round. Tokens are those of text. Also:
-the share of the peak of this device's matrix products, as measured here (of the operations that deepsiam's step needs,
-for all rivals), the highest memory (on a GPU: allocated; on a CPU: by how much a process grows), and the parts of our
-step (benchmarks.step_parts says what they contain; measured apart from the rates, with a wait at each border).
+All rivals take the same steps in turn; a ratio compares tokens a second within one round. Only text tokens count. Also
+reported: the share of this device's peak in matrix products, as measured here (counting for all rivals the operations
+that deepsiam's step needs); the peak memory (on a GPU: allocated; on a CPU: by how much a process grows); and the parts
+of our step (benchmarks.step_parts describes them; measured separately from the rates, with a wait between the parts).
 
-`--against` compares optimizer steps a second of `trainer.pretrain` with those of another checkout of this repository,
-`--ranks` those of one core, of two ranks and of two threads. A run takes half a minute, a comparison three of each:
-give these some --minutes more.
+`--against` compares optimizer steps a second of `trainer.pretrain` with those of another checkout of this repository;
+`--ranks` compares one core, two ranks and two threads. A run takes half a minute, and a comparison three runs of each
+way: allow more --minutes for these.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def jobs_of(chosen: argparse.Namespace, folder: Path) -> dict[str, Job]:
-    """Everything that the command line asks for, by name."""
+    """Return everything that the command line asks for, by name."""
     if not chosen.against and not chosen.ranks:
         join_alone()
         peaks: dict[torch.dtype, float] = {}
@@ -99,7 +99,7 @@ def one_case(name: str, gpu: bool, peaks: dict[torch.dtype, float], seconds: flo
 
 
 def shapes_of(workload: Workload) -> dict[str, list[int]]:
-    """The shapes of the arrays of the first micro-batch."""
+    """Return the shapes of the arrays of the first micro-batch."""
     return {name: list(array.shape) for name, array in workload.steps[0].micro_batches[0].arrays.items()}
 
 
@@ -111,7 +111,7 @@ def whole_runs(
 
 
 def lines_of(name: str, case: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed of a case."""
+    """Yield the lines to print for a case."""
     for rival, numbers in case.get("rivals", {}).items():
         yield in_words(f"{name}: {rival}", numbers["tokens_per_second"], "tokens/s")
         memory = numbers["peak_memory_bytes"]
@@ -129,7 +129,7 @@ def lines_of(name: str, case: Mapping[str, Any]) -> Iterator[str]:
 
 
 def draw(results: Mapping[str, Any], path: Path) -> Path:
-    """Draw the ratios of all cases: a bar for the median, a line from the least to the most."""
+    """Draw the ratios of all cases: a bar for the median, a line from the minimum to the maximum."""
     cases = results["cases"]
     bars = [(name, ratio, numbers) for name, case in cases.items() for ratio, numbers in case["ratios"].items()]
     colors = dict(zip(dict.fromkeys(ratio for _, ratio, _ in bars), (*plots.COLORS, plots.GREY), strict=False))
@@ -152,7 +152,7 @@ def draw(results: Mapping[str, Any], path: Path) -> Path:
 
 
 def _check(chosen: argparse.Namespace) -> None:
-    """Refuse what this machine cannot do, before anything is measured."""
+    """Raise for options that this machine cannot satisfy, before anything is measured."""
     require("evaluate", "matplotlib")
     has_gpu = torch.cuda.is_available()
     if chosen.gpu and not has_gpu:

@@ -1,12 +1,12 @@
-"""What moved: the costs of a few pieces of the project, compared with the numbers that are committed.
+"""What moved: the costs of a few pieces of the project, compared with the committed numbers.
 
     make bench-quick                                    (or OMP_NUM_THREADS=1 python -m benchmarks.quick; 3 minutes)
     OMP_NUM_THREADS=1 python -m benchmarks.quick --write        measure on a quiet machine, replace the numbers
 
-A piece's cost is CPU time in calibrations (benchmarks.calibration), measured right before and after it, in one thread:
-so a committed cost means something on another day and, roughly, on another machine. The pieces take turns, and each
-has a median and a range over the rounds. A piece has moved where its range and the committed one do not overlap, and
-the medians differ by more than 15 %. Nothing is judged: the exit code is 0 whatever has moved.
+A piece's cost is its CPU time in one thread, in units of a calibration (benchmarks.calibration) that is measured right
+before and after it, so a committed cost is comparable on another day and, roughly, on another machine. The pieces take
+turns, and each gets a median and a range over the rounds. A piece has moved if its range and the committed range do not
+overlap, and the medians differ by more than 15 %. The exit code is 0 whatever has moved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from data_prep.common.files import read_bytes
 
 COMMITTED = Path(__file__).parent / "results" / "quick.json"
 MOVED = 1.15  # the smallest ratio of two medians, the larger one above
-KINDS = ("cpu", "instructions", "versions", "OMP_NUM_THREADS")  # what else than this code changes the numbers
+KINDS = ("cpu", "instructions", "versions", "OMP_NUM_THREADS")  # what changes the numbers, apart from this code
 
 
 class Spread(BaseModel):
@@ -82,7 +82,7 @@ def read(path: Path) -> Results | None:
 
 
 def verdict(now: Spread, then: Spread) -> str:
-    """Say whether a cost moved beyond its noise, and by what factor."""
+    """Describe whether a cost moved beyond its noise, and by what factor."""
     ratio = now.median / then.median
     apart = now.min > then.max or now.max < then.min
     if not apart or 1 / MOVED <= ratio <= MOVED:

@@ -1,4 +1,4 @@
-"""The pieces that benchmarks.quick measures, each of a second or less, and the calibration that each is given in."""
+"""The pieces that benchmarks.quick measures, each of a second or less, and the calibration that is each one's unit."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work a piece is."""
+    """How much work the pieces are."""
 
-    changes: tuple[str, ...] = ()  # of the recipes
+    changes: tuple[str, ...] = ()  # to the recipes
     megabytes: float = 0.25  # of text that becomes shards
     tokens: int = 2_000_000  # in the shards that are read
     micro_batches: int = 32
@@ -50,7 +50,7 @@ FULL = Sizes()
 
 
 def pieces(folder: Path, sizes: Sizes) -> dict[str, Piece]:
-    """Prepare all pieces, their files in `folder`."""
+    """Prepare all pieces, with their files in `folder`."""
     steps = {f"{name}, a step": Piece(train_step(recipe, sizes.changes), "arrays") for name, recipe in STEPS.items()}
     rivals = Rivals(write_shards(folder, sizes.tokens), LANES, WINDOW)
     rng = np.random.default_rng(0)

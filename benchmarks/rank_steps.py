@@ -1,4 +1,4 @@
-"""Optimizer steps of one rank among others, timed together: what the programs of several ranks here share."""
+"""Optimizer steps of one rank among others, timed together: shared by the benchmarks that run several ranks."""
 
 import os
 import time
@@ -17,10 +17,10 @@ from trainer.engine.world import World
 
 
 class RankSteps:
-    """The steps of a case of benchmarks.step_cases; each rank has micro-batches of its own."""
+    """The steps of a case of benchmarks.step_cases; each rank has its own micro-batches."""
 
     def __init__(self, case: str, changes: Sequence[str], micro: int, accumulation: int, world: World) -> None:
-        """Build the engine, for `accumulation` micro-batches of `micro` examples a rank and step."""
+        """Build the engine, for `accumulation` micro-batches of `micro` examples per rank and step."""
         size = micro * accumulation * world.size
         recipe = recipe_of(case, gpu=False, changes=[*changes, f"batch.micro={micro}", f"batch.size={size}"])
         workload = workload_of(recipe)
@@ -36,19 +36,19 @@ class RankSteps:
 
 
 class Done:
-    """What an exchange returns that did not take place."""
+    """The result of a collective call that was skipped."""
 
     def wait(self) -> None:
-        """There is nothing to wait for."""
+        """Do not wait: there is nothing to wait for."""
 
     def is_completed(self) -> bool:
-        """It is over."""
+        """Return True."""
         return True
 
 
 @contextmanager
 def without_exchange() -> Iterator[None]:
-    """Let DeepSpeed compute without a single exchange: the weights become useless."""
+    """Let DeepSpeed compute without exchanging anything: the weights become useless."""
     backend = deepspeed.comm.comm.cdb
     with ExitStack() as replaced:
         for name in COLLECTIVES:
@@ -57,7 +57,7 @@ def without_exchange() -> Iterator[None]:
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds of a function that all ranks call, of the slowest."""
+    """Return the slowest rank's seconds of a function that all ranks call."""
     dist.barrier()
     start = time.perf_counter()
     function()
@@ -67,6 +67,6 @@ def timed(function: Callable[[], object]) -> float:
 
 
 def end() -> None:
-    """End this rank once all have come here; a live process-group thread may abort the interpreter's shutdown."""
+    """End this rank once all have called this; a live process-group thread may abort the interpreter's shutdown."""
     dist.barrier()
     os._exit(0)

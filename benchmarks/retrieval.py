@@ -1,16 +1,16 @@
-"""Search beside what its users would run instead, and what its whole path and its refreshed negatives cost.
+"""Search compared with what its users would run instead, and the cost of its whole path and of refreshed negatives.
 
     OMP_NUM_THREADS=1 python -m benchmarks.retrieval [--parts ...] [--minutes 25] [--sizes JSON] [--out FILE.json]
 
-encoding  CPU seconds from texts to vectors, beside SentenceTransformer.encode, its batches of 32 of similar length: one
-          model, mean pooling, cosine; passages of 60 tokens in the median, log-normal, cut at 256; in fp32, and in bf16
-          where the processor has it.
-search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, beside faiss's IndexFlatIP, and
-          the memory that a search takes beyond the vectors.
+encoding  CPU seconds from texts to vectors, compared with SentenceTransformer.encode in its batches of 32 texts of
+          similar length: one model, mean pooling, cosine; passages of 60 tokens in the median, log-normal, truncated at
+          256; in fp32, and in bf16 where the processor supports it.
+search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, compared with faiss's
+          IndexFlatIP, and the memory that a search takes beyond the vectors.
 path      CPU seconds and memory of a collection, its index and a search of it, for 10 thousand to a million made-up
-          passages, each in a process of its own; the encoder has one layer of width 64, so that a million take minutes.
-          Of all three the exponent is fitted by which they grow.
-refresh   The share of a fine-tuning's time that goes into negatives that the run mines (ANCE).
+          passages, each in a separate process; the encoder has one layer of width 64, so that a million take minutes.
+          The exponent of growth is fitted for all three.
+refresh   The share of a fine-tuning's time that the run spends on mining negatives (ANCE).
 
 All compute in one thread; rivals take turns (A B A B).
 """
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def described() -> dict[str, Any]:
-    """The machine, with the rivals' versions."""
+    """Describe the machine, with the rivals' versions."""
     about = machine.describe()
     about["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "not set")
     packages = ("sentence-transformers", "faiss-cpu", "numpy")
@@ -70,7 +70,7 @@ def described() -> dict[str, Any]:
 
 
 def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed of a part."""
+    """Yield the lines to print for a part."""
     for name, numbers in results.get("rates", {}).items():
         yield in_words(f"{part}: {name}", numbers, results["unit"])
     for name, numbers in results.get("ratios", {}).items():

@@ -1,4 +1,4 @@
-"""Texts to vectors, beside SentenceTransformer.encode."""
+"""Encode texts into vectors, compared with SentenceTransformer.encode."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainer.retrieval.encode import encode_texts
 
 OURS, LIBRARY = "deepsiam", "sentence-transformers"
 BF16 = {"AVX512-BF16", "AMX-BF16"}  # instructions without which bf16 is slower than fp32
-ALIKE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # the largest difference of two vectors' numbers
+ALIKE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # the largest allowed difference of two vectors' numbers
 
 
 class Rivals:
@@ -49,12 +49,12 @@ class Rivals:
         return encode_texts(self.model.embed_documents, self.framing, self.tokenizer.encode(self.texts))
 
     def theirs(self) -> np.ndarray:
-        """Let the library do so, with its defaults."""
+        """Let the library tokenise and encode, with its defaults."""
         return np.asarray(self.library.encode(self.texts))
 
 
 def measure(sizes: Sizes, seconds: float) -> dict[str, Any]:
-    """Compare passages a CPU second in each precision within about `seconds`."""
+    """Compare passages per CPU second in each precision within about `seconds`."""
     end = time.monotonic() + seconds
     dtypes = [torch.float32] + ([torch.bfloat16] if BF16 & set(machine.describe()["instructions"]) else [])
     results: dict[str, Any] = {"unit": "passages/s", "rounds": {}, "rates": {}, "ratios": {}}
@@ -65,7 +65,7 @@ def measure(sizes: Sizes, seconds: float) -> dict[str, Any]:
 
 
 def compare(sizes: Sizes, dtype: torch.dtype, end: float, results: dict[str, Any]) -> None:
-    """Add the rates and their ratio in one precision; each has encoded once before, and the vectors agree."""
+    """Add the rates and their ratio in one precision, after each has encoded once and the vectors agree."""
     precision = str(dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         rivals = Rivals(sizes, dtype, Path(folder))

@@ -1,4 +1,4 @@
-"""A collection, its index and a search of it: what each costs as the passages grow in number."""
+"""A collection, its index and a search of it: the cost of each by the number of passages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from trainer.data.rng import keyed_rng
 from trainer.indexes.dense import DenseIndex
 from trainer.indexes.registry import open_index
 
-WORDS = 8192  # different ones
+WORDS = 8192  # distinct words
 BEST = 100
 STAGES = ("collection", "index", "search")
 
 
 @dataclass(frozen=True)
 class PathSizes:
-    """How many passages there are, three numbers or more, how long they are, and how wide their vectors."""
+    """The numbers of passages (three or more), the passages' length, and the width of their vectors."""
 
     passages: tuple[int, ...]
     words: int  # of a passage
@@ -45,7 +45,7 @@ class PathSizes:
 
 
 def measure(sizes: PathSizes, _: float) -> dict[str, Any]:
-    """Take the whole path once with each number of passages, whatever time that takes."""
+    """Take the whole path once with each number of passages, however long that takes."""
     costs: dict[str, list[float]] = {}
     for passages in sizes.passages:
         for name, value in _elsewhere(sizes, passages).items():
@@ -62,7 +62,7 @@ def measure(sizes: PathSizes, _: float) -> dict[str, Any]:
 
 
 def _elsewhere(sizes: PathSizes, passages: int) -> dict[str, float]:
-    """The costs of the stages, each in a process of its own, so that its memory is its own."""
+    """Measure the stages, each in a separate process, so that only its own memory counts."""
     costs: dict[str, float] = {}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -96,7 +96,7 @@ def _lines(part: str, number: int, words: int) -> Iterator[str]:
 
 
 def take(stage: str, sizes: PathSizes, folder: Path) -> tuple[float, int]:
-    """Take a stage of the path; return its CPU seconds, and the highest memory of the process, imports included."""
+    """Take a stage of the path; return its CPU seconds, and the peak memory of the process, imports included."""
     use_one_thread()
     stages: dict[str, Callable[[], object]] = {
         "collection": partial(_make_collection, folder),

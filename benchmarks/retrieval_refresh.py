@@ -1,4 +1,4 @@
-"""How much of a fine-tuning's time goes into the negatives that it mines on the way (ANCE)."""
+"""How much of a fine-tuning's time is spent on mining negatives on the way (ANCE)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DEPTH = 50  # documents ranked for each query
 
 @dataclass(frozen=True)
 class RefreshSizes(Sizes):
-    """A fine-tuning that mines after every so many steps."""
+    """A fine-tuning that mines at regular steps."""
 
     every: int = 20
 
 
 def measure(sizes: RefreshSizes, _: float) -> dict[str, Any]:
-    """Fine-tune once in one process, from BM25's negatives, whatever time that takes."""
+    """Fine-tune once in one process, from BM25's negatives, however long that takes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recipe = _write_recipe(sizes, folder)
@@ -51,7 +51,7 @@ def _write_recipe(sizes: RefreshSizes, folder: Path) -> Path:
 
 
 def in_numbers(sizes: RefreshSizes, passages: int, run: Path) -> dict[str, Any]:
-    """The share of refreshes in the time between the first step's progress line and the last one's."""
+    """Return the share of refreshes in the time between the first and the last step's progress lines."""
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     steps = events.Scalars("loss/softmax")
     first, last = steps[0], steps[-1]

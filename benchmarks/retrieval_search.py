@@ -1,4 +1,4 @@
-"""Exact search, beside faiss's IndexFlatIP."""
+"""Exact search, compared with faiss's IndexFlatIP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchSizes:
 
 
 def works(sizes: SearchSizes) -> dict[str, Callable[[], np.ndarray]]:
-    """What either does: the scores of the best of random vectors, fp32 [queries, best]."""
+    """Return both rivals' work: find the scores of the best of random vectors, fp32 [queries, best]."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -47,7 +47,7 @@ def works(sizes: SearchSizes) -> dict[str, Callable[[], np.ndarray]]:
 
 
 def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
-    """Compare queries a CPU second and memory within about `seconds`; both find the same scores."""
+    """Compare queries per CPU second and memory within about `seconds`; check that both find the same scores."""
     end = time.monotonic() + seconds
     memory = {name: memory_of(sizes, name) for name in (OURS, FAISS)}
     rivals = works(sizes)
@@ -64,7 +64,7 @@ def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
 
 
 def memory_of(sizes: SearchSizes, name: str) -> int:
-    """The memory, in bytes, that a search takes beyond the vectors and the index, in a process of its own."""
+    """Return the bytes of memory that a search takes beyond the vectors and the index, in a separate process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:
@@ -73,7 +73,7 @@ def memory_of(sizes: SearchSizes, name: str) -> int:
 
 def _grow(sizes: SearchSizes, name: str) -> int:
     use_one_thread()
-    rivals = works(sizes)  # all stay: what one of them frees would hide what the other takes
+    rivals = works(sizes)  # keep both: memory that one of them frees would hide what the other takes
     before = machine.highest_resident()
     rivals[name]()
     return machine.highest_resident() - before

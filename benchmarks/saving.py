@@ -3,11 +3,11 @@
     python -m benchmarks.saving [--hidden N] [--layers N] [--rounds N] [--out PATH]     (a minute)
     python -m benchmarks.saving --against DIR                                           (a minute a code and round)
 
-One process, ZeRO-1 in fp32: weights and both Adam moments. deepsiam writes DeepSpeed's files and the weights again,
-hashes them, syncs them to disk, and renames; loading checks the hashes first. torch.save's file is synced too.
+One process, ZeRO-1 in fp32: weights and both Adam moments. deepsiam writes DeepSpeed's files and a second copy of the
+weights, hashes them, syncs them to disk, and renames; loading checks the hashes first. torch.save's file is synced too.
 
-With `--against`, the code in another folder (`git worktree add DIR COMMIT`) is measured in turn, with this Python: each
-round starts a process for either code, and each compares itself with torch.
+With `--against`, this code and the code in another folder (`git worktree add DIR COMMIT`) are measured in turn, with
+this Python: each round starts a process for each code, and each compares itself with torch.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from trainer.recipe.yaml_file import build
 
 
 def make_engine(hidden: int, layers: int) -> Engine:
-    """Make an engine of a plain stack of matrices, stepped once so that the Adam moments exist."""
+    """Make an engine for a plain stack of matrices, and take one step so that the Adam moments exist."""
     values = {
         "run": "none",
         "steps": 1,
@@ -59,14 +59,14 @@ def make_engine(hidden: int, layers: int) -> Engine:
 
 
 def save(engine: Engine, folder: Path) -> float:
-    """Seconds to save a checkpoint."""
+    """Return the seconds to save a checkpoint."""
     start = time.perf_counter()
     checkpoint.save(folder, engine, State(1, Cursor([]), 1, {}), {}, CheckpointConfig())
     return time.perf_counter() - start
 
 
 def load(engine: Engine, folder: Path) -> float:
-    """Seconds to find, verify and load the newest checkpoint."""
+    """Return the seconds to find, verify and load the newest checkpoint."""
     start = time.perf_counter()
     newest = checkpoint.newest(folder)
     assert newest is not None
@@ -75,7 +75,7 @@ def load(engine: Engine, folder: Path) -> float:
 
 
 def torch_save(tensors: dict[str, torch.Tensor], path: Path) -> float:
-    """Seconds of torch.save and fsync."""
+    """Return the seconds of torch.save and fsync."""
     start = time.perf_counter()
     with open(path, "wb") as file:
         torch.save(tensors, file)
@@ -85,7 +85,7 @@ def torch_save(tensors: dict[str, torch.Tensor], path: Path) -> float:
 
 
 def torch_load(path: Path) -> float:
-    """Seconds of torch.load."""
+    """Return the seconds of torch.load."""
     start = time.perf_counter()
     torch.load(path, weights_only=True)
     return time.perf_counter() - start

@@ -3,10 +3,10 @@
     python -m benchmarks.scaling [--parts ...] [--minutes 25] [--sizes JSON] [--out FILE.json]
 
 ranks        weak and strong scaling from one rank to two, a core each, ZeRO-1 in fp32, through gloo: seconds of a step
-             of SEED at the demo's size by the micro-batches of a rank; beside two runs that do not wait for each other
-start        seconds from the command to the first step, by the number of hosts, all of them on the cores of one machine
-death        seconds from a pulled cable to the next step of a supervised run, and its parts
-checkpoints  seconds of a checkpoint by its size, beside torch.save of as many bytes (benchmarks.saving)
+             of SEED at the demo's size by the micro-batches of a rank; and of two runs that do not wait for each other
+start        seconds from the command to the first step, by the number of hosts, all of them on one machine's cores
+death        seconds from pulling a cable to the next step of a supervised run, in parts
+checkpoints  seconds of a checkpoint by its size, compared with torch.save of as many bytes (benchmarks.saving)
 
 `start` and `death` use hosts in network namespaces (tests/hosts.py), and need root.
 """
@@ -31,7 +31,7 @@ OUT = ROOT / "benchmarks" / "results" / "scaling.json"
 
 @dataclass(frozen=True)
 class CheckpointSizes:
-    """Matrices of `hidden` x `hidden`: of a checkpoint, 16 bytes a weight."""
+    """Matrices of `hidden` x `hidden`; a checkpoint has 16 bytes per weight."""
 
     hidden: int
     layers: Sequence[int]
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed of a part."""
+    """Yield the lines to print for a part."""
     for name in ("weak", "possible", "strong"):
         for size, numbers in results.get(name, {}).items():
             yield in_words(f"{part}: {name}, {size} micro-batches", numbers)

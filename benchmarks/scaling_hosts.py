@@ -1,4 +1,4 @@
-"""Hosts that start and hosts that die: seconds to the first step, and from a pulled cable to the next step."""
+"""Hosts that start and hosts that die: seconds to the first step, and from pulling a cable to the next step."""
 
 import subprocess
 import sys
@@ -21,14 +21,14 @@ Lines = list[tuple[float, str]]  # what a command printed, and when
 
 @dataclass(frozen=True)
 class StartSizes:
-    """Numbers of hosts, with a rank each."""
+    """Numbers of hosts, with one rank each."""
 
     hosts: Sequence[int]
 
 
 @dataclass(frozen=True)
 class DeathSizes:
-    """The hosts, of which the last one dies at a step, and the seconds of silence after which it counts as dead."""
+    """The hosts, the step at which the last one dies, and the seconds of silence after which it counts as dead."""
 
     hosts: int
     at: int
@@ -92,14 +92,14 @@ def death(sizes: DeathSizes, seconds: float) -> dict[str, Any]:
 
 
 def launch(hosts: Hosts, number: int, recipe: Path, *overrides: str) -> list[str]:
-    """The command line that trains on the first hosts."""
+    """Return the command line that trains on the first hosts."""
     options = ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
     launcher = [str(Path(sys.executable).with_name("deepspeed")), *options]
     return [*launcher, "--module", "trainer.pretrain", str(recipe), *overrides]
 
 
 def watch(hosts: Hosts, command: Sequence[str], at: Mapping[str, Callable[[], None]]) -> Lines:
-    """Run a command on the first host; act at the first line with each key of `at`. Return its lines, "" the first."""
+    """Run a command on the first host; act at the first line with each key of `at`. Return its lines, first an ""."""
     lines: Lines = [(time.monotonic(), "")]
     waiting = dict(at)
     with subprocess.Popen(
@@ -121,7 +121,7 @@ def watch(hosts: Hosts, command: Sequence[str], at: Mapping[str, Callable[[], No
 
 
 def when(lines: Lines, words: str, after: float = 0.0, also: str = "") -> float:
-    """The time of the first line with these words, later than `after`; raise InputError where there is none."""
+    """Return the time of the first line with these words later than `after`; raise InputError if there is none."""
     for seconds, line in lines:
         if words in line and also in line and seconds > after:
             return seconds

@@ -1,8 +1,8 @@
-"""One or two ranks, each on a core of its own: the seconds of a step by the micro-batches of a rank.
+"""One or two ranks, each on its own core: the seconds of a step by the micro-batches of a rank.
 
     deepspeed ... --module benchmarks.scaling_ranks SETTINGS
 
-one rank, started by `measure` of this file, which compares one rank, two, and two runs of one rank at the same time.
+runs one rank. `measure` in this file starts it, and compares one rank, two ranks, and two runs of one rank at once.
 """
 
 import json
@@ -31,11 +31,11 @@ ONE, TWO, APART = "1 rank", "2 ranks", "2 runs of 1 rank"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a rank does."""
+    """What a rank must do."""
 
     micro: int  # examples of a micro-batch
-    accumulations: Sequence[int]  # micro-batches of a rank and step
-    steps: int  # for each of these
+    accumulations: Sequence[int]  # numbers of micro-batches that a rank has in a step
+    steps: int  # for each of these numbers
     core: int = 0  # of the first rank; the others have the next ones
     changes: Sequence[str] = ("deepspeed=cpu",)  # to the case's recipe
     out: str = ""
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measure(settings: Settings, seconds: float) -> dict[str, Any]:
-    """Start the ways in turn, within about `seconds`; return the seconds of a step, and what follows from them."""
+    """Start the three ways in turn, within about `seconds`; return the seconds of a step, and the scaling."""
     measured: dict[str, list[dict[int, float]]] = {ONE: [], TWO: [], APART: []}
 
     def once(way: str) -> float:
@@ -77,9 +77,9 @@ def measure(settings: Settings, seconds: float) -> dict[str, Any]:
 def scaling(seconds: dict[str, dict[int, list[float]]], accumulations: Sequence[int]) -> dict[str, Any]:
     """Return efficiencies and speed-ups by micro-batches, and the break-even batch.
 
-    weak: the seconds of one rank's step to those of two ranks with as many micro-batches each; 1 is perfect.
-    possible: the same of two runs that wait for nobody: what the two cores can do at most.
-    strong: the seconds of one rank's step to those of two ranks that share its micro-batches; 2 is perfect.
+    weak: the seconds of one rank's step over those of two ranks with as many micro-batches each; 1 is perfect.
+    possible: the same for two runs that do not wait for each other: the most that the two cores can do.
+    strong: the seconds of one rank's step over those of two ranks that share its micro-batches; 2 is perfect.
     break_even: the fewest micro-batches of a step for which two ranks take less time than one (median above 1).
     """
     one, two, apart = (seconds[way] for way in (ONE, TWO, APART))
@@ -95,7 +95,7 @@ def scaling(seconds: dict[str, dict[int, list[float]]], accumulations: Sequence[
 
 
 def run(settings: Settings, ranks: int, runs: int) -> dict[int, float]:
-    """Start so many runs at the same time; return the seconds of a step by the micro-batches of a rank, their mean."""
+    """Start `runs` runs at the same time; return the mean seconds of a step by the micro-batches of a rank."""
     with TemporaryDirectory() as name:
         started = []
         for number in range(runs):

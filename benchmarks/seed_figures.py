@@ -3,9 +3,10 @@
     python -m benchmarks.seed_figures [--steps N] [--data FOLDER] [--out FOLDER]     (after make demo)
 
 Pre-trains on Wikipedia, by the small recipes, a masked LM and decoders whose three layers see the last two tokens or
-the whole past, each in the three settings of the paper's section 4.3 and in a fourth: the embeddings of RoBERTa-CLS are
-frozen, so the effect of its [CLS] shows against a decoder without [CLS] and with the same embeddings. trainer.analyse
-draws the loss curves, and the cosine of the decoders' states with [CLS] in held-out articles. Goes on where it stopped.
+the whole past, each in the three settings of the paper's section 4.3 and in a fourth: a decoder without [CLS] that has
+the same embeddings as RoBERTa-CLS. As these are frozen, the comparison shows the effect of RoBERTa-CLS's [CLS].
+trainer.analyse draws the loss curves, and the cosine between the decoders' states and [CLS] in held-out articles. A
+stopped run resumes.
 """
 
 import argparse
@@ -29,7 +30,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def articles(data: Path, out: Path) -> Path:
-    """Prepare shards of Wikipedia's articles, some of them held out, where that is not done yet; return the folder."""
+    """Prepare shards of Wikipedia's articles, some of them held out, unless they exist; return the folder."""
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; name one with wiki")
     if not TOKENIZER.is_file():

@@ -1,4 +1,4 @@
-"""Compare how well lanes and webdataset's shuffle buffer of the same memory shuffle documents.
+"""Compare how well lanes and webdataset's shuffle buffer, with the same memory, shuffle documents.
 
     python -m benchmarks.shuffle [--shards N] [--out PATH]          (seconds)
 
@@ -65,7 +65,7 @@ class Unchanged:
 
 
 def by_lanes(shards: int) -> np.ndarray:
-    """Return the documents of the first epoch in order; the shards must be a multiple of the lanes."""
+    """Return the documents of the first epoch in order; the number of shards must be a multiple of the lanes."""
     lanes = Lanes(Numbers(shards), Unchanged(), seed=1, lanes=LANES, window=WINDOW, micro_batch=MICRO_BATCH)
     steps = zip(*(lanes.micro_batches(lane, START) for lane in range(LANES)), strict=True)
     epoch = takewhile(lambda step: not step[0].after.epoch, steps)
@@ -81,7 +81,7 @@ def by_webdataset(shards: int, buffer: int) -> np.ndarray:
 
 
 def quality(order: np.ndarray) -> dict[str, float]:
-    """Return the measures of an order of 0 ... n - 1."""
+    """Return the measures of an order of the numbers 0 ... n - 1."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return {

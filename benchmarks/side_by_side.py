@@ -1,4 +1,4 @@
-"""Rival ways to do one job, measured in turn in one run: A B A B, so that a busy machine slows all of them."""
+"""Rival ways to do one job, measured in turn in one run (A B A B), so that a busy machine slows all of them."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from data_prep.common.files import make_directory, whole_file
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50
 
 Values = dict[str, list[float]]
-Job = Callable[[float], dict[str, Any]]  # seconds that it may take -> results
+Job = Callable[[float], dict[str, Any]]  # the seconds that it may take -> results
 
 
 class TooLongError(Exception):
@@ -24,7 +24,7 @@ class TooLongError(Exception):
 
 
 def alternate(rivals: Mapping[str, Callable[[], float]], rounds: int) -> Values:
-    """Measure each rival once in every round; return each one's values by round."""
+    """Measure each rival once in every round; return each rival's values by round."""
     values: Values = {name: [] for name in rivals}
     for _ in range(rounds):
         for name, measure in rivals.items():
@@ -33,7 +33,7 @@ def alternate(rivals: Mapping[str, Callable[[], float]], rounds: int) -> Values:
 
 
 def rounds(measures: Mapping[str, Callable[[], float]], end: float) -> Values:
-    """Measure in turn until about `end`, a time of `time.monotonic`; the first round tells how many there can be."""
+    """Measure in turn until about `end`, a time of `time.monotonic`; the first round shows how many fit."""
     began = time.monotonic()
     first = alternate(measures, 1)
     round_seconds = time.monotonic() - began
@@ -51,7 +51,7 @@ def run_all(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Run the jobs, each in its share of the time until `end`, and print the lines of each one's results.
 
-    Return the results, and why the others were skipped, both by name.
+    Return the results, and why any jobs were skipped, both by name.
     """
     results, skipped = {}, {}
     for number, (name, job) in enumerate(jobs.items()):
@@ -77,10 +77,10 @@ def run_parts(
 
     Args:
         chosen: `parts`, `minutes` for all of them, `sizes` that differ from the default, and the file `out`.
-        parts: from a part's sizes and the seconds that it may take to its results.
+        parts: functions from a part's sizes and the seconds that it may take to its results.
         default: a dataclass of sizes for each part.
         machine: what the numbers depend on.
-        lines_of: what is printed of a part.
+        lines_of: returns the lines to print for a part.
 
     Raises:
         InputError: an unknown part or key in the sizes.
@@ -94,7 +94,7 @@ def run_parts(
 
 
 def sizes_of(default: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The sizes of all parts with some changed; raise InputError for an unknown part or key."""
+    """Return the sizes of all parts, with changes applied; raise InputError for an unknown part or key."""
     for part, values in changes.items():
         if part not in default:
             raise InputError(f"--sizes: no part {part}: name one of {', '.join(default)}")
@@ -104,17 +104,17 @@ def sizes_of(default: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
-    """Min, median and max of the ratio within each round."""
+    """Return min, median and max of the ratio within each round."""
     return spread([a / b for a, b in zip(over, under, strict=True)])
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Min, median and max."""
+    """Return min, median and max."""
     return {"min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
 def in_words(name: str, numbers: Mapping[str, float], unit: str = "") -> str:
-    """One line: the median, and the range."""
+    """Format the median and the range in one line."""
     low, middle, high = (_short(numbers[key]) for key in ("min", "median", "max"))
     return f"{name:<58} {middle:>10} {unit:<9} ({low} to {high})"
 

@@ -1,4 +1,4 @@
-"""Measure the start of a training: CPU time and wall time from the command to the first step, and from it to the end.
+"""Measure the start of a training: CPU time and wall time from the command to the first step, and on to the end.
 
     python -m benchmarks.start_up [--against DIR] [--rounds N] [--out PATH]          (a minute a code and round)
 
@@ -11,7 +11,8 @@ A tiny SEED pre-training of one step on two CPU ranks, in parts:
     wall       seconds from the command to the first step's line
     end        seconds from that line to the end of the command, with a checkpoint in between
 
-With `--against`, the code in another folder (`git worktree add DIR COMMIT`) is measured in turn, with this Python.
+With `--against`, this code and the code in another folder (`git worktree add DIR COMMIT`) are measured in turn, with
+this Python.
 """
 
 import argparse
@@ -56,7 +57,7 @@ RECIPE: dict[str, Any] = {
 
 
 def measure(code: Path, folder: Path) -> dict[str, float]:
-    """Measure every part once, of the code in a folder; `folder` has recipe and data."""
+    """Measure every part once for the code in the folder `code`; `folder` has recipe and data."""
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(RANKS)]
     launcher += ["--master_port", str(free_port())]
     values = {
@@ -70,7 +71,7 @@ def measure(code: Path, folder: Path) -> dict[str, float]:
 
 
 def rest(values: dict[str, float]) -> float:
-    """What is left of the whole without the launcher and the imports of all ranks."""
+    """Return what remains of the whole without the launcher and the imports of all ranks."""
     return values["whole"] - values["launcher"] - RANKS * values["imports"]
 
 
@@ -90,13 +91,13 @@ def cpu(code: Path, command: Sequence[str]) -> tuple[float, float, float]:
 
 
 def cpu_of_children() -> float:
-    """CPU seconds, user and system, of all processes that have ended below this one."""
+    """Return the CPU seconds, user and system, of all child processes that have ended."""
     usage = getrusage(RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def summary(measured: dict[str, Values]) -> dict[str, Any]:
-    """Min, median and max of every part of each code and, where there are two, of the ratio within each round."""
+    """Return min, median and max of every part of each code and, for two codes, of the ratio within each round."""
     results: dict[str, Any] = {"seconds": measured}
     for name, parts in measured.items():
         results[name] = {part: spread(values) for part, values in parts.items()}

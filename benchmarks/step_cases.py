@@ -23,8 +23,8 @@ from trainer.recipe.yaml_file import load
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 DEMO_WORDS = 8192
-STEPS = 2  # optimizer steps of different data, which make a measurement
-# what a CPU can train in a benchmark's time
+STEPS = 2  # optimizer steps on different data in a measurement
+# small enough for a CPU to train in a benchmark's time
 SMALL = (
     f"trunk.vocab_size={DEMO_WORDS}",
     "trunk.hidden_size=192",
@@ -36,14 +36,14 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe, and what is changed of it on a GPU and on a CPU."""
+    """A recipe, and the changes to it on a GPU and on a CPU."""
 
     recipe: str
     gpu: tuple[str, ...] = ()
     cpu: tuple[str, ...] = ()
 
     def changes(self, gpu: bool) -> tuple[str, ...]:
-        """The changes of one of the two sizes."""
+        """Return the changes for one of the two sizes."""
         return self.gpu if gpu else self.cpu
 
 
@@ -57,7 +57,7 @@ CASES = {
         ("batch.size=1", "trunk.vocab_size=32768"),
         (*SMALL, "batch.size=1", "method.sequences=32"),
     ),
-    # the longest pair of made-up sentences is no longer: plain padding to 512 would be a straw man
+    # no pair of made-up sentences is longer; padding to 512 in the plain way would be a straw man
     "poly": Case(
         "poly_base.yaml",
         ("batch.size=2", "method.max_tokens=128"),
@@ -71,7 +71,7 @@ class Step:
     """One rank's input of one optimizer step."""
 
     micro_batches: list[MicroBatch]
-    seeds: list[int]  # of the dropout of each micro-batch
+    seeds: list[int]  # for the dropout of each micro-batch
 
     @cached_property
     def targets(self) -> dict[str, int]:
@@ -87,15 +87,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Workload:
-    """A case made ready: its recipe and the steps that every rival takes."""
+    """A prepared case: its recipe, and the steps that every rival takes."""
 
     recipe: PretrainRecipe
     steps: list[Step]
-    batching_seconds: float  # that numpy takes for the micro-batches of a step, in one process
+    batching_seconds: float  # for numpy to make the micro-batches of a step, in one process
 
     @property
     def tokens(self) -> int:
-        """Tokens of all steps."""
+        """Text tokens of all steps."""
         return sum(step.tokens for step in self.steps)
 
     @property
@@ -113,14 +113,14 @@ class Workload:
         return build_model(self.recipe.method, build_trunk(self.trunk_settings(self.recipe.method.added_tokens)))
 
     def trunk_settings(self, added_tokens: int = 0) -> dict[str, object]:
-        """The Hugging Face configuration of the trunk."""
+        """Return the Hugging Face configuration of the trunk."""
         vocabulary = self.vocabulary()
         settings = dict(self.recipe.trunk or {})
         return {**settings, "vocab_size": vocabulary.vocab_size + added_tokens, "pad_token_id": vocabulary.pad}
 
 
 def recipe_of(name: str, gpu: bool, changes: Sequence[str] = ()) -> PretrainRecipe:
-    """The recipe of a case, with further `key=value` changes."""
+    """Return the recipe of a case, with further `key=value` changes."""
     case = CASES[name]
     return load(PretrainRecipe, RECIPES / case.recipe, [*case.changes(gpu), *changes])
 
@@ -129,7 +129,7 @@ def workload_of(recipe: PretrainRecipe) -> Workload:
     """Make the micro-batches of STEPS optimizer steps, by the method's own batcher."""
     batcher = build_batcher(recipe.method, vocabulary_of(recipe))
     size, micro = recipe.batch.size, recipe.batch.micro
-    # some examples are not full: the last one, and groups of pairs
+    # more than needed: some examples are not full, namely the last one and groups of pairs
     documents = make_documents(2 * (STEPS * size + 1) * recipe.method.example_tokens, recipe)
     examples = batcher.examples(documents)[: STEPS * size]
     assert len(examples) == STEPS * size
@@ -145,13 +145,13 @@ def workload_of(recipe: PretrainRecipe) -> Workload:
 
 
 def vocabulary_of(recipe: PretrainRecipe) -> Vocabulary:
-    """The vocabulary that the recipe's trunk names, or the demo's."""
+    """Return the vocabulary that the recipe's trunk names, or the demo's."""
     words = (recipe.trunk or {}).get("vocab_size", DEMO_WORDS)
     return Vocabulary(words, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def make_documents(tokens: int, recipe: PretrainRecipe) -> list[TokenDocument]:
-    """Make documents of `tokens` tokens or some more, of 5 to 40 sentences each."""
+    """Make documents with at least `tokens` tokens in total, of 5 to 40 sentences each."""
     vocabulary, rng = vocabulary_of(recipe), keyed_rng("benchmark text")
     documents, made = [], 0
     while made < tokens:

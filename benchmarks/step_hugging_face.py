@@ -27,7 +27,7 @@ NAME = "Hugging Face"
 
 
 def missing(workload: Workload, compiled: bool) -> str | None:
-    """Why this rival cannot run; None if it can."""
+    """Return why this rival cannot run; None if it can."""
     if workload.recipe.method.name != "mlm":
         return "it has masked language modelling only"
     if find_spec("accelerate") is None:
@@ -44,18 +44,18 @@ def missing(workload: Workload, compiled: bool) -> str | None:
 
 
 class HuggingFace(Rival):
-    """A Trainer in a thread of its own, which stops before each optimizer step until it is this rival's turn.
+    """A Trainer in its own thread, which stops before each optimizer step until it is this rival's turn.
 
-    The time is that between two of the Trainer's own callbacks: without fetching the batch, and without a new start of
-    `train`, which a Trainer would need to be measured in turn with others.
+    The time is measured between two of the Trainer's own callbacks, so it does not include fetching the batch. Nor does
+    it include restarting `train`, which would otherwise be needed to measure a Trainer in turn with others.
     """
 
     def __init__(self, workload: Workload, compiled: bool = False) -> None:
         super().__init__(workload)
-        logging.set_verbosity_error()  # it advises to start it as a distributed run
+        logging.set_verbosity_error()  # it recommends a distributed run
         self.turns = Turns()
         self.folder = tempfile.TemporaryDirectory()
-        # a rank of a distributed run would get its model wrapped
+        # in a rank of a distributed run, the Trainer would wrap the model
         rank = os.environ.pop("LOCAL_RANK", None)
         try:
             trainer = InOrder(
@@ -135,7 +135,7 @@ class Turns(TrainerCallback):
 
 
 class _ClosedError(Exception):
-    """The benchmark has ended."""
+    """Raised in the Trainer's thread when the benchmark has ended."""
 
 
 class InOrder(Trainer):
@@ -146,7 +146,7 @@ class InOrder(Trainer):
 
 
 def arguments_of(workload: Workload, folder: str, compiled: bool) -> TrainingArguments:
-    """The recipe as the Trainer's arguments; nothing is logged or saved."""
+    """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
     recipe, on_gpu = workload.recipe, torch.cuda.is_available()
     keys, dtype = recipe.optimizer, workload.precision
     return TrainingArguments(
@@ -173,7 +173,7 @@ def arguments_of(workload: Workload, folder: str, compiled: bool) -> TrainingArg
 
 
 def rows_of(workload: Workload) -> list[Row]:
-    """The blocks of all steps, with a label at every position: IGNORED where nothing is masked."""
+    """Return the blocks of all steps, with a label at every position: IGNORED where nothing is masked."""
     return [row for step in workload.steps for batch in step.micro_batches for row in _rows(batch)]
 
 

@@ -1,4 +1,4 @@
-"""Measure one case of benchmarks.pretrain_step: rates in turn, memory, operations, the parts of a step."""
+"""Measure one case of benchmarks.pretrain_step: the rivals' rates in turn, memory, operations, the parts of a step."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from data_prep.common.errors import InputError, printable
 from trainer.engine.world import World, join
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
-WARM_UP = STEPS  # all of the workload; in fp16 more, until one does not overflow
+WARM_UP = STEPS  # the whole workload; in fp16 more steps, until one does not overflow
 MOST_WARM_UP = 20
-COMPILING = 60 if torch.cuda.is_available() else 180  # seconds, at most, that torch.compile takes for a case
-GRACE = 0.1  # of a case's time, for its rounds, though building the rivals took all of it
+COMPILING = 60 if torch.cuda.is_available() else 180  # the most seconds that torch.compile takes for a case
+GRACE = 0.1  # share of a case's time that is left for its rounds even if building the rivals took all of it
 
 Make = Callable[[Workload], Rival]
 
@@ -84,7 +84,7 @@ def measure(workload: Workload, peak: float, seconds: float) -> dict[str, Any]:
 
 
 def start(make: Make, workload: Workload) -> tuple[Rival, int]:
-    """Build a rival and let it warm up; return it with the highest memory that it had on the GPU (0 on a CPU)."""
+    """Build a rival and let it warm up; return it with its peak memory on the GPU (0 on a CPU)."""
     on_gpu = torch.cuda.is_available()
     before = torch.cuda.memory_allocated() if on_gpu else 0
     if on_gpu:
@@ -98,14 +98,14 @@ def start(make: Make, workload: Workload) -> tuple[Rival, int]:
 
 
 def free() -> None:
-    """Give the memory of former rivals back."""
+    """Release the memory of former rivals."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:
-    """Count the operations of a step, and the share of each of its parts in the time."""
+    """Count the operations of a step, and measure each part's share of its time."""
     flops = sum(count_flops(ours, step) for step in workload.steps)
     times = [time_parts(ours, step) for step in workload.steps]
     total = sum(sum(parts.values()) for parts in times)
@@ -116,14 +116,14 @@ def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:
 def in_numbers(
     workload: Workload, seconds: Values, memory: Mapping[str, int], peak: float, inside: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Turn the seconds of a step by round into rates, shares and ratios."""
+    """Turn the seconds per step of each round into rates, shares and ratios."""
     a_step = workload.tokens / len(workload.steps)
     rates = {name: [a_step / s for s in values] for name, values in seconds.items()}
     results = {
         name: {
             "tokens_per_second": spread(values),
             "step_seconds": spread(seconds[name]),
-            # of the operations that our own step needs: what a rival computes in vain does not count
+            # only the operations that our own step needs: a rival's unnecessary ones do not count
             "share_of_peak": inside["flops_per_token"] * statistics.median(values) / peak,
             "peak_memory_bytes": memory.get(name) or None,
         }
@@ -142,9 +142,9 @@ def in_numbers(
 
 
 def cpu_memory(workload: Workload, names: Sequence[str]) -> dict[str, int]:
-    """By how many bytes each rival's process grows when it is built and warms up; nothing on a GPU.
+    """Return by how many bytes each rival's process grows when it is built and warms up; nothing on a GPU.
 
-    Each has a process of its own, forked from a server that has imported all modules and computed nothing.
+    Each rival has its own process, forked from a server that has imported all modules and computed nothing.
     """
     if torch.cuda.is_available():
         return {}

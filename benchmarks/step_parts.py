@@ -19,7 +19,7 @@ from benchmarks.step_rivals import Ours
 
 PARTS = ("trunk", "heads", "optimizer", "communication", "rest")
 COLLECTIVES = ("all_reduce", "reduce", "reduce_scatter_tensor", "all_gather", "all_gather_into_tensor", "broadcast")
-# attention on a CPU, which torch's counter does not know
+# attention on a CPU, which torch's FLOP counter does not support
 FORMULAS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)
@@ -31,21 +31,21 @@ FORMULAS = {
 
 
 class Clock:
-    """Adds up seconds by part; at any time one part runs. The device finishes before the part changes."""
+    """Adds up seconds by part. One part runs at a time; the device finishes its work before the part changes."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.part, self.since = "rest", time.perf_counter()
 
     def switch(self, part: str) -> None:
-        """End the present part and begin another."""
+        """End the current part and begin another."""
         machine.synchronize()
         now = time.perf_counter()
         self.seconds[self.part] += now - self.since
         self.part, self.since = part, now
 
     def within(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Count a function as a part; then what ran before goes on."""
+        """Count a function as a part; afterwards the previous part continues."""
 
         def timed(*arguments: Any, **options: Any) -> Any:
             before = self.part
@@ -62,7 +62,7 @@ def time_parts(ours: Ours, step: Step) -> dict[str, float]:
     """Take a step; return its seconds by part.
 
     trunk: its forward pass, and the backward pass from the moment that the gradient of its output is complete.
-    heads: everything else in the model, forward and backward. Both contain DeepSpeed's copying of their gradients.
+    heads: everything else in the model, forward and backward. Both include DeepSpeed's copying of their gradients.
     optimizer: DeepSpeed's step: norm, clipping, AdamW, casting. communication: the collectives that DeepSpeed calls.
     rest: copying the micro-batch to the device, and Python.
     """

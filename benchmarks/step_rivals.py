@@ -1,6 +1,6 @@
 """The rivals of benchmarks.pretrain_step: ways to take the same optimizer step of the same model.
 
-Each has `step()`, which takes the next step of the workload and returns its seconds, the device's work included.
+Each has `step()`, which takes the next step of the workload and returns its seconds, including the device's work.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trainer.engine.engine import Engine
 from trainer.engine.optimizer import build_optimizer
 from trainer.engine.world import World
 
-LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's first one
+LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's initial one
 
 
 class Rival(ABC):
-    """A way to take the workload's steps, again and again."""
+    """A way to take the workload's steps repeatedly."""
 
     skipped = False  # whether the last step overflowed, and changed nothing
 
@@ -82,7 +82,7 @@ class Ours(TimedRival):
 
 
 class Plain(Ours):
-    """The same engine, and the model as it is written first: full logits, full masks, full-length inputs."""
+    """The same engine with a plain first implementation of the model: full logits, full masks, full-length inputs."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)

@@ -1,7 +1,7 @@
-"""Whole runs compared by the user's command: another checkout, or other numbers of ranks and threads. On a CPU.
+"""Compare whole runs of the user's command: another checkout, or other numbers of ranks and threads. On a CPU.
 
-A run's rate is that of its progress lines, by the time at which they arrive: what a checkout counts as a token does not
-matter.
+A run's rate follows from the times at which its progress lines arrive, so it does not matter what a checkout counts as
+a token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from data_prep.common.errors import InputError
 from trainer.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[1]
-RUN_STEPS, LINE_STEPS = 25, 5  # of a run; between two progress lines, the first of which is not used
+RUN_STEPS, LINE_STEPS = 25, 5  # steps of a run, and between progress lines; the time before the first is ignored
 DOCUMENTS = 600
 CHUNK_TOKENS = 2048
 LINE = re.compile(r"^step (\d+)/\d+ .* ([\d.]+)k tokens/s")
@@ -47,14 +47,14 @@ class Way:
 
 
 def against(other: Path) -> dict[str, Way]:
-    """This checkout and another."""
+    """Return this checkout and another as ways to train."""
     if not (other / "trainer" / "pretrain.py").is_file():
         raise InputError(f"--against: {other} is no checkout of deepsiam: make one with git worktree add")
     return {"this checkout": Way(ROOT), "the other": Way(other.resolve())}
 
 
 def scaling() -> dict[str, Way]:
-    """Two cores used in two ways, one core, and what two cores can do at most: two runs that wait for nobody."""
+    """Return two ways to use two cores, one core, and the most that two cores can do: two independent runs."""
     return {
         "2 ranks x 1 thread": Way(ROOT, 2, 1),
         "1 rank x 2 threads": Way(ROOT, 1, 2),
@@ -84,7 +84,7 @@ def in_numbers(values: Values) -> dict[str, Any]:
 
 
 def prepare(checkout: Path, text: Path, folder: Path) -> Path:
-    """Make shards, if not yet there, by a checkout's own command: their format has changed."""
+    """Make shards, unless they exist, by a checkout's own command, because the format differs between checkouts."""
     out = folder / file_name(str(checkout).strip("/").replace("/", "-"))
     if out.exists():
         return out / "shards"
@@ -95,7 +95,7 @@ def prepare(checkout: Path, text: Path, folder: Path) -> Path:
 
 
 def write_recipe(case: str, shards: Path) -> Path:
-    """Write a case's recipe, at its small size and without `extends`, next to `shards`, which it trains on."""
+    """Write a case's recipe, at its small size and without `extends`, next to `shards`, on which it trains."""
     path = shards.parent / f"{case}.yaml"
     values = read(RECIPES / CASES[case].recipe, CASES[case].cpu)
     values["trunk"].pop("vocab_size", None)  # the tokenizer's
@@ -111,7 +111,7 @@ def write_recipe(case: str, shards: Path) -> Path:
 
 
 def train(way: Way, recipe: Path) -> float:
-    """Train from the start; return optimizer steps a second, of all runs together."""
+    """Train from the start; return the optimizer steps a second of all runs together."""
     with ThreadPoolExecutor(way.runs) as pool:
         return sum(pool.map(partial(train_once, way), [recipe] * way.runs))
 
@@ -125,7 +125,7 @@ def train_once(way: Way, recipe: Path) -> float:
 
 
 def rate_of(lines: Iterable[tuple[float, str]]) -> float:
-    """Steps a second between the first and the last progress line, among lines with the seconds of their arrival."""
+    """Return the steps a second between the first and the last progress line, given lines and their arrival times."""
     arrivals = [(seconds, int(found[1])) for seconds, line in lines if (found := LINE.match(line))]
     if len(arrivals) < 2:
         raise InputError(f"the run printed {len(arrivals)} progress lines: at least two are needed")
@@ -134,7 +134,7 @@ def rate_of(lines: Iterable[tuple[float, str]]) -> float:
 
 
 def run(command: Iterable[object], way: Way) -> list[tuple[float, str]]:
-    """Run a command of a way's checkout; return its lines and when they came. Raise InputError where it fails."""
+    """Run a command of a way's checkout; return its lines and their arrival times. Raise InputError if it fails."""
     environment = {key: value for key, value in os.environ.items() if key not in DROPPED}
     environment |= {"OMP_NUM_THREADS": str(way.threads), "DS_ACCELERATOR": "cpu"}
     process = subprocess.Popen(

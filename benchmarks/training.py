@@ -1,4 +1,4 @@
-"""Start training from a benchmark as a user does, by the launcher."""
+"""Start training from a benchmark through the launcher, as a user does."""
 
 import random
 import socket
@@ -12,13 +12,13 @@ from trainer.data.lanes import START, Lanes, examples_of
 from trainer.data.open_data import shard_data
 from trainer.recipe.schema import PretrainRecipe
 
-SAMPLED = 4  # lanes of each source whose first window gives the tokens of an example
+SAMPLED = 4  # lanes of each source whose first window is used to estimate the tokens of an example
 
 
 def train(module: str, recipe: str, run: Path, settings: Mapping[str, object], ranks: int = 2) -> None:
     """Train `recipe` on some ranks into `run`: resume a stopped run, and do nothing for a finished one.
 
-    Exit with the training's code where it fails, after its own message.
+    Where the training fails, exit with its code, after its own message.
     """
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(ranks)]
     port = ["--master_port", str(free_port())]  # another training may be running
@@ -27,10 +27,10 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object], r
 
 
 def tokens_a_step(recipe: PretrainRecipe) -> float:
-    """Estimate the tokens of source text that an optimizer step reads, alike for all methods.
+    """Estimate the tokens of source text that an optimizer step reads, in the same way for all methods.
 
-    A token counts once for each time that its document is cut into examples, in however many of them it is, as input,
-    target or neighbour; a document that gives no example does not count.
+    A token counts once each time its document is split into examples, however many examples contain it as input, target
+    or neighbour; a document that yields no example does not count.
     """
     sources = shard_data(recipe).order.sources
     weights = {name: source.weight for name, source in recipe.data.sources.items()}
@@ -39,7 +39,7 @@ def tokens_a_step(recipe: PretrainRecipe) -> float:
 
 
 def _tokens_an_example(name: str, lanes: Lanes) -> float:
-    """The tokens of the documents in some windows, a share of each example that these are cut into."""
+    """Return the tokens of the documents in some windows, divided by the number of examples that they are cut into."""
     tokens = examples = 0
     for lane in range(min(SAMPLED, lanes.lanes)):
         _, _, items = next(lanes.windows(lane, START, []))
@@ -58,7 +58,7 @@ def file_name(label: str) -> str:
 
 
 def run_or_exit(command: Sequence[str]) -> None:
-    """Run a command to its end; exit with its code where it fails, after its own message."""
+    """Run a command to its end; where it fails, exit with its code, after its own message."""
     code = subprocess.run(command).returncode
     if code:
         raise SystemExit(code)

@@ -1,1 +1,1 @@
-"""Turns raw text into shards and collections of tokens. Knows no torch; usable alone on a CPU fleet."""
+"""Turn raw text into shards and collections of tokens. Does not need torch, so it runs alone on a CPU fleet."""

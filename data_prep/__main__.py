@@ -79,7 +79,7 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 
 def _told(problems: Iterable[str], otherwise: str) -> bool:
-    """Print every problem on stderr, or that there is none; return whether there is one."""
+    """Print every problem on stderr, or `otherwise` if there are none; return whether there were problems."""
     bad = False
     for problem in problems:
         bad = True

@@ -129,7 +129,7 @@ def options_of(chosen: argparse.Namespace) -> Options:
         value = getattr(chosen, f"source_{option.name}")
         choices[option.name] = option.parse(value) if option.metavar and isinstance(value, str) else value
     language = {"language": language_id.known(chosen.language), "language_threshold": chosen.language_threshold}
-    itself = bool(SOURCES[chosen.source].language)  # the source chooses by language, not a stage
+    itself = bool(SOURCES[chosen.source].language)  # the source filters by language, not a stage
     if itself:
         choices |= language
     return Options(

@@ -1,4 +1,4 @@
-"""The keys of a method in a recipe: each method's file has a configuration, which builds its batcher and its model."""
+"""The recipe keys of a method: each method's file has a configuration class, which builds its batcher and model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel
 
 TEACHERS = ("kl", "margin_mse")  # the losses whose labels are a teacher's scores
-NEEDS_NEGATIVES = ("hinge",)  # the losses that compare a positive with negatives alone
+NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
 
 
 class Section(BaseModel):
@@ -38,7 +38,7 @@ class MethodConfig(Section):
     def added_tokens(self) -> int:
         """How many special tokens the method adds after [CLS]: rows of the token embedding after the tokenizer's.
 
-        An encoder that was trained with them is of use with as many only.
+        An encoder trained with N added tokens is useful only with the same N.
         """
         return 0
 
@@ -49,7 +49,7 @@ class MethodConfig(Section):
 
     @property
     def markers(self) -> int:
-        """How many tokens tell kinds of texts apart: further rows, drawn at random where an encoder has none."""
+        """How many marker tokens tell kinds of texts apart: extra embedding rows, random if the encoder lacks them."""
         return 0
 
     @abstractmethod
@@ -78,7 +78,7 @@ class PretrainingConfig(MethodConfig):
 
     @property
     def example_tokens(self) -> int:
-        """The most tokens that an example can have."""
+        """The maximum number of tokens in an example."""
         return self.positions
 
     @property
@@ -88,12 +88,12 @@ class PretrainingConfig(MethodConfig):
 
     @property
     def needs_trained_encoder(self) -> bool:
-        """Whether the method is useful only from a trained encoder, named in `init_from`."""
+        """Whether the method is useful only with a trained encoder, named in `init_from`."""
         return False
 
     @property
     def needs_dialogues(self) -> bool:
-        """Whether the segments must be utterances, each a reply to the one before."""
+        """Whether the segments must be utterances, each a reply to the previous one."""
         return False
 
 
@@ -115,15 +115,15 @@ class BlockConfig(InputConfig):
 
 
 class MatchingConfig(MethodConfig):
-    """The keys of a matching model: how long its texts are, and what a query's candidates are in training.
+    """The keys of a matching model: the lengths of its texts, and a query's candidates in training.
 
-    Every matching model declares its `loss` as a Literal of those that it can be trained by.
+    Every matching model declares its `loss` as a Literal of the losses that it supports.
     """
 
     loss: str
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(512, ge=3)
-    kept_of_query: Kept = "start"  # what remains of a longer query
+    kept_of_query: Kept = "start"  # which end of a longer query is kept
     hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
     negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
 
@@ -152,12 +152,12 @@ class MatchingConfig(MethodConfig):
 
     @property
     def own_negatives(self) -> int:
-        """How many negatives each query has for itself."""
+        """How many negatives each query has, besides in-batch negatives."""
         return self.hard_negatives + self.negatives_per_query
 
     @property
     def has_batch_negatives(self) -> bool:
-        """Whether a query is compared with documents of other queries."""
+        """Whether a query is compared with other queries' documents (in-batch negatives)."""
         return False
 
     @property
@@ -170,15 +170,15 @@ class MatchingConfig(MethodConfig):
 
     @property
     def input_lengths(self) -> dict[str, int]:
-        """The most tokens of the trunk's inputs, by the key or keys that limit them."""
+        """The maximum length of each of the trunk's inputs, by the key or keys that limit it."""
         limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
         return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
 
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
-        """Return the documents that an example's query is compared with, the first one its positive if it has one.
+        """Return the documents that an example's query is compared with; the positive, if it has one, comes first.
 
         Raises:
-            ValueError: there are fewer to draw from than the recipe asks for.
+            ValueError: there are fewer documents to draw from than the recipe asks for.
         """
         if self.unit != "positive":
             return example.candidates.tolist()

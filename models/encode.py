@@ -17,9 +17,9 @@ TAKES_RECTANGLES = (
     "electra",
     "roberta",
     "xlm-roberta",
-)  # model types; a token's place is in position ids alone
-FULL = 0.75  # the least share of its rectangle's width that a text fills
-WORTHWHILE = 0.9  # at most this share of the slots is left by cutting them, or they stay one rectangle
+)  # model types that take a token's place from its position id alone
+FULL = 0.75  # each text fills at least this share of its rectangle's width
+WORTHWHILE = 0.9  # split only if at most this share of the slots remains
 
 
 def encode(
@@ -49,35 +49,35 @@ def encode(
 def encode_texts(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, token_types: Tensor | None = None
 ) -> Tensor:
-    """Return the trunk's last hidden states, as `encode` does, at less cost where lengths differ.
+    """Return the trunk's last hidden states, as `encode` does, at lower cost where lengths differ.
 
-    The texts are sorted by length and cut into rectangles, each as wide as its longest text. The trunk runs once, over
-    all rectangles side by side as one long row; only its attention takes them one by one. A single run suits ZeRO-3:
-    every rank gathers the weights equally often, whatever its lengths are.
+    The texts are sorted by length and split into rectangles, each as wide as its longest text. The trunk runs once over
+    all rectangles, concatenated into one long row; only its attention handles them one by one. ZeRO-3 needs this single
+    run: every rank gathers the weights equally often, whatever its lengths are.
 
     Args:
-        trunk: any; those that are causal or not in `TAKES_RECTANGLES` get one rectangle, as do all in `torch.export`,
-            where lengths are not known.
+        trunk: any. Causal trunks and those not in `TAKES_RECTANGLES` get one rectangle, and so do all in
+            `torch.export`, where lengths are not known.
         input_ids: int64 [B, T].
         attention_mask: bool [B, T]; padding is on the right.
         token_types: int64 [B, T], as in `encode`.
 
     Returns:
-        [B, T, H]; zeros in slots outside of the rectangles, all of which are padding.
+        [B, T, H]; zeros in the slots outside the rectangles, which are all padding.
     """
     rectangles: list[tuple[Tensor, Tensor]] = []
     if trunk.config.model_type in TAKES_RECTANGLES and not is_causal(trunk) and not torch.compiler.is_exporting():
         rectangles = _rectangles(attention_mask)
     if len(rectangles) < 2:
         return encode(trunk, input_ids, attention_mask, token_types)
-    trunk.config._attn_implementation = BY_LENGTH  # of other calls it is sdpa
+    trunk.config._attn_implementation = BY_LENGTH  # other calls use sdpa
     width = input_ids.shape[1]
     slots = torch.cat([(rows[:, None] * width + columns).flatten() for rows, columns in rectangles])
     positions = torch.cat([columns.expand(len(rows), -1).flatten() for rows, columns in rectangles])
     given = {} if token_types is None else {"token_type_ids": token_types.flatten()[slots][None]}
     states = trunk(
         input_ids=input_ids.flatten()[slots][None],
-        attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, so that none of all slots by all is made
+        attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
         position_ids=positions[None] + first_position(trunk),
         rectangles=[attention_mask[rows, : len(columns)] for rows, columns in rectangles],
         **given,
@@ -87,9 +87,9 @@ def encode_texts(
 
 
 def _rectangles(attention_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Cut texts into rectangles, the longest first: the numbers of rows, and of columns, int64; one may be worthwhile.
+    """Split texts into rectangles, the longest first: row and column numbers, int64; none if splitting saves little.
 
-    The lengths are fetched from the device, which waits for it once.
+    The lengths are fetched from the device, with one synchronisation.
     """
     lengths, order = attention_mask.sum(dim=1).sort(descending=True, stable=True)
     most, cuts = attention_mask.shape[1], _cuts(lengths.tolist())
@@ -103,7 +103,7 @@ def _rectangles(attention_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _cuts(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Cut falling lengths where the next is shorter than `FULL` of the first: start, end and first length of each."""
+    """Split descending lengths where one is below `FULL` of its part's first: start, end and first length of each."""
     cuts, start = [], 0
     for end in range(1, len(lengths) + 1):
         if end == len(lengths) or lengths[end] < FULL * lengths[start]:
@@ -113,7 +113,7 @@ def _cuts(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
 
 
 def first_position(trunk: PreTrainedModel) -> int:
-    """The position id of a text's first token: RoBERTa and its kin count from padding_idx + 1."""
+    """Return the position id of a text's first token: RoBERTa and similar models count from padding_idx + 1."""
     embeddings = getattr(trunk, "embeddings", None)
     padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
     return 0 if padding_idx is None else int(padding_idx) + 1
@@ -130,7 +130,7 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """Attend as Hugging Face's sdpa does, [B, heads, T, d] -> [B, T, heads, d]; within each of `rectangles`, if given.
 
-    Those are masks, bool [b, t], of texts that lie side by side in a single row.
+    The rectangles are masks, bool [b, t], of texts that are concatenated in a single row.
     """
     if rectangles is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -152,7 +152,7 @@ def encode_with_layer(
 ) -> tuple[Tensor, Tensor]:
     """Return the hidden states after layer number `layer`, counted from 1, and the last ones, as `encode` does.
 
-    In training this costs no memory: backward keeps every layer's output anyway.
+    In training this costs no memory: every layer's output is kept for the backward pass anyway.
     """
     output = _run(trunk, input_ids, attention_mask, output_hidden_states=True)
     return output.hidden_states[layer], output.last_hidden_state
@@ -160,7 +160,7 @@ def encode_with_layer(
 
 def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **options: bool | Tensor) -> Any:
     if is_causal(trunk):
-        # No token attends to the padding on its right: the causal mask is enough, and attention kernels make it.
+        # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
         return trunk(input_ids=input_ids, use_cache=False, **options)
     if trunk.config.model_type == "bert":
         # BERT accepts a ready [B, 1, 1, T] mask; it tests a [B, T] one with .all(), which waits for the GPU.

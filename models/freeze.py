@@ -13,14 +13,14 @@ Trained = Literal["all", "all_but_embeddings"] | int
 
 
 def freeze(model: TrunkModel, trained: Trained) -> None:
-    """Freeze what is not to be trained of each encoder of a model; all other parameters stay as they are.
+    """Freeze the untrained part of each of a model's encoders; all other parameters stay as they are.
 
     Args:
-        model: has one encoder, or one of queries and one of documents.
+        model: has one encoder, or one for queries and one for documents.
         trained: everything, everything but the encoder's `embeddings`, or only this number of its top layers.
 
     Raises:
-        ValueError: the embeddings or the layers are not found, the layers are fewer, or nothing remains to be trained.
+        ValueError: embeddings or layers are not found, there are too few layers, or nothing remains to be trained.
     """
     if trained == "all":
         return
@@ -55,7 +55,7 @@ def embeddings_of(encoder: PreTrainedModel) -> nn.Module:
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
-    """Return an encoder's layers, the lowest first: the one list of as many modules as its configuration has layers.
+    """Return an encoder's layers, the lowest first: its only module list of the configured number of layers.
 
     Raises:
         ValueError: there is no such list (ALBERT's layers share their parameters), or there are several.

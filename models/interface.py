@@ -5,15 +5,15 @@ A method has three classes, in one file: its configuration (`models.config`), it
 `forward(**arrays as tensors)` returns a dict with the keys of `MicroBatch.counts`: for each loss term a scalar SUM over
 its targets, in fp32, never a mean. The trainer divides it by the number of targets of all ranks and micro-batches.
 
-The ends of the arrays' names have a meaning:
+The suffix of an array's name has a meaning:
 
 - `…_ids`: token ids. `trainer.trace` decodes them, and the figure `trainer.analyse wiring` replaces them one by one.
-- `…_mask`: bool, true in the slots that are not padding; they give the share of padding that a run reports.
-- `…_targets`: what is to be predicted, `IGNORED` where nothing is. The figure shows one row for each: a token where
-  there is a `…_positions` of the same name, else false or true.
-- `…_positions`: int64, where in the flattened slots those predictions are made.
-- `allowed`: bool [Q, D], for a softmax over the micro-batch's documents: those that query q is compared with. The
-  figure shows one row for each query.
+- `…_mask`: bool, true in the slots that are not padding; a run computes its reported share of padding from them.
+- `…_targets`: the targets, `IGNORED` where there is none. The figure shows one row for each: a token where there is a
+  `…_positions` of the same name, else false or true.
+- `…_positions`: int64, the slots, in flattened order, where the targets are predicted.
+- `allowed`: bool [Q, D], for a softmax over the micro-batch's documents: true where query q is compared with
+  document d. The figure shows one row for each query.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Document(Protocol):
 
     @property
     def context(self) -> int:
-        """How many leading segments are only context: another document of the thread has these utterances as new."""
+        """How many leading segments are only context: another document of the thread has them as new utterances."""
 
     @property
     def group(self) -> str:
-        """The book, thread or page that this document is a part of, or "" if it is whole."""
+        """The book, thread or page that this document is part of, or "" if it is a whole text."""
 
 
 class Vocabulary(Protocol):
-    """What a batcher needs to know of a tokenizer: the number of token ids, and the ids of the special tokens."""
+    """What a batcher needs to know about a tokenizer: the number of token ids, and the ids of the special tokens."""
 
     @property
     def vocab_size(self) -> int:
-        """All ids are below it."""
+        """The number of ids; all are below it."""
 
     @property
     def pad(self) -> int:
@@ -95,7 +95,7 @@ class MicroBatch(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     counts: dict[str, int]
-    tokens: int  # of text, in all inputs of the model; special tokens and padding are not text
+    tokens: int  # text tokens in all inputs of the model, without special tokens and padding
 
     @property
     def slots(self) -> int:
@@ -111,7 +111,7 @@ class MicroBatch(NamedTuple):
 class Batcher(Protocol):
     """Documents -> examples -> micro-batch, in numpy.
 
-    A batcher runs in loader workers: processes forked from a rank, whose memory pages, torch's among them, they share.
+    A batcher runs in loader workers: processes forked from a rank, which share its memory pages, including torch's.
     """
 
     def examples(self, documents: Sequence[Any]) -> list[Any]:
@@ -123,7 +123,7 @@ class Batcher(Protocol):
         ...
 
     def origins(self, documents: Sequence[Any]) -> list[list[int]]:
-        """Return for each of `examples(documents)` the numbers of the documents that it was cut from."""
+        """Return, for each of `examples(documents)`, the numbers of the documents that it was cut from."""
         ...
 
     def micro_batch(self, examples: Sequence[Any], rngs: Iterable[np.random.Generator]) -> MicroBatch:
@@ -136,14 +136,14 @@ class Batcher(Protocol):
 
 @runtime_checkable
 class Bottleneck(Protocol):
-    """A model with loss terms that know a sequence by one vector only, and that can measure the vector's worth.
+    """A model with loss terms that see a sequence only through one vector, and that can measure how much it helps.
 
     With `swap=True`, `forward` sums the same losses over the same targets, but its `bottleneck_terms` read the vector
-    of another sequence (`swap_vectors`) instead of their own; the other terms stay the same. The rise of such a term,
-    in nats per target, is what the vector tells about its sequence: 0 where nothing reads it.
+    of another sequence (`swap_vectors`) instead of their own; the other terms stay the same. The increase of such a
+    term, in nats per target, measures what the vector tells about its sequence: 0 if nothing reads it.
 
-    `swap` is an argument of `forward`, not a second method: under ZeRO-3 the parameters exist inside `forward` only,
-    and are gathered fastest where its modules always run in the same order.
+    `swap` is an argument of `forward`, not a second method: under ZeRO-3 the parameters exist only inside `forward`,
+    and are gathered fastest if its modules always run in the same order.
     """
 
     bottleneck_terms: tuple[str, ...]
@@ -155,7 +155,7 @@ class Bottleneck(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """A matching model that reads a query and a document together, and so can only rank again what another one found.
+    """A matching model that reads a query and a document together, so it can only re-rank another model's results.
 
     Its configuration's `pair_framing(vocabulary)` makes the arguments of `score_pairs`.
     """
@@ -165,9 +165,9 @@ class PairScorer(Protocol):
 
 
 def swap_vectors(vectors: Tensor) -> Tensor:
-    """Give each sequence of a micro-batch the vector of another of its sequences: [B, ...] -> [B, ...].
+    """Give each sequence the vector of another sequence of its micro-batch: [B, ...] -> [B, ...].
 
-    The other is half the micro-batch away, because neighbours are often cut from one document. A single sequence keeps
-    its own vector.
+    The other sequence is half the micro-batch away, because neighbours are often cut from one document. A single
+    sequence keeps its own vector.
     """
     return vectors.roll(len(vectors) // 2, dims=0)

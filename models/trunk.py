@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from models.encode import encode, first_position, is_causal
 from models.vectors import Vectors, one_vector
 
-# keys whose values Hugging Face does not check, or checks only by a division
+# keys whose values Hugging Face does not check, or checks only through a division
 COUNTS = (
     "hidden_size",
     "intermediate_size",
@@ -26,7 +26,7 @@ COUNTS = (
     "num_attention_heads",
     "num_hidden_layers",
 )
-# what Hugging Face raises for a wrong type, activation, pad_token_id or number, and for a model that is not an encoder
+# errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
 REFUSALS = (
     StrictDataclassError,
     ArithmeticError,
@@ -39,26 +39,26 @@ REFUSALS = (
 
 
 class TrunkModel(nn.Module):
-    """The base class of every method's model: an encoder, its `trunk`, and whatever the method puts on top of it."""
+    """The base class of every method's model: an encoder (`trunk`) and whatever the method puts on top of it."""
 
     trunk: PreTrainedModel
     trains_every_position = False  # true where pre-training moves short inputs over all of the trunk's positions
 
     @property
     def heads(self) -> dict[str, nn.Parameter]:
-        """The parameters outside the trunk, by name: the method trains them, and an exported encoder lacks them."""
+        """The parameters outside the trunk, by name: the method trains them; an exported encoder does not have them."""
         return {name: p for name, p in self.named_parameters() if not name.startswith("trunk.")}
 
 
 class Encoder(TrunkModel):
-    """The base class of the models that turn a text into vectors, whatever it is compared with."""
+    """The base class of models that turn a text into vectors, independently of what it is compared with."""
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of texts, ids `[CLS] text [SEP]` int64 and mask bool [B, T]: by default h_0."""
         return one_vector(encode(self.trunk, ids, mask)[:, 0])
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of queries, as `embed_documents`: by default a query is a text like any other."""
+        """Return the vectors of queries; by default they are encoded like documents."""
         return self.embed_documents(ids, mask)
 
 
@@ -92,12 +92,12 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
         trunk = AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
     except REFUSALS as error:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
-    max_positions(trunk)  # refuses a trunk that has no such limit
+    max_positions(trunk)  # raises an error for a trunk without this limit
     return trunk
 
 
 def _without_foreign_ids(config_class: type, settings: Mapping[str, Any]) -> dict[str, None]:
-    """Unset default special ids beyond the vocabulary: no encoder reads them, but transformers warns of them."""
+    """Unset default special ids beyond the vocabulary: no encoder reads them, but transformers warns about them."""
     names = [f"{token}_token_id" for token in ("bos", "cls", "eos", "sep")]
     vocabulary, defaults = settings.get("vocab_size"), {name: getattr(config_class, name, None) for name in names}
     return {
@@ -135,7 +135,7 @@ def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
 
 
 def require_bidirectional(trunk: PreTrainedModel) -> None:
-    """Refuse a causal trunk where the state of [CLS] is the text's embedding: there it is the same for every text.
+    """Refuse a causal trunk if the state of [CLS] is the text's embedding: it would be the same for every text.
 
     Raises:
         ValueError: the trunk is causal.

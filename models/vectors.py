@@ -1,4 +1,4 @@
-"""What an encoder makes of texts: one vector for each, or several."""
+"""The vectors that an encoder computes for texts: one or several for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# vectors of a block of texts; a product of 2048 x 8192 takes 64 MB in fp32
+# vectors in a block of texts; a product of 2048 x 8192 takes 64 MB in fp32
 QUERY_BLOCK, DOCUMENT_BLOCK = 2048, 8192
 
 
@@ -20,13 +20,13 @@ class Vectors(NamedTuple):
 
 
 def one_vector(embeddings: Tensor) -> Vectors:
-    """Return embeddings [B, H] as one vector of each text, in fp32 at least."""
+    """Return embeddings [B, H] as one vector for each text, in fp32 at least."""
     dtype = torch.promote_types(embeddings.dtype, torch.float32)
     return Vectors(embeddings[:, None].to(dtype), embeddings.new_ones(embeddings.shape[0], 1, dtype=torch.bool))
 
 
 def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vectors, documents: Vectors) -> Tensor:
-    """Score every document for every query, [Q, D], a block of both at a time: large intermediate results are bounded.
+    """Score every document for every query, [Q, D], in blocks of both, to bound the size of intermediate results.
 
     Args:
         score: the vectors of q queries and d documents -> [q, d], each score independent of the other texts.
@@ -41,6 +41,6 @@ def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vector
 
 
 def _blocks(texts: Vectors, most: int) -> Iterator[Vectors]:
-    """Yield the vectors of some texts at a time: at most `most`, padding included, or those of one text."""
+    """Yield blocks of texts with at most `most` vectors, padding included, or a single text."""
     size = max(1, most // texts.mask.shape[1])
     return map(Vectors, texts.vectors.split(size), texts.mask.split(size))

@@ -46,7 +46,7 @@ FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # w
 class Cluster:
     """Where a training will run: the launcher with its options, and the ranks of each host.
 
-    Of `HERE` alone, asked without ssh, 0 ranks stand for one a GPU, or one.
+    With `HERE` alone, which is asked without ssh, 0 ranks mean one for each GPU, or one on a CPU.
     """
 
     launcher: Sequence[str]
@@ -69,7 +69,7 @@ class Cluster:
         return cls([*launcher, *address], slots, chosen.master_port, chosen.ssh_port)
 
     def start(self, slots: Mapping[str, int]) -> list[str]:
-        """The command line that starts so many ranks, without the module."""
+        """Return the command line that starts these ranks, without the module."""
         here = [f"--num_accelerators={slots[HERE]}"] if HERE in slots else []
         return [*self.launcher, *here, f"--master_port={self.port}"]
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def examine(
     recipe: PretrainRecipe | FinetuneRecipe, file: Path, cluster: Cluster, full: bool = False
 ) -> Iterator[Finding]:
-    """Yield what every check finds of a recipe in a file; with `full`, verify all shards and not a sample."""
+    """Yield the findings of every check of a recipe in a file; with `full`, verify all shards and not only a sample."""
     cache = recipe.data.cache if isinstance(recipe, PretrainRecipe) else Path()
     place = existing(recipe.run)
     alone = list(cluster.slots) == [HERE]
@@ -124,7 +124,7 @@ def _examine_recipe(
     slots: Mapping[str, int],
     full: bool,
 ) -> Iterator[Finding]:
-    """Yield what follows from the recipe's data and model; `start` starts its ranks, unless it is empty."""
+    """Yield the findings on the recipe's data and model; the command `start` starts its ranks, unless it is empty."""
     try:
         job = _build(recipe)
     except InputError as error:
@@ -146,7 +146,7 @@ def _examine_recipe(
 
 
 def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[str, Any]) -> Iterator[Finding]:
-    """Measure: let the ranks sum a step's gradients, then compute a micro-batch here."""
+    """Measure the run: let the ranks sum a step's gradients, then compute a micro-batch here."""
     recipe, dtype, ranks = job.recipe, ds_config.precision(config), sum(slots.values())
     exchange = 0.0
     if ranks > 1:
@@ -169,13 +169,13 @@ def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[
 def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulation: int) -> float:
     """Predict the seconds of a step in which ranks exchange gradients and weights, none of it hidden by computing.
 
-    The measured sum gives the links of a ring of the ranks, whichever of them join hosts.
+    The speed of the ring's links follows from the measured sum; all links count alike, within and between hosts.
 
     Args:
         met: what the ranks measured.
-        sizes: the numbers of every trained parameter.
+        sizes: the size of every trained parameter in numbers.
         zero: the ZeRO stage and its settings.
-        accumulation: micro-batches of a rank and step.
+        accumulation: micro-batches that a rank has in a step.
     """
     link = Link(network.bandwidth(met), met.latency / (2 * (met.ranks - 1)))
     backend: Backend = "nccl" if torch.cuda.is_available() else "gloo"
@@ -193,7 +193,7 @@ def _interface(facts: Mapping[str, Facts], alone: bool) -> Iterator[Finding]:
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """Return a line for each finding, and below it what to do."""
+    """Return a line for each finding, followed by what to do."""
     width = max(len(finding.check) for finding in findings)
     lines = []
     for finding in findings:
@@ -204,11 +204,11 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def _alone(facts: Facts) -> Facts:
-    return Facts(**{**asdict(facts), "clock": 0.0})  # from the clock here
+    return Facts(**{**asdict(facts), "clock": 0.0})  # relative to the clock here
 
 
 def _build(recipe: PretrainRecipe | FinetuneRecipe) -> Job:
-    with redirect_stdout(sys.stderr):  # what it remarks on is not part of the table
+    with redirect_stdout(sys.stderr):  # its remarks are not part of the table
         if isinstance(recipe, PretrainRecipe):
             return pretrain.build(recipe)
         return finetune.build(recipe)
@@ -216,7 +216,7 @@ def _build(recipe: PretrainRecipe | FinetuneRecipe) -> Job:
 
 @contextmanager
 def _probe(folder: Path) -> Iterator[str]:
-    """Write a file of a new name for the hosts to see; yield the name."""
+    """Write a file with a new name for the hosts to see; yield the name."""
     path = folder / f".seen-by-all-{uuid.uuid4().hex}"
     with os_errors_as_input_errors(path, "write"):
         path.touch(exist_ok=False)

@@ -3,7 +3,7 @@
 python -m trainer.evaluate --collection DIR --split test --bm25 --model NAME=RUN ... --fuse bm25+NAME --out results.json
 deepspeed --hostfile hostfile --module trainer.evaluate ...     the ranks encode and score texts together
 
---candidates ranks the candidates that the split gives for each query, and --classes tells the classes of its pairs.
+--candidates ranks the candidates that the split gives for each query, and --classes classifies its pairs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _refuse_options_of_the_pool(arguments)
             runs, files = _systems(arguments)
             collection = Collection.open(arguments.collection)
-            # refuse a wrong split before loading a model
+            # raise for a wrong split before loading a model
             read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
             read(collection, arguments.split)
             asked = _asked(arguments, collection, files, [*runs])
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _systems(arguments: argparse.Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
-    """The models and the run files by name."""
+    """Parse the models and the run files by name."""
     runs = _named(arguments.model, "model", "RUN", ())
     files = _named(arguments.run or [], "run", "FILE", runs)
     if not runs and not files and not arguments.bm25:
@@ -138,7 +138,7 @@ def _asked(
 
 
 def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:
-    """Raise InputError for options that do not go together."""
+    """Raise InputError for options that cannot be combined."""
     if arguments.candidates and arguments.classes:
         raise InputError("--candidates and --classes measure different things: leave out one")
     if not (arguments.candidates or arguments.classes):
@@ -181,7 +181,7 @@ def _fuse(given: str | None, names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _weights_split(arguments: argparse.Namespace, collection: Collection, weighted: bool) -> str | None:
-    """The split to choose weights on, if anything is weighted and there is one."""
+    """Return the split to choose weights on, if anything is weighted and the split exists."""
     split: str | None = arguments.fuse_split
     if not weighted:
         if split is not None:
@@ -195,7 +195,7 @@ def _weights_split(arguments: argparse.Namespace, collection: Collection, weight
             "name another split, or leave it out"
         )
     if split is not None:
-        Task.of(collection, split)  # refuse a wrong one
+        Task.of(collection, split)  # raise for a wrong one
     return split
 
 
@@ -240,7 +240,7 @@ def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[st
 
 
 def _metrics(given: Sequence[str]) -> list[str]:
-    """Parse `--metrics`: each new one once."""
+    """Parse `--metrics`: keep each additional metric once."""
     for name in given:
         try:
             Metric.of(name)

@@ -1,9 +1,9 @@
-"""Export a trained model: a folder that other libraries load, with the same embeddings and scores as the run's.
+"""Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's.
 
 python -m trainer.export RUN OUT [--format onnx] [--with-decoder]
 
-A Siamese network becomes a SentenceTransformer (from version 3 on), a cross-encoder a CrossEncoder, a ColBERT a model
-of PyLate, a Poly-encoder two Hugging Face encoders with a README.md that scores. A pre-training run becomes a plain
+A Siamese network becomes a SentenceTransformer (from version 3 on), a cross-encoder a CrossEncoder, a ColBERT a PyLate
+model, a Poly-encoder two Hugging Face encoders with scoring code in the README.md. A pre-training run becomes a plain
 Hugging Face model.
 """
 

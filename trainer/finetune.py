@@ -29,7 +29,7 @@ with without_collecting():
 
 
 def build(recipe: FinetuneRecipe) -> Job:
-    """Make the job of training an encoder on labelled pairs: a trained one, its shape at random, or a new one."""
+    """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one."""
     recipe = take_over(recipe)
     data = pair_data(recipe)
     if World.from_environment().rank == 0:
@@ -41,7 +41,7 @@ def build(recipe: FinetuneRecipe) -> Job:
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())
     if encoder and model.heads:
-        encoder.heads.pop("log_temperature", None)  # the recipe says where it starts
+        encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
         copied = encoder.copy_heads(model)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
@@ -52,9 +52,9 @@ def build(recipe: FinetuneRecipe) -> Job:
 
 
 def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
-    """Load or make the encoder that a recipe starts from, with the special tokens that its method needs.
+    """Load or build the encoder that a recipe starts from, with the special tokens that its method needs.
 
-    Return also what was trained with it; None where its weights are random.
+    Return also the pre-trained encoder with its heads; None if the weights are random.
     """
     if recipe.init_from is None:
         trunk = new_trunk(recipe.trunk or {}, tokenizer)
@@ -66,12 +66,12 @@ def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> tuple[PreTrained
     resize_embeddings(recipe.method, encoder.trunk, tokenizer)
     if not recipe.random_weights:
         return encoder.trunk, encoder
-    torch.manual_seed(recipe.seed)  # loading an encoder has drawn
+    torch.manual_seed(recipe.seed)  # loading an encoder has used the generator
     return build_trunk(settings_of(encoder.trunk.config)), None
 
 
 def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:
-    """What is wrong with an encoder that was trained with other special tokens than the method has."""
+    """Return what is wrong with an encoder that was trained with special tokens other than the method's."""
     method, start = recipe.method, recipe.init_from
     if "special_tokens" in type(method).model_fields:
         wanted = 1 + method.added_tokens

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.mine"):
         collection = Collection.open(chosen.collection)
-        collection.groups(chosen.split)  # refuse a wrong split before loading a model
+        collection.groups(chosen.split)  # raise for a wrong split before loading a model
         require_room(collection, chosen.out)
         if chosen.score:
             made = _score(collection, chosen.split, load_any(chosen.score), chosen.out)

@@ -1,9 +1,9 @@
-"""Plan a training, or a preparation of data, on machines that one does not have: computed, and said so.
+"""Plan a training, or a preparation of data, on machines that one does not have: computed, not measured.
 
 python -m trainer.plan RECIPE [key=value ...] --hosts 1,8,64,128 --gpus 8 --gpu h100
 python -m trainer.plan data --source wikipedia --machines 1,4,16 --cores 16
 
-Nothing is trained, and the recipe's data need not be there. docs/scaling.md says what the model takes into account.
+Nothing is trained, and the recipe's data need not exist. docs/scaling.md explains what the model takes into account.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
 
 
 def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:
-    """The machines that the options describe, and where their speed is from."""
+    """Return the machines that the options describe, and where their speed is from."""
     device, cpu = DEVICES[chosen.gpu], chosen.gpu == "cpu"
     latencies = {"between": 100.0, "within": 30.0} if cpu else {"between": 10.0, "within": 3.0}
     links = {
@@ -152,7 +152,7 @@ def _write_json(results: dict[str, Any], path: Path | None) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON does not know, as the days of a run that never ends, by null."""
+    """Replace what JSON cannot represent, such as the days of a run that never ends, by null."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
-    """Six lines: where the page, the table, the logs, the plots and the model are, and what to do next."""
+    """Return six lines: where the page, the table, the logs, the plots and the model are, and what to do next."""
     results, export = folder / "results.json", folder / "export"
     table = str(results) if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
     model = str(export) if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
@@ -72,13 +72,13 @@ def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
 
 
 def find_runs(folder: Path) -> dict[str, Path]:
-    """Every run folder below `folder` that has TensorBoard events, by name."""
+    """Return every run folder below `folder` that has TensorBoard events, by name."""
     runs = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
     return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(runs)}
 
 
 def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:
-    """The loss terms of a run over optimizer steps, from all that it logged."""
+    """Return the loss terms of a run over optimizer steps, out of all that it logged."""
     return {tag.removeprefix("loss/"): curve for tag, curve in scalars.items() if tag.startswith("loss/")}
 
 
@@ -113,7 +113,7 @@ def _require_fused_systems(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
-    """Raise InputError where the results do not name what each model ranked again."""
+    """Raise InputError where the results do not name what each model re-ranked."""
     models = results["rerank"]
     hows = list(models.values()) if isinstance(models, dict) else [None]
     if not all(isinstance(how, dict) and {"system", "documents"} <= how.keys() for how in hows):
@@ -121,7 +121,7 @@ def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
 
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The systems in the results, each with its metrics."""
+    """Return the systems in the results, each with its metrics."""
     return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() >= HEADINGS.keys()}
 
 

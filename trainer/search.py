@@ -71,7 +71,7 @@ def _find(index: Index, query: str, k: int, approximation: str | None) -> list[F
 
 
 def _serve(index: Index, chosen: argparse.Namespace) -> None:
-    """Answer a browser until Ctrl-C; an index beside is searched in the same way where it can be."""
+    """Answer a browser until Ctrl-C; the index of `--beside` is searched in the same way where possible."""
     indexes = {str(chosen.index): (index, chosen.approximate)}
     if chosen.beside:
         beside = open_index(chosen.beside)
@@ -110,7 +110,7 @@ def _write_run(index: Index, queries: dict[str, str], chosen: argparse.Namespace
 
 
 def _typed() -> Iterator[str]:
-    """The lines of stdin; on a terminal, asked for."""
+    """Yield the lines of stdin; on a terminal, prompt for them."""
     while True:
         if sys.stdin.isatty():
             print("query (empty to stop): ", end="", flush=True)

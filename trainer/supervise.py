@@ -1,10 +1,10 @@
-"""Keep a training going: start the launcher, start it again after a fault, give up when it makes no progress.
+"""Keep a training run going: start the launcher, restart it after a fault, give up when it makes no progress.
 
 python -m trainer.supervise [--tries N] -- deepspeed [launcher options] --module trainer.pretrain RECIPE [key=value ...]
 
-The launcher's exit code is not enough: it is 0 even when the launcher's own child was killed, and the codes of other
-hosts may be lost. So a training has succeeded when its last step's checkpoint is whole, and has made progress when its
-newest checkpoint is newer than at the start.
+The launcher's exit code is not enough: it is 0 even when the launcher's own child was killed, and the exit codes of
+other hosts may be lost. So a training run has succeeded when its last step's checkpoint is intact, and has made
+progress when its newest checkpoint is newer than at the start.
 """
 
 from __future__ import annotations

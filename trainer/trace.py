@@ -1,8 +1,8 @@
 """Show what a run reads, step by step, without training: `python -m trainer.trace RECIPE [key=value ...]`.
 
-Prints `step digest` for every optimizer step asked for. The digest hashes the step's micro-batches in any order, with
-masks and all other random choices: it is the same for any number of ranks and loader workers, and differs where
-anything that the model reads differs. A run's own recipe is RUN/recipe.yaml.
+Prints `step digest` for every requested optimizer step. The digest hashes the step's micro-batches in any order, with
+masks and all other random choices: it is the same for any number of ranks and loader workers, and changes if anything
+that the model reads changes. A run's own recipe is RUN/recipe.yaml.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def trace(
 ) -> Iterator[tuple[int, list[LaneBatch]]]:
     """Yield (step, its micro-batches) from optimizer step `first` on, as `world_size` ranks would read them.
 
-    Steps count from 1. Reading begins at the run's last checkpoint before `first`, if it has one, else at step 1.
+    Steps count from 1. Reading starts at the run's last checkpoint before `first`, if there is one, else at step 1.
     `workers` is the number of loader workers of each rank.
     """
     step, cursor = _start(recipe, data, first)
@@ -68,7 +68,7 @@ def trace(
 
 
 def digest(micro_batches: Sequence[MicroBatch]) -> str:
-    """Hash the arrays of micro-batches, in whatever order they come: 128 bits, in hex."""
+    """Hash the arrays of micro-batches, independently of their order: 128 bits, in hex."""
     digests = []
     for micro_batch in micro_batches:
         content = hashlib.blake2b(digest_size=16)
@@ -98,7 +98,7 @@ def _decode(row: np.ndarray, tokenizer: Tokenizer) -> str:
 
 
 def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
-    """The step and position to read from: the run's last checkpoint before step `first`, else the beginning."""
+    """Return the step and position to read from: the run's last checkpoint before `first`, or the beginning."""
     path = next(_whole_checkpoints(recipe.run, before=first), None)
     if path is None:
         return 0, Cursor(data.order.start())
@@ -110,13 +110,13 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
 
 
 def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:
-    """The run's checkpoints before a step that pass verification, the newest first."""
+    """Yield the run's checkpoints before a step that pass verification, the newest first."""
     earlier = (path for path in checkpoint.newest_first(run) if checkpoint.step_of(path) < before)
     return (path for path in earlier if checkpoint.verify(path) is None)
 
 
 def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int) -> None:
-    """Raise InputError where the run trained a step that is to be read with another batch.micro than the recipe's."""
+    """Raise InputError if the run trained a requested step with a batch.micro other than the recipe's."""
     newest = next(_whole_checkpoints(recipe.run), None)
     if newest is None:
         return

@@ -1,7 +1,7 @@
-"""Make a collection from files of a published format, in stages: a stopped command goes on with the next one.
+"""Make a collection from files of a published format, in stages: an interrupted command resumes at the next stage.
 
-The stages write into OUT/building.partial; at the end their folders replace the old ones in OUT, and manifest.json,
-without which a collection is not opened, comes last.
+The stages write into OUT/building.partial; at the end their folders replace the old ones in OUT. manifest.json is
+written last: without it, a collection cannot be opened.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ BUILDING, LOCK = "building.partial", "building.lock"
 def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1) -> Collection:
     """Make the collection of `inputs`, in the format `name`, in the folder `out`, and open it.
 
-    The bytes of every file are the same for any number of workers. Where `out` is itself a folder of BEIR's, the
-    collection is made beside its files.
+    The bytes of every file are the same for any number of workers. If `out` is itself a BEIR folder, the collection is
+    made next to its files.
 
     Raises:
-        InputError: the input is bad (naming file and line), another process is at it, or a file cannot be written.
+        InputError: the input is bad (naming file and line), another process builds it, or a file cannot be written.
     """
     reader = FORMATS[name](inputs)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
@@ -62,7 +62,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
         stages = _Stages(out / BUILDING, [command, tokenizer.fingerprint, _state(reader)])
         try:
             counts = _write(stages, reader, tokenizer, workers)
-        except InputError:  # no later run can use what came before
+        except InputError:  # bad input: no later run can use the finished stages
             shutil.rmtree(stages.folder)
             raise
         manifest = {
@@ -80,7 +80,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Keep other processes from building in `out`; remove it where nothing was written there."""
+    """Keep other processes from building in `out`; remove `out` at the end if nothing was written there."""
     make_directory(out)
     locked = lock(out / LOCK, f"{out}: another process is making this collection: wait for it, or stop it")
     try:
@@ -93,7 +93,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 class _Stages:
-    """The stages that are done, in a folder that is begun anew where the command or its input is another."""
+    """The record of finished stages, in a folder that is emptied if the command or its input has changed."""
 
     def __init__(self, folder: Path, command: Any) -> None:
         self.folder = folder
@@ -106,7 +106,7 @@ class _Stages:
                 file.write(content)
 
     def do(self, name: str, stage: Callable[[], int], *, anew: Path | None = None) -> int:
-        """Return what a stage counts: from its record, or by doing it, without the folder `anew` of an earlier try."""
+        """Return a stage's count, from its record or by running it; before a run, delete its old folder `anew`."""
         record = self.folder / f"{name}.json"
         if not record.is_file():
             if anew is not None:
@@ -139,7 +139,7 @@ def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) 
 
 
 def _gaps(built: Path, reader: Format) -> Iterator[str]:
-    """What a finished build lacks."""
+    """Yield a line for each thing that a finished build lacks."""
     corpus, queries = (built / part for part in PARTS)
     yield from gaps.texts_without_words(corpus)
     if not reader.classes:
@@ -165,7 +165,7 @@ def _publish(built: Path, out: Path, manifest: dict[str, Any], tokenizer: bytes)
 
 
 def _state(reader: Format) -> list[list[Any]]:
-    """What tells whether the input files are those of an earlier try: their sizes and times."""
+    """Return the sizes and times of the input files, which tell whether they changed since an earlier try."""
     files = reader.files()
     for path in files:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""What formats without ids share: a query, or the turns of a dialogue, and its labelled candidates."""
+"""The base of formats without ids: a query, or the turns of a dialogue, with its labelled candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from data_prep.collections.ids import content_id
 
 
 class CandidateList(NamedTuple):
-    """A context and its candidates; labels are 1 for a right one and 0 for the others, a teacher's scores, a class."""
+    """A context and its candidates; labels are 1 for right and 0 for wrong ones, a teacher's scores, or a class."""
 
     turns: Sequence[str]
     candidates: Sequence[str]
@@ -23,11 +23,11 @@ class CandidateList(NamedTuple):
     @property
     def query(self) -> str:
         """The id of the context."""
-        return content_id("\x1f".join(self.turns))  # ASCII's own separator: the same words cut otherwise are another
+        return content_id("\x1f".join(self.turns))  # ASCII's unit separator: other turns, another id
 
 
 class LeftOut(NamedTuple):
-    """What a file has in place of a candidate list."""
+    """A part of a file that gives no candidate list, and why."""
 
     why: str  # in the plural: `questions without a positive passage`
     where: Where
@@ -37,7 +37,7 @@ class CandidateLists(Format):
     """A format whose files are candidate lists; equal contexts are one query, equal candidates one document.
 
     Attributes:
-        leaves_out: whether `lists` yields LeftOut too; they are counted for the user.
+        leaves_out: whether `lists` also yields LeftOut items, which are counted for the user.
     """
 
     repeats = True
@@ -58,32 +58,32 @@ class CandidateLists(Format):
             yield from self.lists(file)
 
     def files(self) -> list[Path]:
-        """All that were named."""
+        """Return every named file."""
         return self._listed()
 
     def corpus(self) -> Iterator[Text]:
-        """Every candidate."""
+        """Yield every candidate."""
         for item in self._all():
             for candidate in item.candidates:
                 yield Text(content_id(candidate), [candidate], item.where)
 
     def queries(self) -> Iterator[Text]:
-        """Every context; its parts are the turns."""
+        """Yield every context; its parts are the turns."""
         for item in self._all():
             yield Text(item.query, item.turns, item.where)
 
     def splits(self) -> list[str]:
-        """As the files are named."""
+        """Return the splits that the names of the files tell."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The candidate lists of a split."""
+        """Yield the candidate lists of a split."""
         for item in self.of_split(split):
             if isinstance(item, CandidateList):
                 yield Labelled(item.query, [content_id(text) for text in item.candidates], item.labels, item.where)
 
     def remarks(self) -> list[str]:
-        """How many of what each split leaves out, and where the first stands."""
+        """Report what each split leaves out: the reason, the number, and where the first one is."""
         return [remark for split in self.by_split if self.leaves_out for remark in self._left_out(split)]
 
     def _left_out(self, split: str) -> Iterator[str]:

@@ -48,8 +48,8 @@ class Collection:
         """Open a collection.
 
         Raises:
-            InputError: it is missing, unfinished or damaged, or made of files beside it that have changed since (naming
-                the command that makes it).
+            InputError: it is missing, unfinished or damaged, or the files next to it that it was made from have changed
+                since (naming the command that makes it).
         """
         directory = Path(directory)
         manifest = _manifest(directory)
@@ -64,22 +64,22 @@ class Collection:
 
     @property
     def sha256(self) -> str:
-        """That of every array: of the manifest."""
+        """The SHA-256 of the manifest, which covers every array."""
         return sha256_of(self.directory / MANIFEST)
 
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return sorted(self.manifest["counts"][SPLITS])
 
     def groups(self, split: str) -> Groups:
-        """The groups of a split; raise InputError where there is no such split, naming the existing ones."""
+        """Return the groups of a split; raise InputError, naming the existing splits, if it does not exist."""
         if split not in self.splits():
             existing = ", ".join(self.splits()) or "none"
             raise InputError(f"{self.directory / SPLITS}: no split {split!r}; choose one of: {existing}")
         return Groups.map(self.directory / SPLITS / split)
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
-        """Relevance judgements of a split: query id -> corpus id -> score, a whole number.
+        """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.
 
         Raises:
             InputError: no such split, or its labels are not whole numbers.
@@ -96,25 +96,25 @@ class Collection:
         return judgements
 
     def pool(self, split: str) -> np.ndarray:
-        """The numbers int64 of the documents that a split is ranked among: its pool, or all of them."""
+        """Return the numbers (int64) of the documents that a split's queries rank: its pool, or all documents."""
         pool = self.groups(split).pool if split in self.splits() else None
         return np.arange(len(self.corpus)) if pool is None else pool
 
 
 def input_record(path: Path, out: Path) -> dict[str, Any]:
-    """The manifest's record of an input file; one inside `out` has its name there, so that it can be found again."""
+    """Return the manifest's record of an input file; a file inside `out` is named relative to it, to be found again."""
     inside = path.absolute().is_relative_to(out.absolute())
     return {"file": name_in(path, out), "inside": inside, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def name_in(path: Path, out: Path) -> str:
-    """A path as the manifest has it: in `out`, relative to it."""
+    """Return a path as the manifest has it: relative to `out` if it is inside, else as given."""
     whole, folder = path.absolute(), out.absolute()
     return whole.relative_to(folder).as_posix() if whole.is_relative_to(folder) else str(path)
 
 
 def texts_of(directory: Path) -> Iterator[str]:
-    """Every document and query of a collection, or of a BEIR folder that need not be one yet.
+    """Yield every document and query of a collection, or of a BEIR folder that is not tokenised yet.
 
     Raises:
         InputError: neither is there, or a line of the BEIR folder is bad (naming file and line).
@@ -130,7 +130,7 @@ def texts_of(directory: Path) -> Iterator[str]:
 
 
 def verify(directory: Path) -> Iterator[str]:
-    """Yield a line for every array of a collection that is not what its manifest says."""
+    """Yield a line for every array of a collection that differs from its manifest."""
     for name, record in _manifest(directory)["arrays"].items():
         path = directory / name
         if not path.is_file():
@@ -155,7 +155,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
 
 
 def _changed(directory: Path, manifest: dict[str, Any]) -> bool:
-    """Whether the files beside a collection that it was made of are others now."""
+    """Return whether the files next to a collection that it was made from have changed."""
     inside = {record["file"]: record for record in manifest["inputs"] if record["inside"]}
     if not inside:
         return False
@@ -165,7 +165,7 @@ def _changed(directory: Path, manifest: dict[str, Any]) -> bool:
 
 
 def _is_other(path: Path, record: dict[str, Any], made: int) -> bool:
-    """Whether a file is not the recorded one; it is read only where it is newer than the manifest, as a copy may be."""
+    """Return whether a file is not the recorded one; only a file newer than the manifest (maybe a copy) is read."""
     if not path.is_file() or path.stat().st_size != record["bytes"]:
         return True
     return path.stat().st_mtime_ns >= made and sha256_of(path) != record["sha256"]

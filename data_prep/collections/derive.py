@@ -1,4 +1,4 @@
-"""A collection with the texts of another one, in which a split has other candidates: what mining makes."""
+"""Derive a collection from another: the same texts, but new candidates in one split. Mining uses it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Candidates(NamedTuple):
 def derive(
     source: Collection, out: Path, split: str, candidates: Candidates, about: Mapping[str, Any], mined: list[str]
 ) -> Collection:
-    """Make the collection `out`, which is `source` but for the candidates of a split, and open it.
+    """Make and open the collection `out`: a copy of `source` with other candidates in one split.
 
-    Its other files are hard links to those of `source`, which nothing writes to; copies, on another file system.
+    The unchanged files are hard links to those of `source`, which nothing writes to; on another file system, copies.
 
     Args:
-        about: for the manifest, what made it.
+        about: what made the collection, for the manifest.
         mined: the systems that `found_by` numbers, from 1.
 
     Raises:
@@ -63,7 +63,7 @@ def derive(
 
 
 def require_room(source: Collection, out: Path) -> None:
-    """Raise InputError where `out` is not free, nor a collection that `derive` made of another one."""
+    """Raise InputError unless `out` is free, or a collection that `derive` made from another one."""
     if out.resolve() == source.directory.resolve():
         raise InputError(f"{out}: is the collection itself: name another folder")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):

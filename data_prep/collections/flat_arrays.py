@@ -40,7 +40,7 @@ class Appender:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header for the present length; numpy pads it, so its size is the same for any length."""
+        """Write the header for the current length; numpy pads it, so its size is the same for any length."""
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
@@ -65,7 +65,7 @@ class Rows:
 
     @classmethod
     def map(cls, flat: Path, ends: Path, dtypes: Iterable[npt.DTypeLike]) -> Rows:
-        """Memory-map both arrays; raise InputError where they do not belong together. Costs the same for any size."""
+        """Memory-map both arrays, at the same cost for any size; raise InputError if they do not belong together."""
         rows = cls(map_array(flat, dtypes), map_array(ends, [np.int64]))
         if (rows.ends[-1] if len(rows) else 0) != len(rows.flat):
             raise InputError(f"{ends}: damaged (it does not end where {flat.name} does); make the collection again")
@@ -76,7 +76,7 @@ class Rows:
         return len(self.ends)
 
     def __getitem__(self, i: int) -> np.ndarray:
-        """Row i, a view. Raise IndexError where there is none, InputError where the ends are damaged."""
+        """Return row i, a view; raise IndexError if there is no such row, InputError if the ends are damaged."""
         if not 0 <= i < len(self.ends):
             raise IndexError(i)
         start, end = int(self.ends[i - 1]) if i else 0, int(self.ends[i])

@@ -1,4 +1,4 @@
-"""What a published format gives: texts, and groups of labelled candidates; each says in which line it stands."""
+"""What a published format provides: texts, and groups of labelled candidates, each with the line it is from."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SPLIT_WORDS = {
 
 
 class Where(NamedTuple):
-    """A line of a file, from 1; where lines do not tell, an item too (`element 7` of a JSON array, `row 7`)."""
+    """A line of a file, from 1, and, if lines are not enough, an item (`element 7` of a JSON array, `row 7`)."""
 
     file: Path
     line: int  # 0 in a file without lines
     item: str = ""
 
     def __str__(self) -> str:
-        """As compilers write it."""
+        """Return the place in the form that compilers print."""
         line = f"{self.file}:{self.line}" if self.line else str(self.file)
         return f"{line}: {self.item}" if self.item else line
 
@@ -57,16 +57,16 @@ class Labelled(NamedTuple):
 
 
 class Format(ABC):
-    """A reader of files in one format. Every iterator may be taken several times, and raises InputError at a bad line.
+    """A reader of files in one format. Every iterator can be created several times; a bad line raises InputError.
 
     Attributes:
         what: the files that it reads, for the command's help.
-        repeats: whether a text may come several times, as in files of triples (True; or "queries", where a document may
-            not); the first one counts, and another text with its id is refused.
-        whole: whether each Labelled is a group of its own (a dialogue, an impression); else those of one query are one.
-        mined: whether negatives were mined or sampled: of several labels of a query and document the highest counts;
-            else, unless groups are whole, two different ones are refused.
-        classes: the names of the classes that labels number; empty where labels are relevance or scores.
+        repeats: whether a text may occur several times, as in files of triples (True; "queries": only queries may). The
+            first occurrence is used; a different text with the same id is refused.
+        whole: whether each Labelled is its own group (a dialogue, an impression); else all of one query form one group.
+        mined: whether negatives were mined or sampled. If so, the highest label of a query-document pair is used;
+            if not, and groups are not whole, two different labels of a pair are refused.
+        classes: the names of the classes that labels number; empty if labels are relevance or scores.
     """
 
     what: ClassVar[str]
@@ -81,7 +81,7 @@ class Format(ABC):
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """Every file that is read."""
+        """Return every file that is read."""
 
     @abstractmethod
     def corpus(self) -> Iterator[Text]:
@@ -93,23 +93,23 @@ class Format(ABC):
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """The names of the splits; at least one."""
+        """Return the names of the splits; at least one."""
 
     @abstractmethod
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the labelled candidates of a split."""
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """The ids of the documents that a split is ranked among; None for all of them."""
+        """Yield the ids of the documents that a split's queries rank; return None for all documents."""
         return None
 
     def remarks(self) -> list[str]:
-        """What the user should know of the files, a line each: what was left out, for one; may read them once more."""
+        """Return lines that tell the user about the files, such as what was left out; may read the files once more."""
         return []
 
 
 def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
-    """Yield the lines of a file, compressed or not, without blank ones, line ends and a byte-order mark."""
+    """Yield the lines of a file, compressed or not, without blank lines, line ends and a byte-order mark."""
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST_LINE):
             where = Where(path, number)
@@ -126,7 +126,7 @@ def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
-    """Yield the JSON objects of a file with one on each line."""
+    """Yield the objects of a JSON-lines file."""
     for where, line in text_lines(path):
         try:
             record = json.loads(line)
@@ -138,7 +138,7 @@ def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files or folders of each split: an input is SPLIT=FILE, or the file's name tells; else it is `train`.
+    """Return the files or folders of each split, given as SPLIT=FILE or told by the file's name; else it is `train`.
 
     Raises:
         InputError: a file is missing.
@@ -153,7 +153,7 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def split_and_file(given: Path) -> tuple[str, Path]:
-    """Divide SPLIT=PATH; the split is empty where just a path is named. Raise InputError where that is missing."""
+    """Divide SPLIT=PATH; the split is empty if only a path is given. Raise InputError if the path does not exist."""
     split, equals, name = str(given).partition("=")
     if not equals or given.exists() or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
         split, name = "", str(given)
@@ -172,7 +172,7 @@ def check_id(name: Any, key: str, where: Where) -> str:
 
 
 def check_text(text: Any, key: str, where: Where) -> str:
-    """Return a text without the white space around it; raise InputError where it is not one, or empty."""
+    """Return a text without the white space around it; raise InputError if it is not a string, or is empty."""
     if not isinstance(text, str):
         raise InputError(f"{where}: {key!r} is missing or not a string")
     if not (text := text.strip()):
@@ -181,7 +181,7 @@ def check_text(text: Any, key: str, where: Where) -> str:
 
 
 def check_number(number: Any, key: str, where: Where) -> float:
-    """Return a label or score, a number or its text; raise InputError where it is none, or none that fp32 can hold."""
+    """Return a label or score, given as number or text; raise InputError if it is not a number that fp32 can hold."""
     try:
         value = float(number)
     except (TypeError, ValueError, OverflowError):
@@ -192,7 +192,7 @@ def check_number(number: Any, key: str, where: Where) -> float:
 
 
 def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> str:
-    """Return title, where there is one, and text of a record, joined by a space; the text is under one of the keys.
+    """Return the title (if any) and text of a record, joined by a space; the text is under one of the keys.
 
     Raises:
         InputError: there is no text, one of them is not a string, or both are empty.

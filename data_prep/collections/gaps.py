@@ -1,4 +1,4 @@
-"""What a collection lacks, a line each, for the user to know before training: texts, and relevant documents."""
+"""Report what a collection lacks, so that the user knows before training: texts, and relevant documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_prep.collections.relevant import Relevant
 
 
 def texts_without_words(documents: Path) -> Iterator[str]:
-    """Say how many documents of a written folder have no tokens, and which is the first."""
+    """Report how many documents of a written folder have no tokens, and which is the first."""
     ends = map_array(documents / "token_ends.npy", [np.int64])
     if len(empty := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
         first = Ids.map(documents)[int(empty[0])]
@@ -22,10 +22,10 @@ def texts_without_words(documents: Path) -> Iterator[str]:
 
 
 def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -> Iterator[str]:
-    """Say of each written split how many queries have no label above 0, and which is the first.
+    """Report for each written split how many queries have no label above 0, and which is the first.
 
-    Such a query is no example of training by relevance, and counts 0 where it is ranked. Splits whose labels are not
-    whole numbers, so a teacher's scores, are passed over.
+    Such a query gives no example when training by relevance, and its metrics are 0 in evaluation. Splits whose labels
+    are not whole numbers (a teacher's scores) are skipped.
     """
     for name in names:
         groups = Groups.map(splits / name)

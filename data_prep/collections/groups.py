@@ -1,12 +1,12 @@
-"""The groups of a split: a query's candidates with their labels, and the pool that its queries are ranked among.
+"""The groups of a split: a query's candidates with their labels, and the pool that its queries rank.
 
 queries.npy         int64 [groups]: the query's number; one query may have several groups (impressions, dialogues)
 group_ends.npy      int64 [groups]: where each group ends in the next two
 candidates.npy      int64: numbers of documents
 labels.npy          fp32: relevance, a class, or a teacher's score
-pool.npy            int64, optional: the documents that the split is ranked among
-found_by.npy        uint8, optional: the system that found each candidate (the manifest's `mined` names it), 0: given
-found_scores.npy    fp32, optional: the score that this system gave it, NaN: given
+pool.npy            int64, optional: the documents that the split's queries rank
+found_by.npy        uint8, optional: the system that found each candidate (see the manifest's `mined`); 0: not mined
+found_scores.npy    fp32, optional: the score that this system gave it; NaN: not mined
 """
 
 from __future__ import annotations

@@ -12,16 +12,16 @@ from data_prep.collections.flat_arrays import Rows, map_array
 from data_prep.common.errors import InputError
 
 HASH = np.dtype("<u8")
-HALVES = "surrogatepass"  # half a character has an id too; who writes its text refuses it, naming its line
+HALVES = "surrogatepass"  # lone surrogates may be hashed; the writer of the text refuses them, naming the line
 
 
 def hash_of(name: str) -> int:
-    """The first 64 bits of BLAKE2b of an id."""
+    """Return the first 64 bits of the BLAKE2b hash of an id."""
     return int.from_bytes(hashlib.blake2b(name.encode(errors=HALVES), digest_size=8).digest(), "little")
 
 
 def content_id(text: str) -> str:
-    """The id of a text that has no other: equal texts have equal ids."""
+    """Return the id of a text whose format gives none: equal texts have equal ids."""
     return hashlib.blake2b(text.encode(errors=HALVES), digest_size=12).hexdigest()
 
 
@@ -29,7 +29,7 @@ class Ids(Sequence[str]):
     """The id of every number; `find` looks numbers up by a binary search over sorted hashes."""
 
     def __init__(self, names: Rows, hashes: np.ndarray, order: np.ndarray) -> None:
-        """Take the ids as rows of UTF-8, their hashes in ascending order uint64 [N], and whose they are int64 [N]."""
+        """Take the ids as rows of UTF-8, their sorted hashes uint64 [N], and the number of each hash's id int64 [N]."""
         self.names, self.hashes, self.order = names, hashes, order
 
     @classmethod
@@ -45,8 +45,8 @@ class Ids(Sequence[str]):
         """The number of ids."""
         return len(self.names)
 
-    def __getitem__(self, i):  # type: ignore[no-untyped-def]  # a slice is of no use here
-        """The id of a number; raise IndexError where there is none."""
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]  # slices are not needed
+        """Return the id of a number; raise IndexError if the number has none."""
         return self.names[i].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
@@ -58,11 +58,11 @@ class Ids(Sequence[str]):
         return isinstance(name, str) and self.number(name) >= 0
 
     def number(self, name: str) -> int:
-        """The number of an id, -1 where it is unknown."""
+        """Return the number of an id, -1 where it is unknown."""
         return int(self.find([name])[0])
 
     def find(self, names: Sequence[str]) -> np.ndarray:
-        """The numbers of ids: int64 [len(names)], -1 for an unknown one."""
+        """Return the numbers of ids: int64 [len(names)], -1 for an unknown one."""
         wanted = np.fromiter(map(hash_of, names), HASH, len(names))
         at = np.searchsorted(self.hashes, wanted)
         return np.fromiter(
@@ -88,11 +88,11 @@ def write_index(folder: Path, hashes: np.ndarray) -> None:
 
 
 def first_repeated(ids: Ids) -> tuple[int, int] | None:
-    """The numbers of two equal ids, the second one the lowest that repeats an earlier one; None where all differ."""
+    """Return (earlier, later), two numbers with equal ids, with the lowest possible `later`; None if all ids differ."""
     first: dict[str, int] = {}
     repeated = []
     shared = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
-    # ids with one hash stand in the order of their numbers
+    # ids with the same hash are in the order of their numbers
     for number in ids.order[np.isin(ids.hashes, shared)].tolist():
         if first.setdefault(ids[number], number) != number:
             repeated.append((number, first[ids[number]]))

@@ -1,4 +1,4 @@
-"""Read a file that is one JSON array of objects, with one of them in memory at a time, or one with JSON lines."""
+"""Read a file that is a JSON array of objects, with one object in memory at a time, or one of JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def json_records(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def beginning(path: Path) -> bytes:
-    """The first bytes of a file, inflated, without a byte-order mark and spaces."""
+    """Return the first bytes of a file, inflated, without a byte-order mark and spaces."""
     with open_input(path) as stream:
         return stream.read(64).removeprefix(BYTE_ORDER_MARK).lstrip()
 
@@ -52,7 +52,7 @@ def json_items(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 class _Text:
-    """The characters that were read and not yet taken."""
+    """The characters that were read and not yet consumed."""
 
     def __init__(self, path: Path, stream: Any) -> None:
         self.path, self.stream = path, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -64,7 +64,7 @@ class _Text:
         return Where(self.path, self.line)
 
     def next(self) -> str:
-        """The next character that is not a space; empty at the end."""
+        """Return the next character that is not a space; empty at the end."""
         while True:
             while self.at < len(self.held):
                 if (character := self.held[self.at]) not in _SPACE:
@@ -74,12 +74,12 @@ class _Text:
                 return ""
 
     def skip(self, characters: int) -> None:
-        """Leave characters behind."""
+        """Skip this number of characters."""
         self.line += self.held.count("\n", self.at, self.at + characters)
         self.at += characters
 
     def value(self) -> tuple[Where, dict[str, Any]]:
-        """Take the object that begins here."""
+        """Parse and consume the object that begins here."""
         self.element += 1
         where, size = self.where._replace(item=f"element {self.element}"), PIECE
         while True:
@@ -93,14 +93,14 @@ class _Text:
                     line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
                     where = where._replace(line=line)
                     raise InputError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from error
-                size *= 2  # so that an object is parsed a few times at most
+                size *= 2  # doubled, so that an object is parsed only a few times
         if not isinstance(value, dict):
             raise InputError(f"{where}: not a JSON object")
         self.skip(end - self.at)
         return where, value
 
     def read(self, size: int) -> bool:
-        """Read on; False at the end of the file."""
+        """Read more of the file; return False at its end."""
         try:
             more = self.stream.read(size)
         except UnicodeDecodeError as error:

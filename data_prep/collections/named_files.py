@@ -16,23 +16,23 @@ SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}
 
 
 class NamedFile(NamedTuple):
-    """A file and its split: the given one, or else what its name tells (which is of no use for a file of texts)."""
+    """A file and its split, given or derived from its name (for a file of texts, the split is not used)."""
 
     path: Path
     split: str
 
 
 def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -> dict[str, list[NamedFile]]:
-    """The files of every kind, in the order of the inputs.
+    """Return the files of every kind, in the order of the inputs.
 
     Args:
-        inputs: folders, files, or SPLIT=FILE. Of a folder, files of no kind and folders are passed over.
-        kinds: the regular expression of each kind's names, whole and in lower case, without .gz and the like; the first
-            one that matches counts.
-        unsaid: a regular expression of what the name of a split leaves out of a file's name.
+        inputs: folders, files, or SPLIT=FILE. In a folder, subfolders and files of no kind are skipped.
+        kinds: the regular expression of each kind's names, which matches the whole name in lower case, without .gz and
+            the like; the first one that matches is used.
+        unsaid: a regular expression of the parts of a file's name that are not in the name of its split.
 
     Raises:
-        InputError: a file is missing, or of no kind; a folder has none of any kind.
+        InputError: a file is missing or of no kind; a folder has no file of any kind.
     """
     found: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
     for given in inputs:
@@ -57,7 +57,7 @@ def _files(given: Path) -> list[tuple[Path, str]]:
 
 
 def _split_of(name: str, unsaid: str) -> str:
-    """What a name tells of the split: `dev.small` of qrels.dev.small.tsv; `train` where it tells nothing."""
+    """Return the split that a name tells: `dev.small` for qrels.dev.small.tsv; `train` if it tells nothing."""
     told = re.sub(unsaid, "", _without({".tsv", ".txt"}, name))
     return ".".join(re.findall(r"[^\W_]+", told)) or "train"
 

@@ -1,7 +1,7 @@
 """The folders of shards that collections are made from, and the text of their tokens.
 
-The text is what the tokenizer decodes: of a lower-casing one it has no capitals, and spaces around punctuation marks
-may differ; a character that the vocabulary lacks is `[UNK]`.
+The text is what the tokenizer decodes: with a lower-casing tokenizer it has no capitals, and spaces around punctuation
+marks may differ; a character that the vocabulary lacks is `[UNK]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ShardFolder:
     """A folder of shards."""
 
     def __init__(self, directory: Path, *, dialogues: bool) -> None:
-        """Read the manifest; raise InputError where it is bad, or tells that documents are or are not dialogues."""
+        """Read the manifest; raise InputError if it is bad, or if `dialogues` is wrong about its documents."""
         self.manifest = Manifest.load(directory)
         self.tokenizer = tokenizer.load(directory / "tokenizer.json")
         if self.manifest.source.get("dialogues") is (not dialogues):
@@ -33,7 +33,7 @@ class ShardFolder:
             raise InputError(f"{directory}: its documents are {what}")
 
     def files(self) -> list[Path]:
-        """The manifest, the tokenizer and the shards."""
+        """Return the manifest, the tokenizer and the shards."""
         directory = self.manifest.directory
         return [directory / name for name in (NAME, "tokenizer.json", *(entry.name for entry in self.manifest.shards))]
 
@@ -47,17 +47,17 @@ class ShardFolder:
             yield documents
 
     def text(self, tokens: np.ndarray) -> str:
-        """The text of a segment."""
+        """Return the text of a segment."""
         return self.tokenizer.decode(tokens).strip()
 
 
 def is_prepared(path: Path) -> bool:
-    """Whether a folder is one of shards, or a prepared data set."""
+    """Return whether a folder is a folder of shards or a prepared data set."""
     return (path / NAME).is_file() or (path / "shards" / NAME).is_file()
 
 
 def shard_folders(by_split: Mapping[str, Sequence[Path]], *, dialogues: bool) -> dict[str, list[ShardFolder]]:
-    """Open the folders of each split; of a prepared data set, `held_out` is of the split dev."""
+    """Open the folders of each split; `held_out` of a prepared data set belongs to the split dev."""
     folders: dict[str, list[ShardFolder]] = {}
     for split, paths in by_split.items():
         for path in paths:

@@ -8,7 +8,7 @@ from data_prep.collections.groups import Groups
 
 
 class Relevant:
-    """Those with a label above 0."""
+    """The documents with a label above 0, for each query of a split."""
 
     def __init__(self, groups: Groups) -> None:
         """Read the labels of a split."""
@@ -20,15 +20,15 @@ class Relevant:
 
     @property
     def most(self) -> int:
-        """The most documents of a query."""
+        """The largest number of relevant documents of any query."""
         return int(np.diff(self.ends).max(initial=0))
 
     def documents_in_all(self) -> np.ndarray:
-        """All documents, each once, int64."""
+        """Return all relevant documents, each once, int64."""
         return np.unique(self.documents)
 
     def of(self, query: int) -> np.ndarray:
-        """Those of a query, int64, sorted."""
+        """Return the relevant documents of a query, int64, sorted."""
         at = int(self.queries.searchsorted(query))
         if at == len(self.queries) or self.queries[at] != query:
             return self.documents[:0]
@@ -36,5 +36,5 @@ class Relevant:
 
 
 def group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
-    """The group that each place in the flat arrays is in."""
+    """Return the number of the group that each position of the flat arrays is in."""
     return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")

@@ -1,6 +1,6 @@
 """Tables whose columns have names: .tsv and .csv with a header, JSON lines, a JSON array, Parquet.
 
-In .csv a cell may be in quotes; in .tsv, as in GLUE, quotes are characters like any other.
+In .csv a cell may be in quotes; in .tsv, as in GLUE, quotes are ordinary characters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TSV, CSV, JSON, PARQUET = "tsv", "csv", "json", "parquet"
 
 
 def table_kind(path: Path) -> str:
-    """TSV, CSV, JSON or PARQUET: by how the file begins, and whether .csv is in its name."""
+    """Return TSV, CSV, JSON or PARQUET, from the file's beginning and whether .csv is in its name."""
     start = beginning(path)
     if start.startswith(MAGIC):
         return PARQUET
@@ -30,7 +30,7 @@ def table_kind(path: Path) -> str:
 
 
 def table_columns(path: Path) -> list[str]:
-    """The names of the columns in their order; in JSON, those of the first object."""
+    """Return the names of the columns in their order; in JSON, the keys of the first object."""
     kind = table_kind(path)
     if kind == PARQUET:
         return parquet_columns(path)
@@ -44,14 +44,14 @@ def table_columns(path: Path) -> list[str]:
 
 
 def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, dict[str, Any]]]:
-    """Yield the rows by the names of their columns; the cells of .tsv and .csv are text.
+    """Yield the rows as dicts keyed by column name; the cells of .tsv and .csv are text.
 
     Args:
-        path: the file, compressed or not; Parquet is not.
+        path: the file, which may be compressed, unless it is Parquet.
         cut_short: whether a row of .tsv and .csv may have fewer cells than the header.
 
     Raises:
-        InputError: a row has another number of cells than the header.
+        InputError: a row and the header differ in their number of cells.
     """
     kind = table_kind(path)
     if kind == JSON:

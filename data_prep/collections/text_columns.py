@@ -1,8 +1,8 @@
-"""Which columns of a table of pairs or triples are the query, the document, its negatives, the label.
+"""Find which columns of a table of pairs or triples are the query, the document, its negatives and the label.
 
-Names decide: sentence-transformers reads its data sets in the order of their columns, so that a table whose writer
-sorted them (anchor, negative, positive) would train on the negatives. Columns with other names are taken in their
-order. Text without a header is refused, for its first line would be lost.
+Names decide, not the order: sentence-transformers takes columns in their order, so a table with sorted columns (anchor,
+negative, positive) would train on the negatives as positives. Columns with other names are taken in their order. Text
+without a header is refused, since its first line would be lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = {  # in lower case
     DOCUMENT: "document|positive|pos|passage|answer|hypothesis|(sentence|text|question)_?[2b]",
     NEGATIVE: r"(hard_)?neg(ative)?(_?\d+)?",
 }
-LABELS = {"label", "labels", "score", "scores"}  # those of sentence-transformers
+LABELS = {"label", "labels", "score", "scores"}  # the names in sentence-transformers
 IGNORED = {"", "id", "idx", "index", "__index_level_0__"}
 
 
@@ -30,11 +30,11 @@ class TextColumns(NamedTuple):
 
     texts: Sequence[str]  # query, document, negatives
     label: str | None
-    named: bool  # whether their names told, not their order
+    named: bool  # whether the columns were found by name, not by order
 
 
 def text_columns(path: Path, *, negatives: bool) -> TextColumns:
-    """Find the columns of a table; raise InputError, naming them, where they are not those of pairs, or of triples."""
+    """Find the columns of a table; raise InputError, naming them, if they are not those of pairs or triples."""
     names = table_columns(path)
     labels = [name for name in names if name.lower() in LABELS]
     texts = [name for name in names if name.lower() not in LABELS | IGNORED]

@@ -2,7 +2,7 @@
 
 text.npy, text_ends.npy         UTF-8, the parts of a text joined by a space
 tokens.npy, token_ends.npy      token ids without special tokens
-part_ends.npy, parts.npy        where each part ends in tokens; only where a text has several (turns, sentences)
+part_ends.npy, parts.npy        where each part ends in tokens; only if some text has several parts (turns, sentences)
 ids.npy, id_ends.npy, id_hashes.npy, id_order.npy       see ids.py
 """
 
@@ -48,7 +48,7 @@ class Texts:
         return len(self.ids)
 
     def tokens(self, i: int) -> np.ndarray:
-        """The token ids of text i; empty for an empty text. Raise InputError where one is beyond the vocabulary."""
+        """Return the token ids of text i, empty for an empty text; raise InputError if one is beyond the vocabulary."""
         tokens = self.token_rows[i]
         if len(tokens) and tokens.max() >= self.vocab_size:
             raise InputError(
@@ -58,15 +58,15 @@ class Texts:
         return tokens
 
     def parts(self, i: int) -> list[np.ndarray]:
-        """The token ids of each part of text i."""
+        """Return the token ids of each part of text i."""
         if self.part_rows is None:
             return [self.tokens(i)]
         return np.split(self.tokens(i), self.part_rows[i][:-1])
 
     def text(self, i: int) -> str:
-        """Text i, its parts joined by a space."""
+        """Return text i, its parts joined by a space."""
         return self.utf8[i].tobytes().decode()
 
     def texts(self) -> Iterator[str]:
-        """Every text in order."""
+        """Yield every text in order."""
         return (self.text(i) for i in range(len(self)))

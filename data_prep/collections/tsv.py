@@ -1,4 +1,4 @@
-"""Tab-separated files as MS MARCO's and TREC's, which have no header: rows, texts with ids, relevance judgements."""
+"""Tab-separated files without a header, like MS MARCO's and TREC's: rows, texts with ids, relevance judgements."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from data_prep.collections.format import Labelled, Text, Where, check_id, check_text, text_lines
 from data_prep.common.errors import InputError
 
-# a first line of nothing else is a header, which is left out: no id or text is one of these words
+# a first line of only these words is a header and is left out: no id or text is one of these words
 HEADER = (
     {"id", "qid", "pid", "docid", "docno", "queryid", "passageid", "documentid", "corpusid", "topicid", "topic"}
     | {"query", "text", "passage", "document", "contents", "url", "title", "body", "positive", "negative"}
     | {"iter", "iteration", "rel", "relevance", "label", "score", "grade"}
 )
-GRADES = range(-10, 101)  # of relevance; a rank or a score lies outside, sooner or later
+GRADES = range(-10, 101)  # of relevance; ranks and scores exceed this range sooner or later
 
 
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, list[str]]]:
-    """Yield the cells of each line; raise InputError where these are more or fewer than the columns."""
+    """Yield the cells of each line; raise InputError if there are more or fewer cells than columns."""
     for where, line in text_lines(path):
         cells = line.split("\t")
         if len(cells) != len(columns):
@@ -36,10 +36,12 @@ def id_texts(path: Path) -> Iterator[Text]:
 
 
 def judgements(path: Path) -> Iterator[Labelled]:
-    """Yield those of a qrels file: `query 0 document grade`, or without the 0, between tabs or spaces; ids have none.
+    """Yield the judgements of a qrels file: `query 0 document grade`, the 0 optional, separated by tabs or spaces.
+
+    Ids contain no spaces.
 
     Raises:
-        InputError: a line has another number of columns, or its last one is not a grade.
+        InputError: a line has a wrong number of columns, or its last column is not a grade.
     """
     for where, line in text_lines(path):
         cells = line.split()
@@ -57,10 +59,10 @@ def judgements(path: Path) -> Iterator[Labelled]:
 
 
 def is_header(where: Where, cells: Sequence[str]) -> bool:
-    """Whether a line is a header: the first one, of nothing but names of columns."""
+    """Return whether a line is a header: the first line, with nothing but names of columns."""
     return where.line == 1 and HEADER.issuperset(re.sub(r"[\W_]", "", cell).lower() for cell in cells)
 
 
 def counted(cells: Sequence[str]) -> str:
-    """How many columns there are, for a message."""
+    """Return the number of columns as words for a message."""
     return "1 column" if len(cells) == 1 else f"{len(cells)} columns"

@@ -15,7 +15,7 @@ from data_prep.collections.ids import Ids
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
 
-BATCH = 1_000  # of what a format yields, looked up at once
+BATCH = 1_000  # items of a format whose ids are looked up at once
 
 
 class Entries(NamedTuple):
@@ -24,15 +24,15 @@ class Entries(NamedTuple):
     query: np.ndarray  # int64
     candidate: np.ndarray  # int64
     label: np.ndarray  # fp32
-    number: np.ndarray  # int64: which of what the format yields it is in
+    number: np.ndarray  # int64: the number of the format's item that it is in
 
 
 def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus: Ids) -> int:
     """Write a split's groups, and its pool where the format has one, into a new folder; return the number of groups.
 
-    The judgements of a query are one group, in the order of the queries' first lines; in a format with whole groups
-    each stays as it is. A candidate that comes twice in a group counts once: with another label it is refused, or, in
-    a whole group or where negatives are mined, has the higher one.
+    The judgements of a query are one group; groups are in the order of the queries' first lines. In a format with whole
+    groups, each group stays as it is. A candidate that occurs twice in a group is kept once. If its labels differ, it
+    gets the highest in a whole group or where negatives are mined; else it is refused.
 
     Raises:
         InputError: an id is unknown, or a label contradicts an earlier one; there are no judgements.
@@ -80,7 +80,7 @@ def _numbers(names: list[str], where: list[Where], ids: Ids, what: str) -> list[
 
 
 def _hint(name: str, ids: Ids) -> str:
-    """A remark on an unknown id whose number, at its end, differs from that of a known one by leading zeros only."""
+    """Return a remark if the number that ends an unknown id differs from a known id's only by leading zeros."""
     digits = name[len(name.rstrip("0123456789")) :]
     if not digits:
         return ""
@@ -98,8 +98,8 @@ def _by_first(query: np.ndarray) -> np.ndarray:
 
 
 def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) -> np.ndarray:
-    """The rows int64 to keep, in ascending order: one for every candidate of a group, that of the highest label."""
-    order = np.lexsort((-entries.label, entries.candidate, group))  # stable: of equal ones, the first line
+    """Return the rows (int64) to keep, ascending: for every candidate of a group, the row with the highest label."""
+    order = np.lexsort((-entries.label, entries.candidate, group))  # stable: equal labels keep the first line
     same = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
     contradicts = same & (np.diff(entries.label[order]) != 0)
     if contradicts.any() and not (reader.whole or reader.mined):
@@ -111,7 +111,7 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
 
 
 def _pool(pool: Iterator[tuple[str, Where]], corpus: Ids) -> np.ndarray:
-    """The numbers of a pool's documents in its order; raise InputError where one is unknown or repeated."""
+    """Return the numbers of a pool's documents in its order; raise InputError if one is unknown or repeated."""
     pairs = list(pool)
     names, where = [name for name, _ in pairs], [where for _, where in pairs]
     numbers = np.array(_numbers(names, where, corpus, "documents"), np.int64)

@@ -1,4 +1,4 @@
-"""Write the texts of a collection: UTF-8 and ids as they come, then tokens by any number of workers."""
+"""Write the texts of a collection: UTF-8 and ids in the order of the input, then tokens by any number of workers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from data_prep.common.workers import run
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 
-BATCH = 1_000  # texts that are written at once
+BATCH = 1_000  # texts written at once
 TASK = 20_000  # texts that a worker tokenises at once
-JOINT = b" "  # between the parts of a text
+JOINT = b" "  # joins the parts of a text
 
 
 def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: bool) -> int:
     """Write text.npy, the ids and their index into a new folder; return the number of texts.
 
-    cuts.npy, where each part of a text ends in its bytes, is for `write_tokens`, which removes it. With `repeats`, a
-    text whose id came before is left out; memory then grows by some 150 bytes a text.
+    cuts.npy holds where each part ends in the bytes of its text; `write_tokens` uses and removes it. With `repeats`, a
+    text whose id occurred before is left out; memory then grows by some 150 bytes a text.
 
     Raises:
-        InputError: an id comes again, or again with another text; there are no texts.
+        InputError: an id is repeated (with `repeats`: for a different text), or there are no texts.
     """
     folder.mkdir(parents=True)
     hashes = array("Q")
@@ -82,7 +82,7 @@ class _RowsWriter:
 
 
 def _first_of_each(texts: Iterable[Text]) -> Iterator[Text]:
-    seen: dict[int, int] = {}  # by the hash of the id, that of the text
+    seen: dict[int, int] = {}  # hash of the id -> hash of the text
     for text in texts:
         name, content = hash_of(text.id), hash_of(" ".join(text.parts))
         if name not in seen:
@@ -103,7 +103,7 @@ class Task(NamedTuple):
 def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
     """Write tokens.npy and, where a text has several parts, parts.npy; return the number of tokens.
 
-    The files of the tasks are kept until all are done, so that a stopped command goes on with the next one.
+    The files of the tasks are kept until all are done, so that an interrupted command resumes at the next task.
     """
     count = len(np.load(folder / "text_ends.npy", mmap_mode="r"))
     tasks = [

@@ -1,4 +1,4 @@
-"""Types of arguments on a command line; argparse refuses what they do not take."""
+"""Types for command-line arguments; argparse refuses values that they do not accept."""
 
 import argparse
 import math
@@ -47,7 +47,7 @@ def margin(text: str) -> float:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression, without regard to case."""
+    """A case-insensitive regular expression."""
     try:
         return re.compile(text, re.IGNORECASE)
     except (re.error, RecursionError) as error:
@@ -55,19 +55,19 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def port(text: str) -> int:
-    """The number of a port, or 0 for any that is free."""
+    """A port number, or 0 for any free port."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
     return int(text)
 
 
 def named(text: str) -> str:
-    """A file or folder by its name: an empty one, of a variable that is not set, would be the current folder."""
+    """A file or folder name that is not empty: an empty one, from an unset variable, would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a folder")
     return text
 
 
 def folder(text: str) -> Path:
-    """The path of a folder, which has a name."""
+    """The path of a folder; the name may not be empty."""
     return Path(named(text))

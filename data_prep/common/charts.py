@@ -1,4 +1,4 @@
-"""Charts as SVG, for pages that need nothing else: lines, histograms and bars, which can be told apart in grey."""
+"""SVG charts for self-contained pages: lines, histograms and bars that can be told apart in greyscale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 420, 220  # of a chart, in CSS pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 38  # margins
 LEGEND = 16  # the height of a line of the legend, and of a bar
 NAMES, NUMBERS = 130, 70  # the width of the names and of the numbers of bars
-POINTS = 400  # the most points of a line: more than the chart has pixels makes the page heavy and shows nothing
+POINTS = 400  # the most points of a line: more points than pixels only make the page larger
 
 
 class Line(NamedTuple):
@@ -44,7 +44,7 @@ def line_chart(title: str, lines: Mapping[str, Line], x_label: str) -> str:
 
 
 def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: int = 32) -> str:
-    """Draw how the numbers of each group are spread, each group's bins as shares of its own; none may be empty."""
+    """Draw the distribution of each group's numbers, with bins as shares of the group; no group may be empty."""
     every = np.concatenate(list(groups.values()))
     edges = np.linspace(every.min(), every.max() if every.max() > every.min() else every.min() + 1, bins + 1)
     shares = {name: np.histogram(numbers, edges)[0] / len(numbers) for name, numbers in groups.items()}
@@ -76,7 +76,7 @@ def bars(title: str, numbers: Mapping[str, float]) -> str:
 
 
 class _Frame:
-    """Where numbers are on a chart, and its axes."""
+    """The scales of a chart, and its axes."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
         self.x_ticks, self.y_ticks = _ticks(x.min(), x.max()), _ticks(y.min(), y.max())
@@ -84,12 +84,12 @@ class _Frame:
         self.y_ends = min(self.y_ticks[0], y.min()), max(self.y_ticks[-1], y.max(), y.min() + 1e-12)
 
     def x(self, value: float) -> float:
-        """The horizontal place of a number, in pixels."""
+        """Return the horizontal position of a number, in pixels."""
         low, high = self.x_ends
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / (high - low)
 
     def y(self, value: float) -> float:
-        """The vertical place of a number, in pixels from above."""
+        """Return the vertical position of a number, in pixels from the top."""
         low, high = self.y_ends
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
 
@@ -110,7 +110,7 @@ class _Frame:
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers, at most seven, from about `low` to about `high`."""
     low, high = float(low), float(high)
-    if high - low <= 1e-6 * max(abs(low), abs(high)):  # equal, or too close for their digits
+    if high - low <= 1e-6 * max(abs(low), abs(high)):  # equal, or too close to have different labels
         high = low + (abs(low) or 1.0)
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""A variable of the environment, set for a while."""
+"""Set an environment variable temporarily."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable in the block; afterwards it is as it was."""
+    """Set a variable inside the block; restore it afterwards."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

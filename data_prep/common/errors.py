@@ -14,7 +14,7 @@ class InputError(Exception):
 
 
 class CutOffError(InputError):
-    """A file ends early; all that was read of it before is sound."""
+    """A file ends early; everything read before that is sound."""
 
 
 def printable(text: str) -> str:

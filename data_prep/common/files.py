@@ -116,13 +116,13 @@ def sync(path: Path) -> None:
 
 
 def in_a_folder(path: Path) -> None:
-    """Raise InputError where the folder of a file that is written later does not exist."""
+    """Raise InputError if the folder of a file that will be written later does not exist."""
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; create it")
 
 
 def make_directory(directory: Path) -> None:
-    """Create `directory` and its parents; raise InputError if that fails, as where one of them is a file."""
+    """Create `directory` and its parents; raise InputError if that fails, for example because one is a file."""
     with os_errors_as_input_errors(directory, "create this folder"):
         directory.mkdir(parents=True, exist_ok=True)
 

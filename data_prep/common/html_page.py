@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing but itself: no script, no font, no image from elsewhere; it prints in black."""
+"""Self-contained HTML pages: no script, font or image from elsewhere; they print in black."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ def page(title: str, sections: Iterable[str]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """A section of a page: a heading, and markup."""
+    """Make a section of a page: a heading, then markup."""
     return f"<section><h2>{escape(title)}</h2>\n{chr(10).join(parts)}</section>"
 
 
 def paragraph(text: str) -> str:
-    """A paragraph of text."""
+    """Make a paragraph of text."""
     return f"<p>{escape(text)}</p>"
 
 
 def note(text: str) -> str:
-    """A paragraph of small text."""
+    """Make a paragraph of small text."""
     return f'<p class="note">{escape(text)}</p>'
 
 
 def words_of(text: str) -> set[str]:
-    """The words of a query that are worth marking: shorter ones are in every document."""
+    """Return the words of a query that are long enough to mark: shorter ones are in every document."""
     return {word for word in re.findall(r"\w+", text.casefold()) if len(word) >= SHORTEST_MARKED}
 
 
 def marked(text: str, words: Container[str], most: int) -> str:
-    """The markup of a text's first characters, at most `most`, with some words marked."""
+    """Return the first characters of a text, at most `most`, as markup with some words marked."""
     start = text if len(text) <= most else text[:most] + "…"
     pieces = re.split(r"(\w+)", start)
     return "".join(f"<mark>{escape(p)}</mark>" if p.casefold() in words else escape(p) for p in pieces)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> str:
-    """A table of texts; columns of `Number` are set to the right, the row of number `best` in bold."""
+    """Make a table of texts; columns of `Number` are right-aligned, row number `best` is bold."""
     lines = [*rows]
     kinds = [bool(lines) and isinstance(cell, Number) for cell in (lines[0] if lines else headings)]
 

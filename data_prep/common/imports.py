@@ -1,4 +1,4 @@
-"""Import large packages faster, in a module that is run as a command."""
+"""Import large packages faster in a module that runs as a command."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Import without the garbage collector: nearly all that an import makes stays until the process ends.
+    """Import without the garbage collector: nearly all objects that an import creates live until the process ends.
 
-    Looking for garbage takes an eighth of the time to import torch, DeepSpeed and transformers. Afterwards the
-    collector leaves everything alone that is there by then, so that it has less to look through later, too.
+    Looking for garbage takes an eighth of the time to import torch, DeepSpeed and transformers. Afterwards all existing
+    objects are frozen, so that later collections have less to look through, too.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The parser of every command's arguments: one line for what it cannot take, with the nearest name that it knows."""
+"""The argument parser of every command: an error is one line, which suggests the nearest known name."""
 
 import argparse
 import difflib
@@ -13,7 +13,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse as argparse does, but refuse an unknown option here, where the known ones are known."""
+        """Parse as argparse does, but refuse an unknown option here, where the known options are available."""
         chosen, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):

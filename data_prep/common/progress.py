@@ -31,13 +31,13 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
 def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterator[Report]:
     """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left.
 
-    Of the ranks of a launcher only the first one reports.
+    Under a launcher, only rank 0 reports.
 
     Args:
         what: the work.
         unit: what is counted; `BYTES` are shown as MB or GB.
         total: the whole amount; None: not known.
-        later: about how long the passes after this one take, as a multiple of its own time.
+        later: about how long the passes after this one take, as a multiple of this pass's time.
     """
     start = time.monotonic()
 
@@ -69,7 +69,7 @@ def _lines(what: str, state: Callable[[int, str], str]) -> Report:
 
 
 def _state(done: int, total: int | None, unit: str, seconds: float, later: float) -> str:
-    """Return as `4.2/11.7 MB, 1.3 MB/s, 6 s left, 14 s of all passes`."""
+    """Format as `4.2/11.7 MB, 1.3 MB/s, 6 s left, 14 s of all passes`."""
     rate = done / seconds if seconds else 0.0
     if unit == BYTES:
         size = GIGABYTE if max(done, total or 0) >= GIGABYTE else MEGABYTE
@@ -87,12 +87,12 @@ def _state(done: int, total: int | None, unit: str, seconds: float, later: float
 
 
 def amount(size: float) -> str:
-    """Return bytes as `11.7 MB` or `95.0 GB`."""
+    """Format bytes as `11.7 MB` or `95.0 GB`."""
     return f"{size / GIGABYTE:,.1f} GB" if size >= GIGABYTE else f"{size / MEGABYTE:,.1f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Return as `45 s`, `14 min` or `3:05 h`."""
+    """Format seconds as `45 s`, `14 min` or `3:05 h`."""
     minutes = round(seconds / 60)
     if seconds < 99.5:
         return f"{seconds:,.0f} s"

@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but a name."""
+"""Random numbers that depend only on a name."""
 
 import hashlib
 

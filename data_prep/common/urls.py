@@ -1,6 +1,6 @@
-"""Reading from URLs: which schemes are allowed, what a failure means, and when to try again.
+"""Read from URLs: which schemes are allowed, what a failure means, and when to retry.
 
-Each try runs its own event loop and closes it: a later fork inherits neither a loop nor a connection.
+Each attempt runs its own event loop and closes it: a later fork inherits neither a loop nor a connection.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 
 SCHEMES = ("file", "http", "https", "s3")
-PACKAGES = {"http": "aiohttp", "https": "aiohttp", "s3": "s3fs"}  # that fsspec needs for a scheme
+PACKAGES = {"http": "aiohttp", "https": "aiohttp", "s3": "s3fs"}  # the package that fsspec needs for each scheme
 BLOCK = 1 << 20  # bytes in memory at a time
 SILENCE = 60.0  # seconds without a byte after which an http server is given up
 PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0)  # seconds before the second try, the third, ...
-TEMPORARY = (408, 425, 429)  # the 4xx statuses that mean: try later
+TEMPORARY = (408, 425, 429)  # the 4xx statuses that mean "try again later"
 
 Result = TypeVar("Result")
 
 
 class TransferError(Exception):
-    """A try at reading a URL failed; `final` if every other try would fail too."""
+    """An attempt to read a URL failed; `final`: every retry would fail too."""
 
     def __init__(self, reason: str, final: bool = False):
         super().__init__(reason)
@@ -36,7 +36,7 @@ class TransferError(Exception):
 
 
 def is_remote(location: str) -> bool:
-    """Whether a location is a URL; without a scheme it is a local path.
+    """Return whether a location is a URL; without a scheme it is a local path.
 
     Raises:
         InputError: a URL with a scheme that is not in SCHEMES, a chain of URLs, or a URL with a query or fragment.
@@ -59,10 +59,10 @@ def without_password(url: str) -> str:
 
 
 def read(url: str, limit: int, receive: Callable[[bytes], None]) -> None:
-    """Try once to read `url`: pass its bytes to `receive` in order, in blocks of at most BLOCK bytes.
+    """Make one attempt to read `url`: pass its bytes to `receive` in order, in blocks of at most BLOCK bytes.
 
     Raises:
-        TransferError: the try failed, with the reason, or there are more than `limit` bytes.
+        TransferError: the attempt failed, with the reason, or there are more than `limit` bytes.
         InputError: the package that fsspec needs for this scheme is not installed.
     """
     received = 0
@@ -92,7 +92,7 @@ def keep_trying(url: str, attempt: Callable[[], Result], sleep: Callable[[float]
     """Return what `attempt` returns; after a TransferError call it again, up to 6 times, with growing pauses.
 
     Raises:
-        InputError: the last try failed, or one with a final error; with URL, reason and number of tries.
+        InputError: the last attempt, or one with a final error, failed; it names URL, reason and number of attempts.
     """
     tries = len(PAUSES) + 1
     for number, pause in enumerate((*PAUSES, None), 1):

@@ -1,4 +1,4 @@
-"""Distribute tasks over processes: results as they come, few tasks in memory, and one failure ends them all."""
+"""Distribute tasks over processes: results as they are ready, few tasks in memory, and one failure stops all."""
 
 import multiprocessing
 import os
@@ -16,8 +16,8 @@ from data_prep.common.errors import InputError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-AHEAD = 2  # tasks for each worker, the one that it does included
-# a worker is one core, and to tokenise on all of them costs a third more time of each
+AHEAD = 2  # tasks queued for each worker, including the running one
+# each worker uses one core; multithreaded tokenising would cost a third more time on each core
 ONE_THREAD = "TOKENIZERS_PARALLELISM", "false"
 
 _start: Callable[[], Callable[[Any], Any]]  # of this worker
@@ -47,7 +47,7 @@ def run(
             if len(waiting) == AHEAD * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            # pickled here, once: the pool keeps what it is given until the result comes, and objects take more memory
+            # pickled here, once: the pool keeps tasks until their results come, and objects take more memory than bytes
             waiting.add(pool.submit(_do, pickle.dumps(task, pickle.HIGHEST_PROTOCOL)))
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -75,7 +75,7 @@ def _do(task: bytes) -> Any:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent is killed: the worker would wait for tasks forever, and write where the next run writes."""
+    """Exit when the parent is killed: else the worker waits for tasks forever, and writes where the next run writes."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()

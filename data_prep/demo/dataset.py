@@ -33,7 +33,7 @@ SAMPLE = 10_000_000  # characters of training text that the tokenizer is trained
 
 @dataclass(frozen=True)
 class Options:
-    """What determines the output, apart from the Python files."""
+    """The options that, with the Python files, determine the output."""
 
     vocab_size: int = 8192
     chunk_tokens: int = 8192
@@ -62,7 +62,7 @@ def build(
     make_directory(out)
     with os_errors_as_input_errors(out, "write"):
         try:
-            _remove(unfinished)  # of a run that was killed
+            _remove(unfinished)  # left by a killed run
             make_directory(partial)
             _build(partial, options, files, workers, given)
             for name in ("collection", "shards"):  # the shards last: with their manifest, OUT is complete
@@ -128,7 +128,7 @@ def _check(out: Path, options: Options, given: Tokenizer | None) -> str:
 
 
 def _sample(training: Sequence[Docstring]) -> Iterator[str]:
-    """The first texts, up to SAMPLE characters: hash order makes them a random sample."""
+    """Yield the first texts, up to SAMPLE characters: hash order makes them a random sample."""
     size = 0
     for docstring in training:
         yield docstring.text
@@ -138,7 +138,7 @@ def _sample(training: Sequence[Docstring]) -> Iterator[str]:
 
 
 def _packages(parts: Split, files: Sequence[SourceFile]) -> dict[str, dict[str, Any]]:
-    """What was read of each package: its version if known, files, documents kept, and its split."""
+    """Return what was read of each package: its version if known, files, documents kept, and its split."""
     number = Counter(file.package for file in files)
     kept = Counter(docstring.package for own in parts.documents.values() for docstring in own)
     releases = {file.package: file.release for file in files}

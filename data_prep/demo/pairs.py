@@ -13,7 +13,7 @@ from data_prep.text.normalize import fold
 
 SPLITS = ("test", "dev", "train")  # in the order in which they claim packages and texts
 QUERIES = {"test": 1000, "dev": 500}
-POOL = 10_000  # bodies that each held-out split is ranked among: weights chosen on a smaller pool do not suit a larger
+POOL = 10_000  # bodies that a held-out split's queries rank: weights chosen on a smaller pool do not suit a larger one
 MAX_HELD_OUT = {"test": 0.1, "dev": 0.05}  # of all pairs: the limit for small data
 MIN_SUMMARY_WORDS = 4
 MIN_BODY_WORDS = 15
@@ -27,7 +27,7 @@ def in_hash_order(items: Iterable, key: Callable = lambda item: item) -> list:
 def hold_out(pairs: Mapping[str, int]) -> dict[str, str]:
     """Assign each package to `test`, `dev` or `train`; only names and numbers of pairs decide.
 
-    Walks the packages in hash order. A package joins `test` while test lacks pairs and the package does not overshoot
+    Walk the packages in hash order. A package joins `test` while test lacks pairs and the package does not overshoot
     its quota by more than half; then `dev` likewise. The quota is a tenth more than the number of queries.
     """
     total = sum(pairs.values())
@@ -102,7 +102,7 @@ def write_collection(directory: Path, pairs: Mapping[str, Sequence[Docstring]]) 
 
     Every body is in the corpus under the id of its document. A query's id is that id with `#summary` added, since
     BEIR's own tools drop a document that has the query's id. Each held-out split gets a pool: its own bodies, for
-    `test` those of `dev` too, then training bodies in hash order up to POOL.
+    `test` also the bodies of `dev`, then training bodies in hash order up to POOL.
     """
     ordered = {name: in_hash_order(pairs[name], lambda docstring: docstring.document.id) for name in SPLITS}
     queries = {name: ordered[name][: QUERIES.get(name)] for name in SPLITS}

@@ -1,8 +1,8 @@
 """Divide a source's pieces into batches, the tasks of workers; a resumed run skips finished batches.
 
 A batch is named by the hash of its content (files by name, size and time, the numbers of its pieces) and of all options
-that decide its result, so only a run that would do the same reuses it. A large file has its own batches, and some of
-the others, by the hash of their names, begin one: when a file is changed or left out, only a few batches change.
+that decide its result, so only a run that would do the same reuses it. A large file has its own batches. Among the
+other files, a hash of the name decides which begin a new batch: if a file is changed or left out, few batches change.
 """
 
 import json
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces with their files; `read`: how many bytes of the input end with them."""
+    """Pieces with their files; `read`: the bytes of the input up to the end of these pieces."""
 
     name: str
     pieces: tuple[tuple[File, Piece], ...]
@@ -66,12 +66,12 @@ def batches(
         source, files, choices: what is read, and how.
         part: which of the pieces.
         what: identifies the options in the name of a batch.
-        limit: how many pieces of the files are read, of all parts together; None: all.
-        cut_off: for a file that ends early, the number of sound pieces is added under its name, and they are used;
+        limit: how many pieces of the files are read for all parts together; None: all.
+        cut_off: receives, under the name of each file that ends early, the number of its sound pieces, which are used;
             None: such a file is an error.
 
     Raises:
-        InputError: a file is damaged; all sound pieces before have been yielded.
+        InputError: a file is damaged; all sound pieces before the damage have been yielded.
     """
     done = came = 0
     batch = _OpenBatch(what)
@@ -107,7 +107,7 @@ def batches(
 
 
 class _OpenBatch:
-    """The open batch."""
+    """The batch that is being filled."""
 
     def __init__(self, what: str) -> None:
         self.what = what

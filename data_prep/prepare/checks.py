@@ -1,4 +1,4 @@
-"""What can be known to be wrong before any input is read."""
+"""Find errors that show before any input is read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from data_prep.tokenizers import tokenizer
 
 
 def check_options(options: Options) -> None:
-    """Raise InputError where options contradict each other, or name what does not exist or is not installed."""
+    """Raise InputError if options contradict each other, or name something that does not exist or is not installed."""
     if options.text and (options.tokenizer or options.held_out):
         raise InputError("--text-only: --tokenizer and --held-out belong to the second step, the command cleaned")
     if options.part.of > 1 and not options.tokenizer and not options.text:

@@ -1,7 +1,7 @@
-"""`--dry-run`: prepare the beginning of the input in a temporary folder, and say what all of it would take.
+"""`--dry-run`: prepare the beginning of the input in a temporary folder, and estimate what all of it would take.
 
-The beginning goes the way of two steps, cleaned text and then shards, in one process, so that the time of each is known
-apart. Times are taken to grow with the bytes of the input; those of --near-duplicates may grow faster.
+The beginning is prepared in two steps, cleaned text and then shards, in one process, so that each step is timed
+separately. Times are assumed to grow with the bytes of the input; those of --near-duplicates may grow faster.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class _Beginning:
-    """The first records: how many, and the share of all that they are."""
+    """The first records: their number, and their share of all records."""
 
     records: int
     share: float
@@ -38,19 +38,19 @@ class _Beginning:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What the beginning became, and the seconds of one process for it; sizes in bytes."""
+    """What the beginning was turned into, and the seconds that one process took; sizes in bytes."""
 
     stages: list[dict[str, Any]]
     counts: dict[str, Any]
     text: int
     shards: int
     reading: float
-    training: float  # of a vocabulary, on this text
+    training: float  # seconds to train a vocabulary on this text
     writing: float
 
 
 def estimate(locations: Sequence[str], options: Options, processes: int) -> str:
-    """Return what a preparation would read and make, how long it would take, and how much disk, as text to print.
+    """Return, as text to print, what a preparation would read and make, and the time and disk space that it would need.
 
     Raises:
         InputError: as `run.prepare` raises it for the beginning of the input.
@@ -72,7 +72,7 @@ def estimate(locations: Sequence[str], options: Options, processes: int) -> str:
 
 
 def _beginning(options: Options, files: Sequence[File], total: int) -> _Beginning:
-    """Cut SAMPLE bytes of records, or as many records as the options ask for, or all."""
+    """Count the first records: SAMPLE bytes of them, or as many as the options ask for, or all."""
     before = compressed.tally.bytes
     records = size = 0
     for piece_size in _sizes(options, files):
@@ -115,7 +115,7 @@ def _tried(locations: Sequence[str], options: Options, records: int) -> _Trial:
 
 
 def _forecast(options: Options, begun: _Beginning, trial: _Trial, processes: int) -> Iterator[str]:
-    """Yield the lines on all of the input."""
+    """Yield the lines that estimate the whole input."""
     all_text = trial.text / begun.share
     passes = {"reading": trial.reading / processes / begun.share}
     if not options.text:

@@ -30,7 +30,7 @@ def local(locations: Sequence[str], folder: Path) -> list[Path]:
 
 
 def local_paths(locations: Sequence[str], folder: Path) -> list[Path]:
-    """Return the paths, for URLs those of the downloads in `folder`; raise InputError for an unknown scheme."""
+    """Return the paths; for URLs, the paths of downloads in `folder`. Raise InputError for an unknown scheme."""
     return [_download_path(place, folder) if urls.is_remote(place) else Path(place) for place in locations]
 
 
@@ -64,7 +64,7 @@ def listed(files: Sequence[File]) -> list[dict[str, Any]]:
 
 
 def same(source: Mapping[str, Any], files: Sequence[File], folder: Path) -> bool:
-    """Return whether a data set was made of files of these names and sizes, as far as its manifest lists them.
+    """Return whether a data set was made from files with these names and sizes, as far as its manifest lists them.
 
     Files that would be downloaded to `folder` are compared by name only.
     """

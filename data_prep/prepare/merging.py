@@ -1,8 +1,8 @@
 """`python -m data_prep merge PART... --out DIR`: join the parts of a data set, prepared on any machines.
 
-The documents of a part are in the order of their hashes, and so are those of the whole: each shard of the whole is made
-of the parts' documents in its range of hashes. Duplicates and near-duplicates across parts are removed here, and the
-result is byte for byte what one machine would have made.
+The documents of each part, and of the whole, are in the order of their hashes: each shard of the whole consists of the
+parts' documents in its range of hashes. Duplicates and near-duplicates across parts are removed here, and the result
+is byte for byte what one machine would have made.
 """
 
 import json
@@ -34,7 +34,7 @@ WHOLE = asdict(Part())
 class Parts:
     """The parts of a data set, in order, and the options that a worker needs to join them."""
 
-    manifests: Mapping[str, Sequence[Manifest]]  # of each split; not of the parts without it
+    manifests: Mapping[str, Sequence[Manifest]]  # of each split, without the parts that lack it
     tokenizer: Path
     chunk_tokens: int
     keep_duplicates: bool
@@ -42,7 +42,7 @@ class Parts:
 
 
 def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
-    """Join the parts in `folders` into OUT, or resume or check that; return a summary to print.
+    """Join the parts in `folders` into OUT, or resume or check OUT; return a summary to print.
 
     Raises:
         InputError: a part is missing, named twice, damaged, or made with other options than the others.
@@ -143,7 +143,7 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
 
 
 def _training_keys(parts: Parts, shard: Shard, keys: set[int]) -> set[int]:
-    """Return those of the keys of a held-out shard that training documents of the parts have too."""
+    """Return the keys of a held-out shard that training documents of the parts also have."""
     training = replace(shard, split="shards")
     return {key for key, _ in _in_range(parts, training) if key in keys}
 
@@ -159,7 +159,7 @@ def _in_range(parts: Parts, shard: Shard) -> Iterator[tuple[int, TokenDocument]]
 
 
 def _overlapping(listed: Manifest, shard: Shard) -> Iterator[int]:
-    """Yield the places in a part's manifest of the shards whose ranges overlap that of a shard of the whole."""
+    """Yield the indices of a part's shards whose ranges overlap the range of a shard of the whole."""
     low, high = shard.range
     ends = spool.edges(listed.source["ranges"])
     for index, entry in enumerate(listed.shards):
@@ -190,5 +190,5 @@ def _unique(
 
 
 def _as_in_record(document_id: str) -> bytes:
-    """Return an id as the spool's records begin with it, for the same order."""
+    """Return an id in the form that begins a spool record, so that both sort in the same order."""
     return json.dumps(document_id, ensure_ascii=False).encode()

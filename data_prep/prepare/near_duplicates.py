@@ -48,8 +48,8 @@ def comparer(
     """Return a worker's task for a range: write FOLDER/keys-N.npy, FOLDER/elsewhere-N.npy and last FOLDER/pairs-N.npy.
 
     The documents are those of the spool files and of the data sets whose pairs are `parts`. The first file has the keys
-    of documents that share a band with one of a smaller key; the second, of those that share a band with the data sets
-    whose pairs are `others`.
+    of documents that share a band with a document of a smaller key; the second has the keys of documents that share a
+    band with the data sets whose pairs are `others`.
     """
 
     def compare(bounds: Range) -> Range:
@@ -72,7 +72,7 @@ def _spooled(files: Sequence[Path], bounds: Range) -> np.ndarray:
 
 
 def _saved(file: Path, bounds: Range) -> np.ndarray:
-    """Return those of a data set's sorted pairs whose bands are in a range."""
+    """Return the pairs of a data set's sorted pairs file whose bands are in a range."""
     pairs = np.load(file, mmap_mode="r")
     first, last = spool.between(pairs["band"], bounds.low, bounds.high)
     return np.array(pairs[first:last])

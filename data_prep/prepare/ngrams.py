@@ -77,6 +77,6 @@ def shares(grams: np.ndarray, table: np.ndarray) -> bool:
     """Return whether any of the n-grams (uint64 [any]) is in a table (uint64, sorted; may be memory-mapped)."""
     if not len(table):
         return False
-    ordered = np.sort(grams)  # each search begins where the one before ended
+    ordered = np.sort(grams)  # sorted, so that each search begins where the previous one ended
     nearest = np.minimum(np.searchsorted(table, ordered), len(table) - 1)
     return bool((table[nearest] == ordered).any())

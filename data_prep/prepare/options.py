@@ -1,4 +1,4 @@
-"""All options that determine what a preparation makes."""
+"""The options of a preparation."""
 
 import json
 from collections.abc import Mapping
@@ -22,18 +22,18 @@ class Options:
     near_duplicates: float | None = None
     against: tuple[str, ...] = ()
     held_out: float = 0.0
-    tokenizer: str = ""  # the path of an existing one; "": one is trained
+    tokenizer: str = ""  # the path of an existing tokenizer; "": train one
     tokenizer_kind: str = "wordpiece"
     vocab_size: int = 32768
     chunk_tokens: int = 32768
     shards: int | None = None
     part: Part = Part()
-    limit: int | None = None  # records of the input that are read
-    accept_truncated: bool = False  # use what is sound of a file that is cut off
+    limit: int | None = None  # the most records of the input to read
+    accept_truncated: bool = False  # use the sound beginning of a file that is cut off
     text: bool = False  # write the cleaned text, without tokens
 
     def recorded(self) -> dict[str, Any]:
-        """Return them as a manifest records them: equal for two runs that make the same of the same input."""
+        """Return the options for a manifest: equal for two runs that turn the same input into the same output."""
         record = asdict(self)
         del record["part"]  # a key of its own in the manifest
         if self.tokenizer:

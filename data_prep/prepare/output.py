@@ -39,14 +39,14 @@ PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were c
 
 
 def is_finished(out: Path) -> bool:
-    """Return whether OUT has been prepared to its end."""
+    """Return whether the preparation of OUT is complete."""
     return (out / "shards" / manifest.NAME).exists()
 
 
 def work_folder(out: Path) -> Path:
-    """Return OUT/.partial; raise InputError where OUT holds something in place of shards that no run left there."""
+    """Return OUT/.partial; raise InputError if OUT/shards or OUT/held_out exists but was not left there by a run."""
     for split in SPLITS:
-        # a run moves a split there with its manifest, and until it has moved all there is OUT/.partial
+        # a run moves a split with its manifest, and OUT/.partial exists until all splits are moved
         ours = (out / split / manifest.NAME).is_file() and (is_finished(out) or (out / PARTIAL).exists())
         if (out / split).exists() and not ours:
             raise InputError(f"{out / split}: in the way, and not from an unfinished run; remove it")
@@ -98,7 +98,7 @@ def finish(
 ) -> None:
     """Write the manifests of finished shards, and move all into place.
 
-    `source` has the stages before the removal of duplicates; `dropped_before` counts what that removed from the parts.
+    `source` has the stages before the removal of duplicates; `dropped_before` counts what this removed in the parts.
 
     Raises:
         InputError: no training document is left, with the reasons.
@@ -115,7 +115,7 @@ def finish(
     kept = [split for split in SPLITS if written[split][0] or split == "shards"]  # a part may have no documents
     for split in kept:
         if (out / split).exists() and not (folder / split).exists():
-            continue  # moved already, by a run that was killed just then
+            continue  # already moved by a run that was then killed
         make_directory(folder / split)
         entries, _ = written[split]
         counts: dict[str, Any] = {
@@ -130,7 +130,7 @@ def finish(
 
 
 def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path | None) -> None:
-    """Move finished splits to OUT, in place of those of a run that was killed here, perhaps one with other options."""
+    """Move finished splits to OUT; replace those of a run that was killed here, perhaps one with other options."""
     with os_errors_as_input_errors(out, "write"):
         if pairs is not None:
             os.replace(pairs, out / PAIRS)
@@ -147,7 +147,7 @@ def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path |
 
 
 def nothing_left(out: Path, reasons: Mapping[str, int], held_out: float) -> InputError:
-    """Return what to raise where no training documents are left; `held_out` is the share that was asked for."""
+    """Return the error for a result without training documents; `held_out` is the share that was asked for."""
     counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
     hint = "; all may be in held-out groups: lower --held-out" if held_out else ""
     return InputError(f"{out}: no documents are left to write ({counts}){hint}")
@@ -158,7 +158,7 @@ def last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[di
     came = source["spooled"]["documents"]
     options = source["options"]
     folded = {"text": "folded"}
-    if options["keep_duplicates"]:  # but not training text that is held out too
+    if options["keep_duplicates"]:  # except text of training documents that are also held out
         folded = {**folded, "of": "held_out"} if options["held_out"] else {}
     for name, reason, parameters in (
         ("against", "elsewhere", {"data sets": options["against"]}),
@@ -179,7 +179,7 @@ def last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[di
 
 
 def before_removal(source: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Return the stages before the removal of duplicates, and the counts of what that removed."""
+    """Return the stages before the removal of duplicates, and the counts of what the removal dropped."""
     stages = source["stages"]
     last = [stage for stage in stages if stage["name"] in REMOVALS]
     return [stage for stage in stages if stage["name"] not in REMOVALS], Counter(tally.dropped(last))
@@ -200,7 +200,7 @@ def source_of(out: Path) -> dict[str, Any]:
 
 
 def loaded(out: Path, split: str) -> Manifest:
-    """Return the manifest of a split of a finished data set; raise InputError where its `source` is not of our kind."""
+    """Return the manifest of a finished data set's split; raise InputError if no preparation wrote its `source`."""
     listed = Manifest.load(out / split)
     provenance.checked(listed.source, listed.directory / manifest.NAME)
     return listed
@@ -238,7 +238,7 @@ def folders_of(directory: Path) -> list[Path]:
 
 
 def comparable(out: Path, threshold: float | None) -> dict[str, Any]:
-    """Return how a data set was made; raise InputError if its near-duplicates have another `threshold` than None."""
+    """Return how a data set was made; raise InputError if `threshold` is given and is not its near-duplicates' one."""
     source = source_of(out)
     if threshold is not None and source["options"]["near_duplicates"] != threshold:
         raise InputError(f"{out}: was not prepared with --near-duplicates {threshold}; prepare it again with that")

@@ -1,4 +1,4 @@
-"""How a prepared data set was made, as its manifest's `source` records it: typed and bounded, for it may be edited."""
+"""How a prepared data set was made (its manifest's `source`): typed and bounded, since the file may be edited."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from data_prep.common.errors import InputError
 
 MOST_SHARDS = 100_000  # of a split: what a manifest can list
-MOST = 1 << 53  # of anything that is counted: JSON's readers agree up to here
+MOST = 1 << 53  # of any count: JSON readers agree on integers up to here
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -54,7 +54,7 @@ class _Inputs(Record):
     number: Count
     bytes: Count
     sha256: Hash
-    files: list[_File]  # [] where they are too many
+    files: list[_File]  # [] if there are too many
 
     @model_validator(mode="after")
     def _complete(self) -> "_Inputs":
@@ -93,7 +93,7 @@ class Made(Record):
     options: _Options
     part: _Part
     inputs: _Inputs
-    cut_off: dict[str, Count] = {}  # records that were read of files that end early, by name
+    cut_off: dict[str, Count] = {}  # records read from files that end early, by name
     spooled: _Spooled
     stages: list[_Stage]
 
@@ -115,7 +115,7 @@ class Provenance(Made):
 
 
 def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
-    """Return the `source` of a manifest if it is one that a preparation writes.
+    """Return the `source` of a manifest, checked to be one that a preparation writes.
 
     Raises:
         InputError: a key is missing, unknown or of the wrong type or size; `where` names the file.
@@ -130,7 +130,7 @@ def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
 
 
 def first_problem(error: ValidationError, within: str = "") -> str:
-    """Return the first problem that pydantic found: the key, after that of the record, and what is wrong."""
+    """Return the first problem that pydantic found: its key, preceded by the key `within`, and what is wrong."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(map(str, (*([within] if within else []), *problem["loc"])))
     message = problem["msg"].removeprefix("Value error, ")

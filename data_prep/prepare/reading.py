@@ -26,13 +26,13 @@ from data_prep.text.normalize import fold
 NAMED = 5  # bad records that are listed for each batch
 RECORDS = 4  # the version of the spooled records: 1 had no group, 2 no doubtful utterances, 3 no title
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
-LONGEST = 1 << 20  # bytes of a document; a longer one is cut, as no chunk could hold it
+LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything besides its input that decides what a batch becomes."""
+    """Everything, besides its input, that determines the result of a batch."""
 
     source: str
     choices: Mapping[str, Any]
@@ -41,10 +41,10 @@ class Reading:
     near_duplicates: float | None = None  # the similarity from which documents count as near-duplicates
     evaluation: str = ""  # the file with the n-grams that no document may have
     evaluation_sha256: str = ""
-    rejected: bool = False  # write what is left out beside the result
+    rejected: bool = False  # write what is left out next to the result
 
     def identity(self) -> str:
-        """Return it as text, without the path of the n-grams, which does not matter."""
+        """Return these settings as text, without the path of the n-grams, which does not matter."""
         return json.dumps({"records": RECORDS, **asdict(replace(self, evaluation=""))}, sort_keys=True)
 
 
@@ -186,7 +186,7 @@ class _Finish:
 
 
 def _bands(document: Document, threshold: float) -> np.ndarray:
-    """Return the bands of a document beyond its context; none for a few words, which many documents share by chance."""
+    """Return the bands of a document without its context; none if it has few words, which others share by chance."""
     new = "\n".join(document.segments[document.context :])
     if len(new.split()) < FEWEST_WORDS:
         return np.full(minhash.layout(threshold)[0], spool.NO_BAND, np.uint64)  # int64 and uint64 make floats

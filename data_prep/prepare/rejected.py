@@ -1,7 +1,7 @@
 """The documents that a preparation leaves out, with the reasons, as JSON lines: `--rejected FILE`.
 
-A task of a pass writes them beside its result, so that they survive an interruption as the result does; at the end all
-are joined in FILE, in the order of the input and of the passes.
+Each task writes them next to its result, so that both survive an interruption; at the end all are joined in FILE, in
+the order of the input and of the passes.
 """
 
 import json
@@ -23,7 +23,7 @@ class Rejected:
         self.lines: list[str] = []
 
     def add(self, stage: str, reason: str, where: str = "", document: Document | None = None) -> None:
-        """Add a record at a place of the input, or a document; `stage` is the one that it did not pass."""
+        """Add a record by its place in the input, or a document; `stage` is the stage that it did not pass."""
         if not self.wanted:
             return
         line = {"stage": stage, "reason": reason.replace(" ", "_")}
@@ -34,7 +34,7 @@ class Rejected:
         self.lines.append(json.dumps(line, ensure_ascii=False) + "\n")
 
     def write(self, result: Path) -> None:
-        """Write them beside the result of the task, which is written after it."""
+        """Write the lines next to the task's result, before the result itself is written."""
         if self.lines:
             with whole_file(beside(result)) as file:
                 file.write("".join(self.lines).encode())
@@ -44,7 +44,7 @@ NOT_WANTED = Rejected(False)
 
 
 def beside(result: Path) -> Path:
-    """Return where the lines are that belong to the result of a task; no file where there are none."""
+    """Return the path of the lines that belong to a task's result; the file does not exist if there are none."""
     return result.with_name(result.name + SUFFIX)
 
 

@@ -65,7 +65,7 @@ def prepare(
     max_bad: float,
     rejects: Path | None = None,
 ) -> str:
-    """Prepare OUT, or resume or check that; return a summary to print.
+    """Prepare OUT, or resume or check it; return a summary to print.
 
     The output does not depend on `processes`, on `rejects` (the file for what is left out), nor on interruptions.
 
@@ -88,7 +88,7 @@ def prepare(
         try:
             run.all()
         except InputError:
-            if new and run.totals.nothing_is_sound:  # the command for another kind of file: nothing is to be resumed
+            if new and run.totals.nothing_is_sound:  # the command for another kind of file: nothing to resume
                 for folder in filter(Path.is_dir, list(work.iterdir())):
                     shutil.rmtree(folder)
             raise
@@ -323,7 +323,7 @@ class _Run:
         return folder
 
     def _made(self, spooled: list[Path]) -> dict[str, Any]:
-        """Return what a manifest records of how the documents were made, without the removal of duplicates."""
+        """Return the manifest's record of how the documents were made, without the removal of duplicates."""
         documents, size = _size(spooled)
         return {
             "command": self.options.source,
@@ -338,6 +338,6 @@ class _Run:
 
 
 def _size(spooled: list[Path]) -> tuple[int, int]:
-    """The number of spooled documents, and the bytes of their records."""
+    """Return the number of spooled documents, and the bytes of their records."""
     abouts = [spool.about(path) for path in spooled]
     return sum(about["records"] for about in abouts), sum(about["bytes"] for about in abouts)

@@ -1,8 +1,8 @@
-"""Records on disk in the order of a 64-bit key: written by many workers, read again by ranges of the key.
+"""Records on disk in the order of a 64-bit key: written by many workers, read back by ranges of the key.
 
-A file has the result of one task and is written atomically:
+A file holds the result of one task and is written atomically:
 
-    a line of JSON          what its writer notes, and `records`, `bytes` (of the records) and `bands`
+    a line of JSON          the writer's notes, and `records`, `bytes` (of the records) and `bands`
     keys    uint64 [n]      in ascending order
     ends    uint64 [n]      end offsets of the records, which follow in the same order
     bands   uint64 [n, b]   for near-duplicates (near_duplicates.py), if they are searched for

@@ -37,7 +37,7 @@ class Options:
         min_words: drop documents of fewer words.
         max_words: drop documents of more words; None: no bound.
         language: drop documents that are not in this language, an ISO 639 code; ANY: keep all.
-        language_threshold: the log-odds against the language (nats) from which a document is not in it.
+        language_threshold: the log-odds against the language (nats) from which a document counts as not in it.
         quality: drop documents that do not read as text.
         decontaminate: folders of evaluation collections; drop documents that share `ngram` words in a row with one.
         ngram: the length of such a run.
@@ -116,7 +116,7 @@ def _ftfy() -> Any:
 
 
 def _repair(document: Document) -> Document | Dropped:
-    fix = _ftfy().fix_encoding  # without ftfy's other changes, as of quotes
+    fix = _ftfy().fix_encoding  # without ftfy's other changes, such as to quotes
     return _resegmented(document, lambda segment, _: [fix(segment)])
 
 

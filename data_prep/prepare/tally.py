@@ -1,4 +1,4 @@
-"""Count what goes into each stage, comes out of it and is dropped, by reason: in one task and in all of a run."""
+"""Count what enters and leaves each stage and what it drops, by reason: in one task and in a whole run."""
 
 import sys
 from collections import Counter
@@ -12,7 +12,7 @@ NAMED = 5  # bad records that are printed
 
 
 class Tally:
-    """Counts of one stage: in, out, dropped by reason, and of which encoding documents were guessed to be."""
+    """Counts of one stage: in, out, dropped by reason, and the encodings that were guessed for documents."""
 
     def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
         self.name, self.parameters = name, parameters
@@ -21,7 +21,7 @@ class Tally:
         self.guessed: Counter[str] = Counter()
 
     def drop(self, reason: str) -> None:
-        """Count one that was dropped."""
+        """Count a dropped record or document."""
         self.dropped[reason.replace(" ", "_")] += 1
 
     def record(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Totals:
         self.stages: list[dict[str, Any]] = []
 
     def add(self, about: Mapping[str, Any]) -> None:
-        """Add a finished task; print the first bad records to stderr; raise InputError where they are too many."""
+        """Add a finished task; print the first bad records to stderr; raise InputError if there are too many."""
         self.stages = add([self.stages, about["stages"]])
         self.bad += about["bad"]
         self.read = self.stages[0]["in"]
@@ -88,6 +88,6 @@ class Totals:
             )
 
     def note(self) -> str:
-        """Return the commonest reasons for dropping so far, with their counts, as text."""
+        """Return, as text, the most frequent reasons for dropping so far, with their counts."""
         commonest = Counter(dropped(self.stages)).most_common(3)
         return ", ".join(f"{number:,} {reason}" for reason, number in commonest)

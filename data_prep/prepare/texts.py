@@ -3,8 +3,8 @@
     OUT/text/text-000000.jsonl.gz ...   a document a line: id, source, text (a segment a line), metadata
     OUT/text/texts.json                 the files with their sizes and hashes, and how they were made
 
-Documents are in the order of the hash of their text, as in shards; a file is one range of it. So the files are as many
-tasks for the readers of the next step, and each is a random sample.
+Documents are in the order of the hash of their text, as in shards; each file covers one range of hashes. So each file
+is a task for the readers of the next step, and a random sample.
 """
 
 import gzip
@@ -79,7 +79,7 @@ def load(folder: Path) -> Texts:
 
 
 def line(document: Document, source: str) -> str:
-    """Return a document as a line of JSON; `documents` of the source `cleaned` reads it back, the same."""
+    """Return a document as a line of JSON; `documents` of the source `cleaned` reads it back unchanged."""
     metadata = {"group": document.group, "headings": document.headings, "context": document.context}
     if document.title:
         metadata["title"] = document.title
@@ -147,7 +147,7 @@ def finish(out: Path, folder: Path, shards: Sequence[Shard], source: Mapping[str
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """Yield a line for every file of a folder of cleaned text that is not what texts.json says."""
+    """Yield a line for every file of a folder of cleaned text that differs from texts.json."""
     for file in load(folder).files:
         path = folder / file.name
         if not path.is_file():

@@ -31,7 +31,7 @@ def upload(out: Path, url: str) -> None:
     """Upload the data set OUT to `url`; files that exist there with the same size are skipped.
 
     Raises:
-        InputError: the package for S3 is not installed, or a file was refused for good.
+        InputError: the package for S3 is not installed, or a file was refused permanently.
     """
     require("remote", "s3fs", what=f"{SCHEME}://")
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)

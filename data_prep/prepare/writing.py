@@ -38,7 +38,7 @@ class Selection:
     held_out: float  # the share of the groups
     near: str = ""  # the file with the sorted keys of near-duplicates
     elsewhere: str = ""  # the file with the sorted keys of other data sets
-    rejected: bool = False  # write what is left out beside the result
+    rejected: bool = False  # write what is left out next to the result
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Shard:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Which keys its documents have: low <= key < high."""
+        """The range of its documents' keys: low <= key < high."""
         ends = spool.edges(self.of)
         return ends[self.number], ends[self.number + 1]
 
@@ -98,8 +98,8 @@ def kept(
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents of one split with low <= key < high and their keys, in order; count the rest in `dropped`.
 
-    Documents of other data sets, copies included, are dropped first, so that parts can count them independently. Of
-    documents with the same text, those held out are dropped if any is training text; of the rest the one with the
+    Documents of other data sets, copies included, are dropped first, so that parts can count them independently. Among
+    documents with the same text, held-out ones are dropped if any is training text; of the rest, the one with the
     smallest record stays (almost always the smallest id). Both rules give the same result part by part.
     """
     near, elsewhere = (
@@ -155,7 +155,7 @@ def write_documents(
 ) -> None:
     """Write a shard, unless it has no documents, and then its entry of the manifest and the counts of `dropped`."""
     path = folder / shard.split / manifest.shard_name(shard.number)
-    make_directory(path.parent)  # not earlier: a run that was killed after it had moved the split would create it again
+    make_directory(path.parent)  # not earlier: resuming a run that had already moved the split would create it again
     chunks = list(packing.chunks(documents, tok.dtype, chunk_tokens, folder))
     entry = asdict(packing.write_shard(path, shard.number, chunks)) if chunks else None
     with whole_file(finished(folder, shard)) as file:

@@ -1,4 +1,4 @@
-"""Describe one shard as plain text: its first documents in words, and the lengths of all of them."""
+"""Describe one shard as plain text: its first documents in words, and the lengths of all documents."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 A file's name contains the SHA-256 of its content, so all URLs and manifests with this shard share the file, and a
 changed shard is a new file. Processes coordinate by flock alone, and locks end with their process:
 
-- `.lock`, exclusive: held for the moments in which files are searched, removed or renamed;
+- `.lock`, exclusive: held briefly while files are searched, removed or renamed;
 - `NAME.partial`, exclusive: being downloaded. It has its full size from the beginning, so that it is counted;
 - `NAME`, shared: in use. Only a file that no process uses is removed, the least recently used first.
 """
@@ -68,7 +68,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes and threads from adding and removing files; for moments only."""
+        """Keep other processes and threads from adding and removing files; hold it only briefly."""
         with open(self.directory / ".lock", "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
@@ -81,7 +81,7 @@ class Store:
             if not path.exists():
                 return None
             file = _open(path)
-            fcntl.flock(file, fcntl.LOCK_SH)  # at once: exclusive locks on finished files live under `locked` only
+            fcntl.flock(file, fcntl.LOCK_SH)  # at once: exclusive locks on finished files are held only in `locked`
             _stamp(file)
             return file
 
@@ -141,7 +141,7 @@ class Store:
                 file.close()
                 return None
             if not mine:
-                fcntl.flock(file, fcntl.LOCK_SH)  # until the process that downloads it has succeeded or failed
+                fcntl.flock(file, fcntl.LOCK_SH)  # waits until the downloading process has succeeded or failed
                 unlock(file)
                 return None
             attempts = 0 if downloading else attempts + 1

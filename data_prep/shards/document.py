@@ -1,4 +1,4 @@
-"""A document of token ids, and the JSON that a chunk holds of its documents besides their ids."""
+"""A document of token ids, and the JSON in which a chunk stores everything about documents but the token ids."""
 
 import json
 import re
@@ -19,10 +19,10 @@ class TokenDocument:
     Attributes:
         segments: the ids of each sentence, utterance or heading, uint16 or uint32, without special tokens.
         id: its name, made by the source.
-        group: the id of the thread, book or page that it is a part of, shared by all parts; "": of none but itself.
+        group: the id of the thread, book or page that it is a part of, shared by all parts; "": it is its own group.
         headings: the numbers of the segments that are headings.
         context: how many leading segments are only context, repeated from another document of the group.
-        key: the 64-bit hash of its text; None where no preparation gave it one.
+        key: the 64-bit hash of its text; None if no preparation set it.
     """
 
     segments: Sequence[np.ndarray]

@@ -12,7 +12,7 @@ from data_prep.tokenizers import tokenizer
 
 
 def export(lines: Iterable[str], out: Path | None) -> None:
-    """Write lines, as those of `json_lines`, to the file `out`, or to stdout; raise InputError if it is refused."""
+    """Write lines, such as those of `json_lines`, to the file `out` or to stdout; raise InputError if that fails."""
     if out is None:
         for line in lines:
             sys.stdout.write(line)

@@ -1,7 +1,7 @@
 """`manifest.json`: the shards of a folder with their sizes and hashes, and how they were made.
 
-A manifest may come from anyone. It and tokenizer.json are read up to LARGEST_JSON bytes, of which the parsers make at
-most 2 GiB, and it may list at most as many chunks as a reader can hold in memory.
+A manifest may come from anyone. It and tokenizer.json may have at most LARGEST_JSON bytes, which the parsers turn into
+at most 2 GiB. It may list at most as many chunks as a reader can hold in memory.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class Manifest:
         return tokenizer.id_type(self.tokenizer["vocab_size"])
 
     def total(self, field: str) -> int:
-        """The sum over all shards of `documents`, `segments`, `tokens`, `chunks` or `bytes`."""
+        """Return the sum over all shards of `documents`, `segments`, `tokens`, `chunks` or `bytes`."""
         return sum(getattr(entry, field) for entry in self.shards)
 
     @classmethod
@@ -102,7 +102,7 @@ class Manifest:
 
 
 def is_part(source: Mapping[str, Any]) -> bool:
-    """Whether shards are one machine's part of a data set, which may be empty."""
+    """Return whether shards are one machine's part of a data set, which may be empty."""
     part = source.get("part")
     return isinstance(part, dict) and part.get("of") != 1
 
@@ -119,7 +119,7 @@ def shards_folder(directory: Path) -> Path:
 
 
 def describe(tok: tokenizer.Tokenizer) -> dict[str, Any]:
-    """Return what a manifest records of its tokenizer."""
+    """Return what a manifest records about its tokenizer."""
     return {name: getattr(tok, name) for name in TOKENIZER_FIELDS}
 
 

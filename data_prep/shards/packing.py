@@ -76,7 +76,7 @@ def encode_chunk(documents: Sequence[TokenDocument], id_type: np.dtype, where: P
 
 
 def write_shard(path: Path, number: int, contents: Sequence[Chunk]) -> ShardEntry:
-    """Write one shard, the sample of chunk c named `sssssscccccc`, and return its line of a manifest."""
+    """Write one shard, the sample of chunk c named `sssssscccccc`, and return its manifest entry."""
     with (
         whole_file(path) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,

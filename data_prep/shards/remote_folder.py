@@ -23,7 +23,7 @@ from data_prep.shards.disk_cache import Store
 from data_prep.shards.manifest import Manifest, ShardEntry
 from data_prep.shards.reader import Shard
 
-SMALL_FILES = {"tokenizer.json": 32 << 20, manifest.NAME: 16 << 20}  # besides the shards, with their most bytes
+SMALL_FILES = {"tokenizer.json": 32 << 20, manifest.NAME: 16 << 20}  # besides the shards; with the most bytes of each
 
 
 class _Process:
@@ -42,7 +42,7 @@ class Cache:
 
     All caches of a directory, in any process of the host, share its `limit` of bytes and its downloads; see
     disk_cache.py. The manifest and tokenizer of every URL come on top: 48 MiB at most, twice while new ones replace
-    old ones. An open shard is never removed. For one thread at a time; it may be forked or pickled.
+    old ones. An open shard is never removed. Use a cache in one thread at a time; it may be forked or pickled.
     """
 
     def __init__(self, url: str, directory: Path, limit: int, sleep: Callable[[float], None] = time.sleep):
@@ -54,7 +54,7 @@ class Cache:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest as it is at the URL now, copied to the cache with its tokenizer.json.
+        """The current manifest at the URL, copied to the cache with its tokenizer.json.
 
         Raises:
             InputError: it cannot be downloaded, is damaged, or lists a shard larger than the cache's limit.
@@ -95,7 +95,7 @@ class Cache:
                 pending.result()
             entry = self.manifest.shards[index]
             file = self._hold(entry)
-            assert file is not None  # it waits
+            assert file is not None  # only None without `wait`
             try:
                 mine.held[index] = file, Shard.of_file(self.manifest, entry, self.store.path(entry))
             except BaseException:
@@ -137,7 +137,7 @@ class Cache:
         return {name: value for name, value in vars(self).items() if name != "_process"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make it the same cache in another process."""
+        """Restore the same cache in another process."""
         vars(self).update(state, _process=_Process())
 
     def _mine(self) -> _Process:
@@ -164,7 +164,7 @@ class Cache:
         return self.store.hold(entry, lambda file: self._download(entry, file), wait)
 
     def _download(self, entry: ShardEntry, file: BinaryIO) -> None:
-        """Write the shard from the file's start; raise InputError where it cannot be had as the manifest lists it."""
+        """Write the shard from the file's start; raise InputError if what the manifest lists cannot be downloaded."""
         url = f"{self.url}/{entry.name}"
 
         def attempt() -> None:

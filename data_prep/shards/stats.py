@@ -95,7 +95,7 @@ def _count(counts: np.ndarray, values: Sequence[int] | np.ndarray) -> np.ndarray
 
 
 def _dropped(source: Mapping[str, Any]) -> dict[str, int]:
-    """Return how much was dropped for which reason; `source` is free-form, so anything unexpected is ignored."""
+    """Return the number of dropped records by reason; `source` is free-form, so anything unexpected is ignored."""
     counts = source.get("counts")
     dropped = counts.get("dropped") if isinstance(counts, dict) else None
     if not isinstance(dropped, dict):

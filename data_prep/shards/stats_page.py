@@ -1,4 +1,4 @@
-"""`stats --html`: what a folder of shards holds, as one page that needs nothing but itself."""
+"""`stats --html`: what a folder of shards holds, as one self-contained page."""
 
 import re
 from collections import Counter
@@ -17,9 +17,9 @@ from data_prep.shards.reader import Shard
 from data_prep.text import language_id
 from data_prep.tokenizers import tokenizer
 
-SAMPLE = 1000  # documents whose words and languages are looked at
+SAMPLE = 1000  # documents whose words and languages are examined
 SHOWN = 6  # documents that are printed
-LONGEST = 900  # characters of one
+LONGEST = 900  # characters of a printed document
 RUNS = (2, 4, 8)  # words of the runs that are counted
 MOST = 12  # rows of a table of runs or languages
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -44,7 +44,7 @@ def write(directory: Path, stats: Mapping[str, Any], dropped: Sequence[tuple[str
 
 
 def _texts(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield the ids and texts, as tokens decode; documents are in the order of hashes, so the first are a sample."""
+    """Yield ids and decoded texts; documents are in the order of hashes, so the first ones are a sample."""
     manifest = Manifest.load(shards_folder(directory))
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     for index in range(len(manifest.shards)):
@@ -119,7 +119,7 @@ def _vocabulary(of: Mapping[str, Any]) -> str:
 
 
 def _runs(texts: Sequence[str]) -> Iterator[str]:
-    """Yield tables of the commonest runs of words; a long one that is in many documents is boilerplate."""
+    """Yield tables of the most frequent runs of words; a long run that is in many documents is boilerplate."""
     yield html_page.note(f"In how many of {len(texts):,} documents the commonest runs of words are.")
     tables = []
     for length in RUNS:

@@ -77,9 +77,9 @@ class _Member(NamedTuple):
 
 
 def _find_books(paths: Sequence[Path]) -> Iterator[File]:
-    """Name a text `bookcorpus/NAME`, and a tar `bookcorpus`, which the names of its members follow.
+    """Name a text `bookcorpus/NAME`, and a tar `bookcorpus`, to which the names of its members are appended.
 
-    A second tar is `bookcorpus#2`, as is the first if there are texts too: a tar's reader does not know other names.
+    A second tar is `bookcorpus#2`; so is the first if there are also texts: a tar's reader does not know other names.
     """
     files = list(text_files(paths))
     names = Counter({KIND: int(not all(_is_tar(path) for path, _ in files))})
@@ -155,7 +155,7 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
 
 
 def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The segments of a book, and the numbers of those that are headings."""
+    """Return the segments of a book, and the numbers of those that are headings."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     kept = "\n".join(_set_apart(_without_frame(lines)))
     for markup, replacement in _MARKUP:
@@ -177,7 +177,7 @@ def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def _without_frame(lines: list[str]) -> list[str]:
-    """The lines between the beginning and the end of each frame; all lines if a file has no frame."""
+    """Return the lines between the beginning and the end of each frame; all lines if a file has no frame."""
     kept: list[str] = []
     inside, ended, title = True, False, False
     for line in lines:
@@ -217,7 +217,7 @@ def _is_heading(paragraph: str, after_heading: bool) -> bool:
 
 
 def _is_title(text: str) -> bool:
-    """Whether a text and each of its longer words begin with a capital, and it does not end like a sentence."""
+    """Return whether a text and each of its longer words begin with a capital, and it does not end like a sentence."""
     longer = [word for word in text.split() if len(word) > 4]
     return text[0].isupper() and not text.endswith((".", ",", ";", ":")) and all(word[0].isupper() for word in longer)
 

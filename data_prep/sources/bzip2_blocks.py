@@ -1,8 +1,8 @@
-"""Inflate bzip2 with several threads: each block of each stream is inflated apart.
+"""Inflate bzip2 with several threads: each block of each stream is inflated separately.
 
 A stream is `BZh`, a digit, blocks, and an end with a CRC of all of them, padded to a whole byte. Blocks begin with a
-mark of 48 bits, at any bit; each becomes a stream of its own, which the module bz2 inflates without Python's lock.
-A mark that is in a block by chance, and everything else that is not plainly right, is left to the caller's own reader.
+mark of 48 bits, at any bit; each becomes its own stream, which the module bz2 inflates without Python's lock.
+A mark that is in a block by chance, and everything else that is not clearly valid, is left to the caller's own reader.
 """
 
 import bz2
@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 WINDOW = 1 << 22  # bytes of the file that are searched for marks at a time
-LARGEST = 1 << 22  # bytes of a block, compressed or not: of text it has 0.9 MB
+LARGEST = 1 << 22  # bytes of a block, compressed or not: a block of text has 0.9 MB
 AHEAD = 2  # blocks for each thread
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
@@ -22,7 +22,7 @@ _HEADER = re.compile(rb"BZh[1-9]")
 
 
 class UnusualError(Exception):
-    """What is not plainly right: damage, a bomb, a mark by chance, bytes after the last stream."""
+    """Content that is not clearly valid: damage, a bomb, a mark by chance, bytes after the last stream."""
 
 
 class _Mark(NamedTuple):
@@ -31,7 +31,7 @@ class _Mark(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A block as a stream of its own, or "" for the end of a stream; `crc` is of either, `position` its last byte."""
+    """A block as its own stream, or "" for the end of a stream; with its CRC, and the position of its last byte."""
 
     stream: bytes
     crc: int
@@ -46,7 +46,7 @@ def inflated(read: Callable[[int], bytes], threads: int) -> Iterator[tuple[bytes
         threads: how many blocks are inflated at once.
 
     Raises:
-        UnusualError: the content that has been yielded is right, what follows must be read otherwise.
+        UnusualError: the content yielded so far is right; what follows must be read by another reader.
     """
     pool = ThreadPoolExecutor(threads, "bzip2")
     try:
@@ -106,12 +106,12 @@ def _parts(read: Callable[[int], bytes]) -> Iterator[_Part]:
 
 
 def _after(end: _Mark) -> int:
-    """The byte after a stream."""
+    """Return the byte after a stream."""
     return (end.bit + _BITS + _CRC_BITS + 7) // 8
 
 
 def _begins(content: bytes, byte: int, mark: _Mark) -> bool:
-    """Whether a stream begins at the byte, and the mark is its first: of a block, or of its end if it is empty."""
+    """Return whether a stream begins at the byte with the mark as its first (its end's mark if the stream is empty)."""
     header = _HEADER.match(content, byte)
     return header is not None and mark.bit == header.end() * 8
 

@@ -70,7 +70,7 @@ def _text(about: dict[str, Any], key: str) -> str:
 
 
 def _are_dialogues(files: Sequence[File]) -> bool:
-    """Whether the files' texts are dialogues; raise InputError where only some are."""
+    """Return whether the files' texts are dialogues; raise InputError where only some are."""
     kinds = {}
     for folder in {file.path.parent for file in files}:
         try:
@@ -84,7 +84,7 @@ def _are_dialogues(files: Sequence[File]) -> bool:
     return any(kinds.values())
 
 
-# The documents as they were before their tokens: ids, groups, headings and context are those of the first step, and
+# The documents as they were before tokenising: ids, groups, headings and context are those of the first step, and
 # sentences are not split again.
 CLEANED = Source(
     what="cleaned text that an earlier command wrote with --text-only",

@@ -29,7 +29,7 @@ XZ_MEMORY = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a decompression bomb: `over` bytes in a row from fewer than `over / ratio` bytes of the file."""
+    """The limits for decompression bombs: `over` consecutive bytes from fewer than `over / ratio` bytes of the file."""
 
     ratio: int = 200  # English reaches 4 to 12
     over: int = 1 << 28
@@ -184,7 +184,7 @@ def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Lim
 
 
 def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limits) -> Iterator[bytes]:
-    """Inflate a bzip2 file; where it is not plainly right, as `_inflated` does, which says what is wrong with it."""
+    """Inflate a bzip2 file; where it is not clearly valid, use `_inflated`, which reports what is wrong."""
     growth = _Growth(path, kind.name, limits)
     file.seek(0)
     done = 0
@@ -203,16 +203,16 @@ def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limit
 
 @dataclass
 class _Growth:
-    """Raises InputError for a decompression bomb."""
+    """Detect a decompression bomb and raise InputError for it."""
 
     path: Path
     kind: str
     limits: Limits
     inflated: int = 0  # bytes since the last check
-    since: int = 0  # its position in the file
+    since: int = 0  # the position in the file of the last check
 
     def add(self, size: int, position: int) -> None:
-        """Count bytes that came from what is before a position of the file."""
+        """Count inflated bytes that came from before a position of the file."""
         self.inflated += size
         if self.inflated <= self.limits.over:
             return

@@ -1,4 +1,4 @@
-"""What a source yields: documents, damaged records, and records that it leaves out."""
+"""The items that a source yields: documents, damaged records, and records that it leaves out."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ class Document:
         segments: each one line of text, in order.
         headings: the numbers of the segments that are headings.
         context: how many leading segments are only context, repeated from another document of the group.
-        group: the id of the thread or book that it is a part of, shared by all parts; "": of none but itself.
-        title: of the page; "": it has none, or its id says it.
-        guessed: the encoding that was guessed for its text, which is counted; "": none.
+        group: the id of the thread or book that it is a part of, shared by all parts; "": it is its own group.
+        title: the title of the page; "": it has none, or the id contains it.
+        guessed: the encoding that was guessed for its text, for the counts; "": none.
     """
 
     id: str

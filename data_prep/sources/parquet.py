@@ -15,7 +15,7 @@ MAGIC = b"PAR1"
 
 
 def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
-    """The names of the columns in their order; raise InputError where the file is not `what`, or pyarrow is absent."""
+    """Return the names of the columns in order; raise InputError if the file is not `what`, or pyarrow is missing."""
     with _opened(path, what, []) as file:
         return list(file.schema_arrow.names)
 
@@ -24,12 +24,12 @@ def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file
     """Yield the number of each row from 1, and its values of the named columns.
 
     Args:
-        path: the file, which nothing else compresses.
+        path: the file, not compressed as a whole.
         columns: their names.
         what: what the file should be, for the message.
 
     Raises:
-        InputError: pyarrow is not installed, the file is damaged or has not these columns, a row group is too large.
+        InputError: pyarrow is missing, the file is damaged or lacks these columns, or a row group is too large.
     """
     done = [0]
     with _opened(path, what, done) as file:

@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def text_files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """The given files, and the .txt files under given folders, compressed or not, with their names there.
+    """Yield the given files, and the .txt files under given folders, compressed or not, with their names there.
 
     Raises:
         InputError: a folder has no such file.
@@ -78,7 +78,7 @@ def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
 def decoded(content: bytes, file: str, where: str, encoding: str) -> Text | Bad:
     """Return the text of at most `LONGEST` bytes.
 
-    Bad if it is longer, plainly not text, or neither in `encoding` nor, for GUESS, in one that can be guessed.
+    Bad if it is longer, clearly not text, not in `encoding` or, for GUESS, in no encoding that can be guessed.
     """
     if len(content) > LONGEST:
         return Bad(file, where, f"more than {LONGEST:,} bytes")
@@ -131,7 +131,7 @@ def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
 
 
 def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
-    """The name and the text of a record; raise ValueError with the reason if the line is not such a record."""
+    """Return the name and the text of a record; raise ValueError with the reason if the line is not such a record."""
     if line.content is None:
         raise ValueError(f"more than {LONGEST:,} bytes")
     try:

@@ -1,16 +1,16 @@
-"""What a file plainly is, by its first bytes, so that the wrong command refuses it."""
+"""Recognise a file by its first bytes, so that a command for another kind of file refuses it."""
 
 import json
 import re
 
-BEGINNING = 1 << 12  # bytes that are looked at
+BEGINNING = 1 << 12  # bytes that are examined
 
 _XML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki\b")
 _JSON = re.compile(rb"\s*\{\s*\"")
 
 
 def not_text(content: bytes) -> str:
-    """Return what the beginning of a file or member is if it is plainly not prose, with the command to use; else ""."""
+    """Return what a file or member is if its beginning is clearly not prose, with the command to use; else ""."""
     start = content[:BEGINNING].removeprefix(b"\xef\xbb\xbf")
     if _XML.match(start):
         return "a MediaWiki XML export, not text; use the command wikipedia"

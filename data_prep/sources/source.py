@@ -18,7 +18,7 @@ Choices = Mapping[str, Any]  # the values of the source's own options, by name
 
 
 class File(NamedTuple):
-    """An input, and its name, unique in a run, which begins the ids of its documents."""
+    """An input file, and its name, which is unique in a run and begins the ids of its documents."""
 
     path: Path
     name: str
@@ -51,7 +51,7 @@ class Join:
     `read` then yields fragments: JSON-able lists or tuples whose first item, a text, names what they are a part of.
 
     Attributes:
-        belongs: that text of a piece, or any text unique to the piece where it is damaged.
+        belongs: that name for a piece; for a damaged piece, any text unique to it.
         documents: the documents of all fragments with the same first item, whatever the order of the fragments.
     """
 
@@ -61,23 +61,23 @@ class Join:
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of text. A function that opens a file raises InputError where the whole file is damaged.
+    """A kind of text. A function that opens a file raises InputError if the whole file is damaged.
 
     Attributes:
         what: what it reads, for the command's help.
         find: the files of paths, in an order that depends only on their names.
         pieces: the records of a file in order, sound or damaged.
-        read: the documents (or fragments, see Join) of a record, mostly one; Bad where it is damaged, Dropped where it
-            is left out.
+        read: the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
+            left out.
         paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
-        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. a
-            function: as the files say.
+        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
+            a function, the files decide.
         options: the source's own; `pieces` and `read` get their values.
         join: for a source whose documents are not records of one file.
-        language: for a source that chooses its records by language itself: the one it keeps unless another is asked
-            for. `read` and `join` get `language` and `language_threshold` with the options. "": a stage chooses the
+        language: for a source that filters its records by language itself: the language that it keeps by default;
+            `read` and `join` get `language` and `language_threshold` with the options. "": a stage filters the
             documents.
-        later: how long tokenising and writing take for each second of reading, roughly, for the time that is left.
+        later: roughly how long tokenising and writing take per second of reading, to estimate the time left.
         example: the words of a command that follow the source's name, for its help.
     """
 
@@ -121,7 +121,7 @@ class Source:
 
 
 def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterator[tuple[Path, str]]:
-    """Yield files among the paths, and in folders those with a wanted name, compressed or not; each with its name.
+    """Yield the given files, and the files in given folders with a wanted name, compressed or not; each with its name.
 
     Raises:
         InputError: a folder cannot be listed, or has no such file; `missing` is the message.
@@ -150,7 +150,7 @@ def named(kind: str, files: Iterable[tuple[Path, str]]) -> Iterator[File]:
 
 
 def numbered(name: str, names: Counter[str]) -> str:
-    """Return the name on one line, with #2, #3, ... where `names` counts it already."""
+    """Return the name on one line, with #2, #3, ... appended if `names` already counts it."""
     name = one_line(name)
     names[name] += 1
     return numbered(f"{name}#{names[name]}", names) if names[name] > 1 else name

@@ -1,4 +1,4 @@
-"""The encoding of text that is not UTF-8: the one that is named, or a guess by charset-normalizer."""
+"""The encoding of text that is not UTF-8: a named one, or a guess by charset-normalizer."""
 
 import codecs
 from importlib.util import find_spec
@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from data_prep.common.errors import InputError
 
 GUESS = "guess"
-USUAL = "cp1252"  # of English text: preferred to another that is as likely
-GUESSED = (  # what books are found in
+USUAL = "cp1252"  # of English text: preferred to an equally likely one
+GUESSED = (  # the encodings that books are found in
     *("big5", "cp1250", "cp1251", "cp1252", "euc_jp", "euc_kr", "gb18030"),
     *("iso8859_2", "iso8859_15", "koi8_r", "mac_roman", "shift_jis"),
 )
-SAMPLE = 1 << 15  # bytes, of lines that are not ASCII, that a guess looks at
+SAMPLE = 1 << 15  # bytes of non-ASCII lines that a guess examines
 
 
 def decode(content: bytes, encoding: str) -> tuple[str, str]:
@@ -41,14 +41,14 @@ def known(name: str) -> str:
         return GUESS
     try:
         found = codecs.lookup(name)
-        "".encode(found.name)  # rot13 and the like are not of bytes
+        "".encode(found.name)  # refuses rot13 and the like, which do not encode to bytes
     except LookupError:
         raise InputError(f"--encoding {name}: not a known encoding; name one as utf-8, cp1252 or latin-1") from None
     return found.name
 
 
 def _guess(content: bytes) -> str:
-    """The likeliest encoding of bytes that are not UTF-8; "" where there is none, or the package is not installed."""
+    """Return the likeliest encoding of bytes that are not UTF-8; "" if none fits, or the package is not installed."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf_16"
     if find_spec("charset_normalizer") is None:

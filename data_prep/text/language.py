@@ -4,7 +4,7 @@ import re
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a constant, which blanks separate."""
+    """Return the words of a constant, separated by blanks."""
     return frozenset(text.split())
 
 
@@ -27,7 +27,7 @@ _SYMBOL = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~+`]")
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether a paragraph reads as sentences rather than code, a formula, a list of names or a heading."""
+    """Return whether a paragraph reads as sentences rather than code, a formula, a list of names or a heading."""
     pieces = paragraph.split()
     words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
     if len(pieces) < 3 or words < MIN_WORD_SHARE * len(pieces):
@@ -38,11 +38,11 @@ def is_prose(paragraph: str) -> bool:
 
 
 def function_words(text: str) -> int:
-    """The number of English function words in a text."""
+    """Return the number of English function words in a text."""
     return sum(map(FUNCTION_WORDS.__contains__, re.findall(r"[a-z]+", text.lower())))
 
 
 def is_english(text: str) -> bool:
-    """Whether at least MIN_FUNCTION_SHARE of a text's words are English function words."""
+    """Return whether at least MIN_FUNCTION_SHARE of a text's words are English function words."""
     words = re.findall(r"[^\W\d_]+", text)
     return bool(words) and function_words(text) >= MIN_FUNCTION_SHARE * len(words)

@@ -6,17 +6,17 @@ from typing import Any
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 
-ANY = "any"  # in place of a language: all are wanted
-THRESHOLD = 20.0  # nats; docs/data.md has what it keeps and drops
-SAMPLE = 4000  # characters of a long text that are looked at,
-WINDOWS = 4  # in so many places
+ANY = "any"  # in place of a language: keep all languages
+THRESHOLD = 20.0  # nats; docs/data.md shows what it keeps and drops
+SAMPLE = 4000  # characters of a long text that are examined
+WINDOWS = 4  # the number of places that they are taken from
 
 
 def odds_against(text: str, language: str) -> float:
     """Return the log-odds (nats) of the likeliest other language to this one; negative where this one is likeliest.
 
-    They grow with the length of a text: a word may come from any language. A long text is judged by pieces of its
-    whole length. Of a text without letters all languages are as likely: 0.
+    They grow with the length of a text: a word may come from any language. A long text is judged by pieces spread over
+    its whole length. For a text without letters, all languages are equally likely: 0.
     """
     if language == ANY:
         return float("-inf")

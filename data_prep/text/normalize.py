@@ -27,7 +27,7 @@ def normalise(text: str) -> str:
 
 
 def legible(text: str) -> str:
-    """As `normalise`, but keep the five bytes that Windows-1252 lacks: the repair of mojibake needs them."""
+    """Normalise as `normalise`, but keep the five bytes that Windows-1252 lacks: the repair of mojibake needs them."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
     text = text.encode("utf-8", "ignore").decode()  # drops lone surrogates, which UTF-8 cannot encode
     if _C1.search(text):

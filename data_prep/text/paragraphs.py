@@ -12,7 +12,7 @@ _HYPHEN = re.compile(r"\S-$")
 
 
 def paragraphs(text: str) -> list[str]:
-    """The paragraphs of a text in `legible` form, with single blanks between words; none is empty.
+    """Return the paragraphs of a text in `legible` form, with single blanks between words; none is empty.
 
     Where nearly all lines are short, they are hard-wrapped; else each line is a paragraph. A paragraph of wrapped lines
     ends at a blank line or, in a text with hardly any blank lines, at a line with enough room for the first word of the

@@ -31,10 +31,11 @@ _START = re.compile(
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Split a paragraph of one line with blingfire, and mend what it does with abbreviations, speech and numbers.
+    """Split a one-line paragraph with blingfire, and fix its errors at abbreviations, speech and numbers.
 
-    Joined again is what follows an abbreviation (`Mr.`, `No.`, `e.g.`) or the initial of a name, or begins with a small
-    letter (`"Get out!" he thundered`). Split off is a sentence that begins with a digit or a title (`him. Mr. Hale`).
+    A part is joined to the one before it if it follows an abbreviation (`Mr.`, `No.`, `e.g.`) or the initial of a name,
+    or begins with a small letter (`"Get out!" he thundered`). A sentence that begins with a digit or a title is split
+    off (`him. Mr. Hale`).
     """
     result: list[list[str]] = []  # the pieces of each sentence: appending to a string would take quadratic time
     for piece in filter(None, map(str.strip, blingfire.text_to_sentences(paragraph).split("\n"))):
@@ -48,7 +49,7 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def _belongs(part: str, before: str, first_of_all: bool) -> bool:
-    """Whether a part that blingfire splits off belongs to the sentence before it."""
+    """Return whether a part that blingfire splits off belongs to the sentence before it."""
     if _SMALL.match(part) or _BEFORE_NAME.search(before) or _BEFORE_ANY.search(before):
         return True
     if part[0].isdigit():
@@ -57,7 +58,7 @@ def _belongs(part: str, before: str, first_of_all: bool) -> bool:
 
 
 def _parts(piece: str) -> list[str]:
-    """Split a sentence of blingfire's where another begins with a digit or a title."""
+    """Split one of blingfire's sentences where another begins with a digit or a title."""
     parts = []
     start = 0
     for gap in _START.finditer(piece):

@@ -1,7 +1,7 @@
 """A tokenizer in one Hugging Face `tokenizer.json`: any kind is loaded, two kinds are trained.
 
-wordpiece   lower-cased, as BERT's
-bpe         byte-level, as RoBERTa's and GPT-2's: keeps case and white space, has no unknown characters
+wordpiece   lower-cased, like BERT's
+bpe         byte-level, like RoBERTa's and GPT-2's: keeps case and white space, has no unknown characters
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Tokenizer(Vocabulary):
         return id_type(self.vocab_size)
 
     def vocabulary(self) -> dict[str, int]:
-        """The id of every token, including the special tokens."""
+        """Return the id of every token, including the special tokens."""
         return self._backend.get_vocab(with_added_tokens=True)
 
     @cached_property
@@ -83,12 +83,12 @@ class Tokenizer(Vocabulary):
 
 
 def _is_punctuation(character: str) -> bool:
-    """BERT's definition: ASCII's symbols, $ and + among them, and all that Unicode calls punctuation."""
+    """Apply BERT's definition: ASCII's symbols, including $ and +, and everything that Unicode calls punctuation."""
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def id_type(vocab_size: int) -> np.dtype:
-    """The smaller of uint16 and uint32 that can represent every id of a vocabulary."""
+    """Return the smaller of uint16 and uint32 that can represent every id of a vocabulary."""
     return np.dtype(np.uint16 if vocab_size <= 65536 else np.uint32)
 
 
@@ -117,9 +117,9 @@ def load(path: Path) -> Tokenizer:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
     backend.no_padding()
     backend.no_truncation()
-    backend.add_special_tokens(list(special.values()))  # else one that the file marks as ordinary is matched in texts
+    backend.add_special_tokens(list(special.values()))  # else tokens that the file marks as ordinary match texts
     if isinstance(backend.model, models.BPE):
-        backend.model.dropout = None  # with dropout, a text has other ids each time
+        backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {name: vocabulary[token] for name, token in special.items()}
     fingerprint = hashlib.sha256(content).hexdigest()
     try:
@@ -131,7 +131,7 @@ def load(path: Path) -> Tokenizer:
 
 
 def _special_tokens(path: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """BERT's special tokens or RoBERTa's, whichever are all in the vocabulary; raise InputError if neither are."""
+    """Return BERT's or RoBERTa's special tokens, whichever the vocabulary has all of; raise InputError if neither."""
     missing = []
     for family in (SPECIAL_TOKENS, ROBERTA_TOKENS):
         lacks = [token for token in family.values() if token not in vocabulary]
@@ -211,7 +211,7 @@ def _check_size(path: Path, vocab_size: int, smallest: int) -> None:
 
 
 def _count_words(texts: Iterable[str]) -> Counter[str]:
-    """The number of occurrences of each word in the normalised texts; punctuation marks are words."""
+    """Return the number of occurrences of each word in the normalised texts; punctuation marks are words."""
     pipeline = _pipeline({"[UNK]": 0})
     spaced: Counter[str] = Counter()
     for text in texts:
@@ -224,7 +224,7 @@ def _count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def _alphabet(words: Counter[str]) -> list[str]:
-    """The commonest characters of the words, in code point order."""
+    """Return the commonest characters of the words, in code point order."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:

@@ -1,4 +1,4 @@
-"""What a model needs to know of a tokenizer."""
+"""What a model needs to know about a tokenizer."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ class Vocabulary:
 
     @property
     def special(self) -> tuple[int, ...]:
-        """The ids that are never masked and never drawn as a random replacement."""
+        """The ids that are never masked and never sampled as a random replacement."""
         return (self.pad, self.unk, self.cls, self.sep, self.mask)
 
     @property
     def punctuation(self) -> tuple[int, ...]:
-        """The ids of the tokens that consist of punctuation only: none where the tokens' texts are not known."""
+        """The ids of the tokens that consist only of punctuation: none if the tokens' texts are not known."""
         return ()

@@ -1,4 +1,4 @@
-"""The examples of a matching model, queries with their candidates, and the negatives that are drawn for them."""
+"""The examples of a matching model: queries with their candidates, and the negatives drawn for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Unit = Literal["positive", "group", "pair"]
 class Example:
     """A query and the documents that it is compared with.
 
-    Of a unit `positive` they are the relevant document, then the negatives that the data give for the query.
+    For the unit `positive` these are the relevant document, then the hard negatives that the data give for the query.
     """
 
     query: np.ndarray  # token ids without special tokens
@@ -46,13 +46,13 @@ class Candidates:
         return int.from_bytes(digest, "little", signed=True)
 
     def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
-        """Return the example's first candidate, then negatives: `hard` of its own, then `at_random` of the pool.
+        """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.
 
-        No negative is relevant to the query, nor has the text of a document that is; those of the pool do not have the
-        text of its own either.
+        No negative is relevant to the query or has the same text as a relevant document. Negatives from the pool also
+        differ in text from the query's own negatives.
 
         Raises:
-            ValueError: there are too few.
+            ValueError: there are too few documents to choose from.
         """
         positive, given = int(example.candidates[0]), example.candidates[1:]
         relevant = set(self.keys(example.relevant).tolist())
@@ -69,17 +69,17 @@ class Candidates:
     ) -> list[int]:
         if not wanted:
             return []
-        size = min(wanted + spare, len(among))  # enough, even if all excluded ones are drawn
+        size = min(wanted + spare, len(among))  # enough, even if every excluded document is drawn
         drawn = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in excluded]
-        if len(drawn) < wanted:  # copies of excluded ones were drawn, too
+        if len(drawn) < wanted:  # copies of excluded documents were drawn, too
             drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
         return drawn[:wanted]
 
 
 def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return where each query's documents are, int64 [Q, n], -1 where it has fewer than n.
+    """Return the column of each query's documents, int64 [Q, n], -1 where a query has fewer than n.
 
-    The order is: the first document of each query, then the others of query 0, of query 1, ...
+    The columns are ordered: the first document of each query, then the others of query 0, of query 1, ...
     """
     found = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
     end = len(chosen)
@@ -91,7 +91,7 @@ def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the labels of each query's documents, fp32 [Q, n]: 0 for one that was drawn, and where there is none."""
+    """Return the labels of each query's documents, fp32 [Q, n]: 0 for sampled negatives and for empty slots."""
     labels = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
     for row, example, documents in zip(labels, examples, chosen, strict=True):
         known = dict(zip(example.candidates.tolist(), example.labels.tolist(), strict=True))

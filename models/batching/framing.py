@@ -1,4 +1,4 @@
-"""Texts of one kind, queries or documents, as the arrays that an encoder reads: in training and in search alike."""
+"""Turn queries or documents into the arrays that an encoder reads, in training and in search."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Kept = Literal["start", "end"]
 
 @dataclass(frozen=True)
 class Framing:
-    """Texts become `[CLS] text [SEP]`, padded to the longest; of a longer one than `max_tokens` the end is cut off.
+    """Texts become `[CLS] text [SEP]`, truncated at the end to `max_tokens` and padded to the longest.
 
-    A model that reads its texts otherwise extends this class.
+    A model with another input format extends this class.
     """
 
     vocabulary: Vocabulary
     max_tokens: int  # [CLS] and [SEP] included
-    kept: Kept = "start"  # "end" cuts off the start: the last turns of a dialogue say what comes next
+    kept: Kept = "start"  # "end" truncates the start: the last turns of a dialogue tell most about the next
 
     @property
     def room(self) -> int:
-        """The most tokens of text in an input."""
+        """The maximum number of text tokens in an input."""
         return self.max_tokens - 2
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the token ids of a text that are read: texts that are equal here have equal vectors."""
+        """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
         return tokens[-self.room :] if self.kept == "end" and len(tokens) > self.room else tokens[: self.room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the input of a text without padding, int64."""
+        """Return the unpadded input of a text, int64."""
         return frame(self.cut(text), self.vocabulary)
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -48,7 +48,7 @@ class Framing:
 class ChunkFraming(Framing):
     """Texts become up to `chunks` inputs of `max_tokens` each, one after another: `ids` and `mask` are [B, C, T].
 
-    A text with fewer than C chunks has inputs of [CLS] alone, the only ones with nothing in slot 1.
+    A text with fewer than C chunks is filled up with inputs of [CLS] alone, recognisable by their empty slot 1.
     """
 
     chunks: int = 1
@@ -70,19 +70,19 @@ class ChunkFraming(Framing):
 
 @dataclass(frozen=True)
 class PairFraming:
-    """A query and a document become `[CLS] query [SEP] document [SEP]`, each cut like a text by itself."""
+    """A query and a document become `[CLS] query [SEP] document [SEP]`, each truncated as if it were a single text."""
 
     query: Framing
     document: Framing
 
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the token ids of both that are read: pairs that are equal here have equal scores."""
+        """Return both texts' token ids after truncation: pairs equal in these have equal scores."""
         return self.query.cut(query), self.document.cut(document)
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make the arguments of `score_pairs` from P queries and documents, one of each for every pair.
+        """Make the arguments of `score_pairs` from P queries and P documents, one of each per pair.
 
-        `ids` int64, `mask` bool, and `types` int64, 1 in the slots of the document and its [SEP]; all [P, T].
+        They are `ids` int64, `mask` bool, and `types` int64 (1 in the slots of the document and its [SEP]); all [P, T].
         """
         vocabulary = self.query.vocabulary
         sep, most = np.array([vocabulary.sep]), self.query.max_tokens + self.document.max_tokens - 1
@@ -95,6 +95,6 @@ class PairFraming:
 
 
 def count_text(arrays: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the ids that are text: neither padding nor [CLS], [SEP], [MASK] or added tokens, which only frame it."""
+    """Count the ids of text, without padding, [CLS], [SEP], [MASK] and added tokens."""
     framing = (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask)
     return sum(int((~np.isin(ids, framing) & (ids < vocabulary.vocab_size)).sum()) for ids in arrays)

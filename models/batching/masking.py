@@ -15,7 +15,7 @@ class Masking:
     """
 
     def __init__(self, vocabulary: Vocabulary, rate: float = 0.15) -> None:
-        """Prepare the tables of ordinary tokens; `rate` is the share of them that become targets."""
+        """Prepare the tables of ordinary tokens; `rate` is the share of tokens that become targets."""
         self.rate = rate
         self._mask = vocabulary.mask
         self._is_ordinary = np.ones(vocabulary.vocab_size, dtype=bool)
@@ -44,5 +44,5 @@ class Masking:
         return masked, positions
 
     def most(self, tokens: int) -> int:
-        """Return the most targets that an example of up to `tokens` ordinary tokens can have."""
+        """Return the maximum number of targets in an example of up to `tokens` ordinary tokens."""
         return min(tokens, int(self.rate * tokens) + 1)

@@ -1,4 +1,4 @@
-"""The targets of a causal model: at every slot the next token, as flat lists of few different sizes."""
+"""The targets of a causal model: the next token at every slot, as flat lists with few different sizes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class NextTokens(NamedTuple):
 
     positions: np.ndarray  # int64 [N], into the flattened rows
     targets: np.ndarray  # int64 [N], -100 where the list is filled up
-    number: int  # of targets
+    number: int  # number of targets
 
 
 def next_tokens(rows: Sequence[np.ndarray], width: int) -> NextTokens:
-    """List the targets: slot t of a row predicts its token t + 1, the last token of a row predicts nothing.
+    """List the targets: slot t of a row predicts token t + 1; the last token of a row predicts nothing.
 
-    Padding is never a target. N is rounded up to a multiple of 64 (filled with 0 and -100): so the output projection,
+    Padding is never a target. N is rounded up to a multiple of 64 (filled with 0 and -100), so the output projection,
     as large as the vocabulary, computes little on padding and has few different shapes.
 
     Args:
         rows: ids, at least one per row.
-        width: of the rows once they are padded on the right.
+        width: width of the rows after padding on the right.
     """
     count = sum(len(ids) - 1 for ids in rows)
     size = max(1, -(-count // 64)) * 64

@@ -20,8 +20,8 @@ def pack(
 
     With `complete` a block continues into the next document, with `complete_doc` each document starts a new block
     (fairseq's names, which the SEED authors' code uses). Empty sentences are dropped. A sentence too long for any
-    block is cut into pieces of max_tokens - 2; the authors' code makes an oversize block of it. The last block, and
-    with `complete_doc` the last of each document, is kept however short it is: a document of one token is a block.
+    block is cut into pieces of max_tokens - 2; the authors' code makes it an oversize block. The last block (with
+    `complete_doc`, the last block of each document) is kept however short it is: a document of one token is a block.
 
     Args:
         texts: the sentences of each document, token ids without special tokens.
@@ -47,7 +47,7 @@ def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabu
         lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
     ends = np.cumsum(lengths)
     ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, vocabulary.sep)
-    ends += np.arange(1, len(ends) + 1)  # of the sentences with their [SEP]
+    ends += np.arange(1, len(ends) + 1)  # ends of the sentences with their [SEP]
     cls = np.array([vocabulary.cls])
     start = 0
     while start < len(ids):
@@ -57,15 +57,15 @@ def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabu
 
 
 def spread(examples: Sequence[Item]) -> list[Item]:
-    """Reorder a window's examples, always in the same way, so that those of one document are far apart.
+    """Reorder a window's examples, always in the same way, so that examples of one document are far apart.
 
-    Side by side they would share a micro-batch: it, and its gradient, would be about a single book.
+    Next to each other they would share a micro-batch, whose gradient would come from a single book.
     """
     return [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
 
 
 def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
-    """Return `[CLS] tokens [SEP]`, int64, cut to at most `max_tokens` with [CLS] and [SEP]."""
+    """Return `[CLS] tokens [SEP]`, int64, truncated to `max_tokens`, [CLS] and [SEP] included."""
     kept = tokens if max_tokens is None else tokens[: max_tokens - 2]
     framed = np.empty(len(kept) + 2, dtype=np.int64)
     framed[0], framed[1:-1], framed[-1] = vocabulary.cls, kept, vocabulary.sep
@@ -73,14 +73,14 @@ def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = N
 
 
 def text_tokens(rows: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the ids in the rows that are text: neither [CLS] nor [SEP]."""
+    """Count the text ids in the rows, without [CLS] and [SEP]."""
     return sum(int(((ids != vocabulary.cls) & (ids != vocabulary.sep)).sum()) for ids in rows)
 
 
 def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
     """Right-pad rows of ids to the longest, rounded up to a multiple of 8 but not above `max_tokens`.
 
-    Matrix units are fastest with multiples of 8, and few widths mean few kernel shapes; padding always to `max_tokens`
+    Matrix units are fastest with multiples of 8, and few widths mean few kernel shapes. Always padding to `max_tokens`
     would waste computation where all rows are short.
 
     Returns:

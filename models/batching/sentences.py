@@ -8,14 +8,14 @@ import numpy as np
 
 from models.interface import Document
 
-ENOUGH = 16  # documents without a sentence boundary: fewer may be chance
+ENOUGH = 16  # this many documents without a sentence boundary are refused; fewer may be chance
 
 
 def sentences(document: Document, longest: int) -> tuple[list[np.ndarray], int]:
-    """Return a document's sentences without headings and empty ones; those over `longest` tokens are cut into pieces.
+    """Return a document's sentences, without headings and empty ones, split into pieces of up to `longest` tokens.
 
     Returns:
-        the sentences, and how many leading ones are only context (`models.interface.Document`).
+        the sentences, and how many of the leading ones are only context (`models.interface.Document`).
     """
     parts = [
         (number < document.context, segment[start : start + longest])

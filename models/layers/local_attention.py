@@ -10,8 +10,8 @@ from torch import Tensor
 def local_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
     """Attend from each position t, in one softmax, to exactly {0} and [t - window + 1 .. t].
 
-    Column 0 of the scores is position 0, column 1 + s the position t - s: the keys are shifted, and no T x T matrix is
-    made. Where t - s is 0 or less, that column is masked, so position 0 counts once.
+    Column 0 of the scores is position 0, column 1 + s is position t - s: the keys are shifted, and no T x T matrix is
+    made. Where t - s is 0 or less, the column is masked, so position 0 counts only once.
 
     Args:
         query, key, value: [B, T, heads, d].

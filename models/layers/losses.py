@@ -19,8 +19,8 @@ def linear_cross_entropy(
 
     The forward pass computes the gradient, chunk by chunk, as softmax minus one-hot, and sums it in fp32; the backward
     pass multiplies it by the incoming gradient and casts. So a loss scale (2**16 is too large for fp16) and the
-    division by the number of targets are applied in fp32 only. Exponentials are taken in the memory of the logits, in
-    their dtype.
+    division by the number of targets are applied in fp32 only. Exponentials are computed in place, in the logits'
+    dtype.
 
     Args:
         hidden: [N, H], any float dtype.
@@ -66,8 +66,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             exp = logits.sub_(top).exp_()  # [c, V], in the memory of the logits
             total = exp.sum(dim=1, keepdim=True, dtype=dtype)  # [c, 1]
             loss += (total.log() + gap).masked_fill(~kept, 0.0).sum()
-            # The softmax is exp * scale. It is never made: the products below are of exp, and the one-hot is
-            # subtracted from their sums, as a row of the weight or of the states, exactly.
+            # The softmax, exp * scale, is never materialised: the products below use exp, and the one-hot is
+            # subtracted exactly from their sums, as a row of the weight or of the states.
             scale = kept / total  # [c, 1], fp32
             if d_hidden is not None:
                 d_hidden[rows] = (exp @ weight) * scale - weight[index] * kept

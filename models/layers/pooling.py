@@ -16,10 +16,10 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
     Args:
         hidden: [B, T, H].
         attention_mask: bool [B, T].
-        mode: `cls` takes position 0, `last` the last position with a token, the only one of a causal encoder that
-            has seen the whole text; `mean` averages the positions with a token, in fp32; `first_m` those of them that
-            are among the first m (Poly-encoders, section 4.2); `max` takes the largest value at any of them.
-        first: that m.
+        mode: `cls` takes position 0; `last` takes the last position with a token, the only one in a causal encoder
+            that has seen the whole text; `mean` averages the positions with a token, in fp32; `first_m` averages those
+            among the first m positions (Poly-encoders, section 4.2); `max` takes the largest value at any of them.
+        first: the m of `first_m`.
 
     Returns:
         [B, H], at least fp32.

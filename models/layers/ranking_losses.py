@@ -1,7 +1,7 @@
-"""Losses that compare the scores of a query's candidates, each a scalar SUM in fp32: over queries, or over pairs.
+"""Losses on the scores of a query's candidates, each a scalar SUM in fp32: over queries, or over pairs.
 
 Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, and `real`, bool [Q, n], false where a
-query has fewer. The losses with a positive expect it in column 0.
+query has fewer than n. Losses with a positive expect it in column 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def of_own(loss: str, own: Tensor, real: Tensor, labels: Tensor) -> Tensor:
-    """Compute the loss of a name from each query's own candidates; `labels`, fp32 [Q, n]: relevance or a teacher's."""
+    """Compute the named loss over each query's own candidates; `labels`, fp32 [Q, n]: relevance or teacher scores."""
     if loss == "softmax":
         return softmax(own, real)
     if loss == "hinge":
@@ -49,9 +49,9 @@ def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tens
 
 
 def in_batch_hinge(scores: Tensor, positives: Tensor, allowed: Tensor, margin: float = 1.0) -> Tensor:
-    """Sum relu(margin - (s(q, d+) - s(q, d))) over queries, the mean over the query's other allowed documents.
+    """Sum over queries the mean of relu(margin - (s(q, d+) - s(q, d))) over the query's other allowed documents.
 
-    RepBERT (Zhan et al., 2020), section 3.2; there it is divided by the number of all documents. The arguments are
+    RepBERT (Zhan et al., 2020), section 3.2, which divides by the number of all documents. The arguments are
     those of `in_batch_softmax`; a query without another allowed document counts 0.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -61,21 +61,21 @@ def in_batch_hinge(scores: Tensor, positives: Tensor, allowed: Tensor, margin: f
 
 
 def binary(own: Tensor, real: Tensor, relevant: Tensor) -> Tensor:
-    """Sum over pairs of query and candidate the logistic loss of "relevant", bool [Q, n]: monoBERT, section 3."""
+    """Sum the logistic loss over pairs of query and candidate (monoBERT, section 3); `relevant`: bool [Q, n]."""
     return (F.binary_cross_entropy_with_logits(own, relevant.to(own.dtype), reduction="none") * real).sum()
 
 
 def distillation(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
-    """Sum over queries KL(teacher || student) of the softmax over the query's candidates; `teacher`: scores [Q, n]."""
+    """Sum KL(teacher || student) over queries, of softmaxes over the query's candidates; `teacher`: scores [Q, n]."""
     student, taught = (x.masked_fill(~real, -torch.inf).log_softmax(dim=1) for x in (own, teacher))
     terms = taught.exp() * (taught - student)
     return terms.masked_fill(~real, 0.0).sum()
 
 
 def margin_mse(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
-    """Sum over queries the mean square of (s(q, d+) - s(q, d-)) less that of the teacher, over the query's negatives.
+    """Sum the squared difference of the student's and the teacher's margins s(q, d+) - s(q, d-) over queries.
 
-    Hofstätter et al., 2020, equation 1. `teacher`: scores [Q, n].
+    For each query it is averaged over its negatives. Hofstätter et al., 2020, equation 1. `teacher`: scores [Q, n].
     """
     gaps = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
     return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1)).sum()

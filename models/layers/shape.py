@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes, activation, dropouts and initialisation of a trunk, by BERT's names."""
+    """The sizes, activation, dropouts and initialisation of a trunk, under BERT's names."""
 
     vocab_size: int
     hidden_size: int
@@ -38,14 +38,14 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses.
 
     Raises:
-        ValueError: the configuration lacks a part of it, or the embedding is not as wide as the hidden states.
+        ValueError: the configuration lacks one of the keys, or the embedding is not as wide as the hidden states.
     """
     config = trunk.config
     values: dict[str, Any] = {}
     for field in fields(Shape):
         names = (field.name, *OTHER_NAMES.get(field.name, ()))
         values[field.name] = next((getattr(config, name) for name in names if hasattr(config, name)), None)
-    if values["layer_norm_eps"] is None:  # DistilBERT has it in its code only
+    if values["layer_norm_eps"] is None:  # DistilBERT's is only in its code
         values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
     if missing := [name for name, value in values.items() if value is None]:
         raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
@@ -57,7 +57,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
 
 @torch.no_grad()
 def initialise(module: nn.Module, std: float) -> None:
-    """BERT's initialisation: matrices N(0, std), biases 0, LayerNorms the identity."""
+    """Apply BERT's initialisation: matrices N(0, std), biases 0, LayerNorms the identity."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             part.weight.normal_(0.0, std)

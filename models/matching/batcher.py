@@ -1,4 +1,4 @@
-"""What the batchers of all matching models do: choose each query's candidates, and say where they are."""
+"""The base of all matching batchers: choose each query's candidates and record their columns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Keys = TypeVar("Keys", bound=MatchingConfig)
 
 
 class CandidateBatcher(ABC, Generic[Keys]):
-    """Examples -> the arrays of their texts, and of where each query's candidates are, n at most:
+    """Examples -> the arrays of their texts, and the columns of each query's candidates, n at most:
 
-    candidates      int64 [Q, n], -1 where a query has fewer; of `positive` examples the relevant one first
+    candidates      int64 [Q, n], -1 where a query has fewer; in `positive` examples the relevant one comes first
     labels          fp32 [Q, n]
 
     The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...

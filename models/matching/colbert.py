@@ -1,4 +1,4 @@
-"""ColBERT (Khattab & Zaharia, 2020): a vector for each token; a query's vectors each take their best of a document's.
+"""ColBERT (Khattab & Zaharia, 2020): one vector per token; each query vector is scored with its best document vector.
 
     [CLS] [Q] query [SEP] [MASK] ... [MASK] --> encoder --> linear --> q_1 ... q_n --+
                                                                                      +--> sum_i max_j <q_i, d_j>
@@ -29,11 +29,11 @@ from models.vectors import Vectors, score_in_blocks
 
 
 class ColbertConfig(DualEncoderConfig):
-    """Fine-tuning of ColBERT. The paper's loss is softmax with negatives: own, one for each query."""
+    """Fine-tuning of ColBERT. The paper's loss is softmax with `negatives: own`, one for each query."""
 
     name: Literal["colbert"]
-    dimension: PositiveInt = 128  # of a vector
-    max_query_tokens: int = Field(32, ge=4)  # every query is filled up to it
+    dimension: PositiveInt = 128  # size of a vector
+    max_query_tokens: int = Field(32, ge=4)  # every query is filled up to this length
     max_document_tokens: int = Field(180, ge=4)
 
     @property
@@ -46,7 +46,7 @@ class ColbertConfig(DualEncoderConfig):
         return QueryFraming(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
 
     def document_framing(self, vocabulary: Vocabulary) -> DocumentFraming:
-        """Documents with theirs."""
+        """Documents with their marker."""
         return DocumentFraming(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
 
     def model(self, trunk: PreTrainedModel) -> Colbert:
@@ -58,15 +58,15 @@ class ColbertConfig(DualEncoderConfig):
 class MarkedFraming(Framing):
     """Texts become `[CLS] marker text [SEP]`; `max_tokens` counts all of them."""
 
-    marker: int  # a token that the tokenizer does not have: the embedding's rows for them come after its own
+    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
 
     @property
     def room(self) -> int:
-        """The most tokens of text in an input."""
+        """The maximum number of text tokens in an input."""
         return self.max_tokens - 3
 
     def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the input of a text without padding, int64."""
+        """Return the unpadded input of a text, int64."""
         return np.insert(super().row(text), 1, self.marker)
 
 
@@ -74,9 +74,9 @@ class MarkedFraming(Framing):
 class QueryFraming(MarkedFraming):
     """Queries are filled up with [MASK] to `max_tokens`: "query augmentation" (section 3.2).
 
-    These are tokens like the others, as in the paper, where "this padded sequence of input tokens" goes into BERT. In
-    the released code the attention mask is that of the text (unless `attend_to_mask_tokens` is set): the [MASK]s attend
-    to the text, but nothing to them.
+    These [MASK]s are ordinary tokens, as in the paper, where "this padded sequence of input tokens" goes into BERT. In
+    the released code the attention mask covers only the text (unless `attend_to_mask_tokens` is set): the [MASK]s
+    attend to the text, but nothing attends to them.
     """
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ class QueryFraming(MarkedFraming):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentFraming(MarkedFraming):
-    """Documents, whose punctuation is read but has no vector."""
+    """Documents, whose punctuation is encoded but has no vector."""
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make `ids` int64, `mask` bool and `kept` bool, true where there is a vector; all [B, T]."""
@@ -109,7 +109,7 @@ class Colbert(DualEncoder):
         """Put the model together; the trunk's token embedding has the rows of the markers.
 
         Raises:
-            ValueError: the trunk is causal; then the vectors of [CLS] and of the markers would say nothing.
+            ValueError: the trunk is causal; the vectors of [CLS] and the markers would be the same for every text.
         """
         super().__init__(trunk, keys)
         require_bidirectional(trunk)
@@ -120,11 +120,11 @@ class Colbert(DualEncoder):
         return Vectors(self._embed(self.trunk, ids, mask), mask)
 
     def embed_documents(self, ids: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return such vectors, likewise, of the tokens in `kept`, bool [B, T]; by default of all."""
+        """Return likewise the vectors of the tokens in `kept`, bool [B, T]; by default of all tokens."""
         return Vectors(self._embed(self.tower_of_documents, ids, mask), mask if kept is None else kept)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Sum over a query's vectors the largest inner product with one of a document's, [Q, D]."""
+        """Sum, over a query's vectors, the largest inner product with one of the document's vectors, [Q, D]."""
         return score_in_blocks(_max_sim, queries, documents)
 
     def _embed(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ class CrossEncoderConfig(PairModelConfig):
 
     name: Literal["cross_encoder"]
     pooling: Literal["cls", "mean", "max"] = "cls"  # ParlAI's reductions: first, mean, max
-    hidden_layer: bool = True  # a linear layer and tanh before the last one, as BERT's pooler; false: the paper's
+    hidden_layer: bool = True  # a linear layer and tanh before the last one (BERT's pooler); false: as the paper
 
     @property
     def input_lengths(self) -> dict[str, int]:
@@ -39,7 +39,7 @@ class CrossEncoder(PairModel):
     keys: CrossEncoderConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossEncoderConfig) -> None:
-        """Draw the head as BERT's layers are.
+        """Initialise the head like BERT's layers.
 
         Raises:
             ValueError: it pools [CLS] and the trunk is causal.

@@ -1,11 +1,11 @@
-"""Cross-Thought's fine-tuning (Wang et al., 2020, section 3.3) by the cross-sequence Transformer of its pre-training.
+"""Cross-Thought's fine-tuning (Wang et al., 2020, section 3.3) with the pre-trained cross-sequence Transformer.
 
     cross_thought_answers   how much the special tokens of a question attend to those of a passage    eq. 7, 10
     cross_thought_pairs     their states, after those of two texts attended to each other             eq. 4, 11
 
-Every text is encoded by itself, with its special tokens, as in pre-training. `cross.` has the names that it has in a
-Cross-Thought run, so that `init_from` takes it over. The paper's third way, inner products of embeddings, is a Siamese
-network with as many `special_tokens`.
+Every text is encoded separately, with its special tokens, as in pre-training. `cross.` has the same parameter names as
+in a Cross-Thought run, so `init_from` loads it too. The paper's third way, inner products of embeddings, is a Siamese
+network with the same number of `special_tokens`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from models.vectors import Vectors
 class SpecialTokensConfig(MatchingConfig):
     """The keys of both models."""
 
-    special_tokens: PositiveInt = 5  # [CLS] and those that pre-training added
+    special_tokens: PositiveInt = 5  # [CLS] and the tokens that pre-training added
 
     @property
     def added_tokens(self) -> int:
@@ -46,7 +46,7 @@ class SpecialTokensConfig(MatchingConfig):
 
 
 class CrossThoughtAnswersConfig(DualEncoderConfig, SpecialTokensConfig):
-    """The keys of answer selection: a question's passages are its relevant one and its own negatives."""
+    """The keys of answer selection: a question's passages are its relevant passage and its own negatives."""
 
     name: Literal["cross_thought_answers"]
     loss: Literal["softmax"] = "softmax"
@@ -98,18 +98,18 @@ class SequencesFraming(PairFraming):
 class CrossThoughtAnswers(DualEncoder):
     """Rank passages by α[0] of equation 10, the attention of a question, X_0, in the cross-sequence Transformer.
 
-    A softmax over all sequences, separately in each head and for each special token; the mean of them is the weight of
-    a passage. The paper leaves open whether the question is one of the sequences that it attends to. Here it is: so say
-    equation 7 and the pre-training, and a head that finds nothing among the passages can attend to the question itself.
+    The softmax runs over all sequences, separately for each head and special token; its mean over these is the weight
+    of a passage. The paper leaves open whether a question also attends to itself. Here it does, as in equation 7 and in
+    pre-training: a head that finds nothing among the passages can attend to the question.
 
-    A passage's weight depends on the other passages, so all of a question's are scored together.
+    A passage's weight depends on the other passages, so all passages of a question are scored together.
     """
 
     keys: CrossThoughtAnswersConfig
     index = "list"
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtAnswersConfig) -> None:
-        """Draw the attention as BERT's layers are."""
+        """Initialise the attention like BERT's layers."""
         super().__init__(trunk, keys)
         require_bidirectional(trunk)
         shape = shape_of(trunk)
@@ -117,15 +117,15 @@ class CrossThoughtAnswers(DualEncoder):
         initialise(self.cross, shape.initializer_range)
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return for each question of ids int64 and mask bool [B, T] its N queries, scaled, then its N keys."""
+        """Return each question's N scaled queries, then its N keys, from ids int64 and mask bool [B, T]."""
         return _vectors(torch.cat(self.cross(self._special_states(ids, mask)), dim=1))
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return for each passage of ids int64 and mask bool [B, T] its N keys."""
+        """Return each passage's N keys, from ids int64 and mask bool [B, T]."""
         return _vectors(self.cross(self._special_states(ids, mask))[1])
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Return log α of each question among these passages, [Q, D]; with other passages it would be another."""
+        """Return each question's log α over these passages, [Q, D]; it depends on the whole set of passages."""
         query, itself = self._of_questions(queries)
         logits = torch.einsum("qnhd,mnhd->qhnm", query, self._by_head(documents.vectors))
         return _mean(_log_attention(itself, logits))
@@ -143,7 +143,7 @@ class CrossThoughtAnswers(DualEncoder):
         return special_states(self.trunk, ids, mask, self.keys.special_tokens)
 
     def _of_questions(self, questions: Vectors) -> tuple[Tensor, Tensor]:
-        """The queries [Q, N, heads, d] of questions, and how much they attend to themselves [Q, heads, N, 1]."""
+        """Return the questions' queries [Q, N, heads, d], and their logits for themselves [Q, heads, N, 1]."""
         query, key = (self._by_head(part) for part in questions.vectors.chunk(2, dim=1))
         return query, (query * key).sum(dim=-1).transpose(1, 2)[..., None]
 
@@ -152,9 +152,9 @@ class CrossThoughtAnswers(DualEncoder):
 
 
 class QueriesAndKeys(nn.Module):
-    """The part of the cross-sequence Transformer that gives its attention, by the names of `TransformerLayer`.
+    """The part of the cross-sequence Transformer that computes its attention, with the names of `TransformerLayer`.
 
-    The second half of `attention.key_value` makes values, which nothing reads here.
+    The second half of `attention.key_value` makes values, which are not used here.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -165,18 +165,18 @@ class QueriesAndKeys(nn.Module):
         self.attention = nn.ModuleDict({"query": nn.Linear(width, width), "key_value": nn.Linear(width, 2 * width)})
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scaled queries and the keys of states [B, N, H], both likewise."""
+        """Return the scaled queries and the keys of states [B, N, H], both of the same shape."""
         key, _ = self.attention["key_value"](states).chunk(2, dim=-1)
         return self.attention["query"](states) * self.scale, key
 
 
 class CrossThoughtPairs(PairModel):
-    """Classify two texts by the states of their special tokens, after the cross-sequence Transformer over both."""
+    """Classify two texts from the states of their special tokens, after the cross-sequence Transformer over both."""
 
     keys: CrossThoughtPairsConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtPairsConfig) -> None:
-        """Draw the layers on top as BERT's are."""
+        """Initialise the layers on top like BERT's."""
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)
@@ -196,7 +196,7 @@ class CrossThoughtPairs(PairModel):
 
 
 def special_states(trunk: PreTrainedModel, ids: Tensor, mask: Tensor, number: int) -> Tensor:
-    """Return the states [B, N, H] of the special tokens of texts, ids int64 and mask bool [B, T], without them."""
+    """Insert the special tokens into texts, ids int64 and mask bool [B, T], and return their states [B, N, H]."""
     return encode(trunk, *insert_special_tokens(trunk, ids, mask, number - 1))[:, :number]
 
 
@@ -206,11 +206,11 @@ def _vectors(states: Tensor) -> Vectors:
 
 
 def _log_attention(itself: Tensor, logits: Tensor) -> Tensor:
-    """The logarithm of the attention to passages, [Q, heads, N, n] as `logits`, beside that to the question itself."""
+    """Return the log attention to the passages, [Q, heads, N, n] like `logits`; the softmax includes the question."""
     return torch.cat([itself, logits], dim=-1).log_softmax(dim=-1)[..., 1:]
 
 
 def _mean(log_attention: Tensor) -> Tensor:
-    """The logarithm of the mean over heads and special tokens: [Q, heads, N, n] -> [Q, n]."""
+    """Return the logarithm of the mean over heads and special tokens: [Q, heads, N, n] -> [Q, n]."""
     each = log_attention.flatten(1, 2)
     return each.logsumexp(dim=1) - math.log(each.shape[1])

@@ -1,4 +1,4 @@
-"""What the models have in common that encode queries and documents apart: their batches, their losses, their towers."""
+"""The base of models that encode queries and documents separately: their batches, losses and towers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from models.vectors import Vectors
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Index = Literal["dense", "multi_vector", "none", "list"]
-OF_BATCH = ("softmax", "hinge")  # the losses that can compare a query with the documents of others
+OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
 class DualEncoderConfig(MatchingConfig):
-    """The keys of a model that encodes queries and documents apart."""
+    """The keys of a model that encodes queries and documents separately."""
 
     loss: Loss = "softmax"
-    negatives: Negatives = "micro_batch"  # besides the query's own: none (the default but for softmax), or all of these
+    negatives: Negatives = "micro_batch"  # besides the query's own; losses other than softmax default to "own"
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
-    towers: Literal[1, 2] = 1  # 2: documents have an encoder of their own, at first the same
+    towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
 
     @model_validator(mode="before")
     @classmethod
@@ -58,16 +58,16 @@ class DualEncoderConfig(MatchingConfig):
 
     @property
     def has_batch_negatives(self) -> bool:
-        """Whether a query is compared with documents of other queries."""
+        """Whether a query is compared with other queries' documents (in-batch negatives)."""
         return self.negatives != "own"
 
     @property
     def compares_micro_batch(self) -> bool:
-        """Whether the documents of its micro-batch are a query's negatives."""
+        """Whether a query's negatives come from its own micro-batch."""
         return self.negatives == "micro_batch"
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
-        """Build the batcher of queries and documents apart."""
+        """Build the batcher of separate queries and documents."""
         return DualEncoderBatcher(self, vocabulary, candidates)
 
 
@@ -76,8 +76,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     The arrays of the framings have the prefixes `query_` and `document_`. Besides those of `CandidateBatcher`:
 
-    allowed         bool [Q, D], with negatives of the micro-batch: false where the document's text is that of one
-                    relevant to the query, except in the column of its own positive
+    allowed         bool [Q, D], only for negatives of the micro-batch: false where the document has the same text as a
+                    document relevant to the query, except in the column of its own positive
     document_keys   int64 [D], and `relevant_keys`, int64 [Q, r]: equal for equal texts; only for negatives of the step
     """
 
@@ -115,14 +115,14 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
 
 class DualEncoder(Encoder):
-    """An encoder of queries and documents, `trunk.`, or of documents alone where `document_trunk.` exists.
+    """One encoder for queries and documents, `trunk.`, or a second one for documents, `document_trunk.`.
 
-    A subclass says what the vectors of a text are and how they are compared. Neither `score` nor `losses` has
-    parameters: what is learnt is in the vectors, so that negatives can come from other micro-batches and ranks.
+    A subclass defines the vectors of a text and how they are compared. Neither `score` nor `losses` has parameters:
+    all learnt parameters act on the vectors, so negatives can come from other micro-batches and ranks.
     """
 
-    # what finds the documents with the largest scores; "none": every document must be scored; "list": so, and all of a
-    # query's together, because a score depends on the other documents
+    # the kind of index that finds the documents with the largest scores; "none": every document must be scored;
+    # "list": likewise, and all documents of a query together, because a score depends on the other documents
     index: Index
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
@@ -132,7 +132,7 @@ class DualEncoder(Encoder):
         if keys.towers == 2:
             self.document_trunk = copy.deepcopy(trunk)
         if keys.learn_temperature:
-            # a vector of one number: DeepSpeed cannot share out a scalar
+            # a vector of one number: DeepSpeed cannot shard a scalar
             self.log_temperature = torch.nn.Parameter(torch.tensor([math.log(keys.temperature)]))
 
     @property
@@ -142,20 +142,20 @@ class DualEncoder(Encoder):
 
     @abstractmethod
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of queries; the arguments are what `query_framing` makes."""
+        """Return the vectors of queries; `query_framing` makes the arguments."""
 
     @abstractmethod
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of documents; the arguments are what `document_framing` makes."""
+        """Return the vectors of documents; `document_framing` makes the arguments."""
 
     @abstractmethod
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Score every document for every query, fp32 [Q, D], before the temperature; no loop over documents."""
+        """Score every document for every query, fp32 [Q, D], before the temperature, without a loop over documents."""
 
     def forward(self, *, represent: bool = False, **arrays: Tensor) -> dict[str, Tensor]:
         """The arrays of `DualEncoderBatcher` as tensors -> {loss: the sum over its targets}.
 
-        With `represent`, the vectors that the losses are computed from: `query_vectors` [Q, m, H], `query_real` bool
+        With `represent`, return the vectors that the losses need instead: `query_vectors` [Q, m, H], `query_real` bool
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
         queries = self.embed_queries(**_of("query_", arrays))
@@ -171,9 +171,9 @@ class DualEncoder(Encoder):
         """Compute the losses of queries against documents: {loss: the sum over its targets}.
 
         Args:
-            queries: of Q texts.
-            documents: of D texts, of this micro-batch or of the whole step.
-            arrays: those of `DualEncoderBatcher` that are not texts; columns count these documents.
+            queries: the vectors of Q texts.
+            documents: the vectors of D texts, from this micro-batch or from the whole step.
+            arrays: the arrays of `DualEncoderBatcher` that are not texts; their columns refer to `documents`.
         """
         scores = self.score(queries, documents)  # [Q, D]
         if not self.keys.learn_temperature:
@@ -188,15 +188,15 @@ class DualEncoder(Encoder):
 
 
 def _of(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The arguments of one side's encoder."""
+    """Return the arguments of one side's encoder."""
     arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
 
 
 def _allowed(arrays: Mapping[str, Tensor]) -> Tensor:
-    """Which documents each query is compared with, bool [Q, D]: its positive, and texts that are not relevant to it."""
+    """Return which documents each query is compared with, bool [Q, D]: its positive, and all irrelevant texts."""
     keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
     allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
-    for column in relevant.T:  # few; all at once would take [Q, D, r]
+    for column in relevant.T:  # few columns; all at once would need [Q, D, r]
         allowed &= keys != column[:, None]
     return allowed.scatter(1, positives, True)

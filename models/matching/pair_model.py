@@ -1,4 +1,4 @@
-"""What the models have in common that compare a query with its own candidates, pair by pair: batches and losses."""
+"""The base of models that compare a query with its own candidates, pair by pair: batches and losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PairModelConfig(MatchingConfig):
     """The keys of a model that scores or classifies pairs; its negatives are each query's own."""
 
     loss: Loss = "softmax"
-    classes: PositiveInt | None = None  # of loss classes: labels are 0, 1, ... below it
+    classes: PositiveInt | None = None  # number of classes of the loss `classes`: labels are 0 ... classes - 1
 
     @model_validator(mode="after")
     def _has_what_its_loss_needs(self) -> PairModelConfig:
@@ -65,13 +65,13 @@ class PairBatcher(CandidateBatcher[PairModelConfig]):
 
 
 class PairModel(TrunkModel):
-    """A model with `score_pairs` (`models.interface.PairScorer`), trained by the scores of each query's candidates."""
+    """A model with `score_pairs` (`models.interface.PairScorer`), trained on the scores of each query's candidates."""
 
     keys: PairModelConfig
 
     @abstractmethod
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Score pairs: fp32 [P], or logits of classes [P, C]; the arguments are what `pair_framing` makes."""
+        """Score pairs: fp32 [P], or logits of classes [P, C]; `pair_framing` makes the arguments."""
 
     def forward(
         self, pair_ids: Tensor, pair_mask: Tensor, pair_types: Tensor, candidates: Tensor, labels: Tensor

@@ -1,4 +1,4 @@
-"""The Poly-encoder (Humeau et al., 2020, section 4.4): a query has m vectors, to which each document attends.
+"""The Poly-encoder (Humeau et al., 2020, section 4.4): a query has m vectors, and each document attends to them.
 
     query    --> encoder --> h_1 ... h_N --> y_1 ... y_m --+
                                                            +--> sum_i w_i <y_i, c>,  w = softmax_i <y_i, c>
@@ -31,10 +31,10 @@ class PolyEncoderConfig(DualEncoderConfig):
     """Fine-tuning of a Poly-encoder; lengths are ParlAI's, and by default a dialogue keeps its last turns."""
 
     name: Literal["poly_encoder"]
-    codes: VectorsOfQuery = "learnt"  # or these m of the states; last_and_first has h_1, too (appendix C)
-    m: PositiveInt = 64  # the paper's are 16, 64 and 360
-    reduction: Reduction = "first"  # of a document's states to one: h_1, or their mean (ParlAI's README)
-    output_scaling: PositiveFloat | None = None  # of the states of both towers; null: hidden_size ** -0.25
+    codes: VectorsOfQuery = "learnt"  # or m of the states; last_and_first adds h_1 (appendix C)
+    m: PositiveInt = 64  # the paper tests 16, 64 and 360
+    reduction: Reduction = "first"  # how a document's states become one vector: h_1, or their mean (ParlAI's README)
+    output_scaling: PositiveFloat | None = None  # factor on the states of both towers; null: hidden_size ** -0.25
     towers: Literal[1, 2] = 2
     max_query_tokens: int = Field(360, ge=3)
     max_document_tokens: int = Field(72, ge=3)
@@ -51,7 +51,7 @@ class PolyEncoderConfig(DualEncoderConfig):
 
     @model_validator(mode="after")
     def _temperature_is_fixed(self) -> PolyEncoderConfig:
-        if self.learn_temperature:  # it would be in the query's vectors, and so in the attention, but in training only
+        if self.learn_temperature:  # it would scale the query's vectors, and so the attention, but in training only
             raise ValueError("method.learn_temperature is not for poly_encoder: set method.temperature")
         return self
 
@@ -69,7 +69,7 @@ class Codes(nn.Module):
     """m learnt codes, each of which attends to the states of a text: unscaled inner products."""
 
     def __init__(self, m: int, hidden_size: int, std: float) -> None:
-        """Draw the codes from N(0, std)."""
+        """Initialise the codes from N(0, std)."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(m, hidden_size).normal_(0.0, std))
 
@@ -83,19 +83,20 @@ class PolyEncoder(DualEncoder):
     """Two encoders or one, and, with learnt codes, `codes.`."""
 
     keys: PolyEncoderConfig
-    index = "none"  # which of a query's vectors count depends on the candidate
+    index = "none"  # the weights of a query's vectors depend on the candidate
 
     def __init__(self, trunk: PreTrainedModel, keys: PolyEncoderConfig) -> None:
         """Put the model together.
 
-        States that a LayerNorm made have norm sqrt(H), so their inner products reach H: the softmax over a query's
-        vectors would have one weight of 1 from the start, and hardly a gradient. Scaled by H ** -0.25, the products of
-        unrelated states have a standard deviation of 1, whatever H is, as in a Transformer's own attention. ParlAI's
+        States after a LayerNorm have norm sqrt(H), so their inner products reach H: the softmax over a query's vectors
+        would have one weight of 1 from the start, and hardly any gradient. Scaled by H ** -0.25, the products of
+        unrelated states have a standard deviation of 1 for any H, as in a Transformer's own attention. ParlAI's
         0.06 suits its encoders of H = 768; after BERT's last LayerNorm it makes the weights nearly equal.
 
-        The codes are drawn so that their own logits have a standard deviation of 1. The mean of the paper's "randomly
-        initialised" codes is not stated; ParlAI draws them from U(0, 1), of nearly this norm for its scaling, but with
-        a mean of 0.5: the angles between the codes are small, and so are the differences between a query's vectors.
+        The codes are initialised so that their own logits have a standard deviation of 1. The paper does not state the
+        mean of its "randomly initialised" codes. ParlAI draws them from U(0, 1): with its scaling their norm is nearly
+        the same, but their mean is 0.5, so the angles between the codes, and the differences between a query's vectors,
+        are small.
 
         Raises:
             ValueError: the state of [CLS] is used and the trunk is causal.
@@ -109,7 +110,7 @@ class PolyEncoder(DualEncoder):
             self.codes = Codes(keys.m, width, std=1 / (self.scaling * width**0.5))
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return up to m vectors (m + 1 for last_and_first) of each text of ids int64 and mask bool [B, T]."""
+        """Return up to m vectors (m + 1 for last_and_first) for each text of ids int64 and mask bool [B, T]."""
         states = self._states(self.trunk, ids, mask)
         if self.keys.codes == "learnt":
             return Vectors(self.codes(states, mask), mask.new_ones(len(ids), self.keys.m))
@@ -118,12 +119,12 @@ class PolyEncoder(DualEncoder):
         return _last(states, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector of each text, likewise."""
+        """Return one vector for each text, likewise."""
         states = self._states(self.tower_of_documents, ids, mask)
         return one_vector(pool(states, mask, "cls" if self.keys.reduction == "first" else "mean"))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Attend with each document's vector to each query's, [Q, D]; never [Q, D, H]."""
+        """Attend with each document's vector to each query's vectors, [Q, D], without ever building [Q, D, H]."""
         return score_in_blocks(_attend, queries, documents)
 
     def _states(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -132,7 +133,7 @@ class PolyEncoder(DualEncoder):
 
 
 def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
-    """Return the last m states of each text and, where these do not include it, the first."""
+    """Return the last m states of each text, plus the first state if it is not among them."""
     lengths = mask.sum(dim=1, keepdim=True)  # [B, 1]
     positions = lengths + torch.arange(-m, 0, device=mask.device)  # [B, m]
     real = positions >= 0
@@ -144,7 +145,7 @@ def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
 
 
 def _attend(queries: Vectors, documents: Vectors) -> Tensor:
-    """The product of a document with the weighted sum of a query's vectors is the weighted sum of its products."""
+    """Return the weighted sum of products: it equals the product with the weighted sum of the query's vectors."""
     products = queries.vectors @ documents.vectors[:, 0].T  # [Q, m, D]
     weights = products.masked_fill(~queries.mask[:, :, None], -torch.inf).softmax(dim=1)
     return (weights * products).sum(dim=1)

@@ -22,15 +22,15 @@ Similarity = Literal["dot", "cosine"]
 
 
 class SiameseConfig(DualEncoderConfig):
-    """Fine-tuning of an encoder whose texts have one vector each."""
+    """Fine-tuning of an encoder that gives each text one vector."""
 
     name: Literal["siamese"]
     similarity: Similarity = "dot"
     pooling: Pooling = "cls"
-    pooled_states: PositiveInt | None = None  # of pooling first_m
-    special_tokens: PositiveInt = 1  # [CLS] and those that pre-training added after it (Cross-Thought)
+    pooled_states: PositiveInt | None = None  # the m of pooling first_m
+    special_tokens: PositiveInt = 1  # [CLS] and the tokens that pre-training added after it (Cross-Thought)
     projection: PositiveInt | None = None  # the size of a linear layer and LayerNorm on the pooled state (ANCE)
-    document_chunks: PositiveInt = 1  # of max_document_tokens each; the best one counts (MaxP)
+    document_chunks: PositiveInt = 1  # chunks of max_document_tokens each; the best one counts (MaxP)
 
     @model_validator(mode="after")
     def _special_tokens_are_pooled(self) -> SiameseConfig:
@@ -73,8 +73,8 @@ class Siamese(DualEncoder):
     def __init__(self, trunk: PreTrainedModel, keys: SiameseConfig) -> None:
         """Put the network together.
 
-        With more than one special token, [CLS] and those that pre-training added, the embedding is their concatenated
-        states, at the same positions as in pre-training (Cross-Thought).
+        With more than one special token ([CLS] and those that pre-training added), the embedding is the concatenation
+        of their states, at the same positions as in pre-training (Cross-Thought).
 
         Raises:
             ValueError: `pooling` is cls and the trunk is causal.
@@ -97,10 +97,10 @@ class Siamese(DualEncoder):
             return one_vector(self._embed(self.tower_of_documents, ids, mask))
         embeddings = self._embed(self.tower_of_documents, ids.flatten(0, 1), mask.flatten(0, 1))
         vectors, _ = one_vector(embeddings)
-        return Vectors(vectors.view(*ids.shape[:2], -1), mask[:, :, 1])  # a chunk that is not there is [CLS] alone
+        return Vectors(vectors.view(*ids.shape[:2], -1), mask[:, :, 1])  # an absent chunk is [CLS] alone
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Return the inner products, [Q, D], of a document's best vector where it has several."""
+        """Return the inner products, [Q, D]; a document with several vectors counts by its best."""
         if documents.vectors.shape[1] == 1:
             return queries.vectors[:, 0] @ documents.vectors[:, 0].T
         scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)

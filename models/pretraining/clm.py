@@ -72,7 +72,7 @@ class Clm(Encoder):
     def __init__(self, trunk: PreTrainedModel) -> None:
         """Take a trunk as `models.trunk.build_trunk` builds it, from a configuration with `is_decoder: true`.
 
-        The configuration keeps this key, so fine-tuning, evaluation and stock Hugging Face are causal too.
+        The configuration keeps this key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
 
         Raises:
             ValueError: a position of the trunk sees later ones, or the embedding is not as wide as the states.
@@ -103,9 +103,9 @@ class Clm(Encoder):
 
 @torch.no_grad()
 def _is_blind_to_later_tokens(trunk: PreTrainedModel) -> bool:
-    """Test it by running the trunk: some encoders have the configuration key `is_decoder` and ignore it.
+    """Test causality by running the trunk: some encoders have the configuration key `is_decoder` and ignore it.
 
-    A trunk on the meta device has no numbers to run on: there the key counts.
+    A trunk on the meta device has no weights to run, so the key decides.
     """
     if trunk.device.type == "meta":
         return is_causal(trunk)

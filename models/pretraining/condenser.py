@@ -74,7 +74,7 @@ class Condenser(Encoder):
             head_layers: at least 1.
 
         Raises:
-            ValueError: `early_layers` is not below the trunk's layers, or the trunk is causal or refused by `shape_of`.
+            ValueError: `early_layers` is not below the trunk's layers, the trunk is causal, or `shape_of` refuses it.
         """
         super().__init__()
         shape = shape_of(trunk)

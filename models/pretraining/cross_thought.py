@@ -90,16 +90,16 @@ class CrossThoughtBatcher:
     """Documents -> examples of M consecutive short sequences -> masked micro-batch.
 
     Arrays: `input_ids` int64 [B, M, T], each sequence its N special tokens and then its words, masked;
-    `attention_mask` bool [B, M, T]; `offsets` int64 [B], any numbers, by which each example's words are moved along the
-    positions (modulo the free positions, whose number the model knows); and the targets as a flat list,
+    `attention_mask` bool [B, M, T]; `offsets` int64 [B], any numbers, by which each example's words are shifted along
+    the positions (modulo the number of free positions, which the model knows); and the targets as a flat list,
     `mlm_positions` int64 [K] into the flattened [B * M * T] and `mlm_targets` int64 [K], filled up with 0 and -100.
 
-    T is N + `sequence_tokens`. M is `sequences`, or fewer if every example is short: what the longest needs, rounded up
+    T is N + `sequence_tokens`. M is `sequences`, or less if every example is short: what the longest needs, rounded up
     to a multiple of 8. K depends on B and M only.
     """
 
     def __init__(self, vocabulary: Vocabulary, sequences: int, sequence_tokens: int, special_tokens: int) -> None:
-        """Lay out examples in sequences.
+        """Prepare to lay out examples in sequences.
 
         Args:
             vocabulary: gives [CLS], the first special token; the ids of the others follow the vocabulary's.
@@ -112,12 +112,12 @@ class CrossThoughtBatcher:
         self.sequence_tokens = sequence_tokens
         self.special_tokens = special_tokens
         self.masking = Masking(vocabulary)
-        self._rows = vocabulary.vocab_size + special_tokens - 1  # of the token embedding
+        self._rows = vocabulary.vocab_size + special_tokens - 1  # rows of the token embedding
         self._width = special_tokens + sequence_tokens  # T
         self._size = sequences * sequence_tokens  # words of an example
 
     def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
-        """Cut up to M * `sequence_tokens` consecutive tokens for each, int64 and unmasked; the last may be shorter.
+        """Cut examples of M * `sequence_tokens` consecutive tokens, int64 and unmasked; the last may be shorter.
 
         Documents are concatenated, with a [SEP] after each, as in RoBERTa, whose data preparation the paper uses. A
         document without tokens is left out.
@@ -196,7 +196,7 @@ class CrossThought(Encoder):
             trunk: as `models.trunk.build_trunk` builds it, its embedding N - 1 rows longer than the vocabulary.
             special_tokens: N, at least 1.
             activation_checkpointing: keep only the input of every Transformer layer and recompute its inner states in
-                the backward pass, with the same dropout: a third more time, a sixth of the memory.
+                the backward pass, with the same dropout; this needs a third more time and a sixth of the memory.
 
         Raises:
             ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
@@ -231,7 +231,7 @@ class CrossThought(Encoder):
         """Run every sequence through the trunk, separately (eq. 1).
 
         Args:
-            input_ids: int64 [B, M, T], each sequence begins with its special tokens.
+            input_ids: int64 [B, M, T]; each sequence begins with its special tokens.
             attention_mask: bool [B, M, T].
             offsets: int64 [B], 0 or more.
 
@@ -247,8 +247,8 @@ class CrossThought(Encoder):
         """Return the trunk's position ids for sequences of `width`, int64 [B, T].
 
         The special tokens are always at 0 .. N - 1, the words at N + r, N + r + 1, ..., where r is the offset modulo
-        the number of starts that fit (section 4.2): so every position is trained, and longer texts can be read later.
-        With r = 0 they are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
+        the number of starts that fit (section 4.2). So every position is trained, and longer texts can be read later.
+        With r = 0 the positions are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
 
         Raises:
             ValueError: the trunk has fewer positions than `width`.
@@ -264,11 +264,11 @@ class CrossThought(Encoder):
         """Run the cross-sequence Transformer over each special-token slot separately (eq. 3, 4), with the same weights.
 
         Args:
-            hidden: [B, M, T, H] of `encode`.
+            hidden: [B, M, T, H], from `encode`.
             attention_mask: bool [B, M, T].
 
         Returns:
-            C, [B, M, N, H]; zero for a sequence of padding only, to which no sequence attends.
+            C, [B, M, N, H]; zero for a sequence of padding only; no sequence attends to it.
         """
         slots = self._by_slot(hidden)  # [B, N, M, H]
         real = attention_mask.any(dim=2)  # [B, M]
@@ -278,14 +278,14 @@ class CrossThought(Encoder):
         return crossed.masked_fill(~real[:, :, None, None], 0.0)
 
     def attention(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
-        """Return the attention between sequences: the α of equation 7, of every head and special token (Table 4).
+        """Return the attention between sequences: α of equation 7, for every head and special token (Table 4).
 
         Args:
             input_ids, attention_mask, offsets: as for `encode`; words may be masked or not.
 
         Returns:
-            [B, heads, N, M, M], at least fp32. Row m is the attention of sequence m to all, itself included; rows and
-            columns of sequences of padding only are 0.
+            [B, heads, N, M, M], at least fp32. Row m is the attention of sequence m to all sequences, itself included;
+            rows and columns of sequences that are only padding are 0.
         """
         slots = self._by_slot(self.encode(input_ids, attention_mask, offsets))  # [B, N, M, H]
         heads = (self.cross.attention.heads, -1)
@@ -302,8 +302,8 @@ class CrossThought(Encoder):
         """Return the paper's sentence embedding: the concatenated states of all special tokens, one vector of N * H.
 
         Args:
-            ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; what then exceeds the trunk's
-                positions is cut off.
+            ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; then the text is truncated to the
+                trunk's positions.
             mask: bool [B, T].
         """
         longer, seen = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
@@ -317,7 +317,7 @@ class CrossThought(Encoder):
 
 
 def unmask_empty_rows(visible: Tensor) -> Tensor:
-    """Make all of S visible where none of it is, bool [..., S]: attention over nothing would be NaN."""
+    """Make all of a row visible where none of it is, bool [..., S]: attention over nothing would be NaN."""
     return visible | ~visible.any(dim=-1, keepdim=True)
 
 
@@ -328,10 +328,10 @@ def checkpoint_activations(layer: nn.Module) -> None:
 
 
 def check_positions_can_be_chosen(trunk: PreTrainedModel) -> None:
-    """Refuse a trunk without learned positions or `position_ids`: the positions of words are drawn at random.
+    """Refuse a trunk without learned positions or `position_ids`: the words get positions drawn at random.
 
     Raises:
-        ValueError: naming the trunk's `model_type`.
+        ValueError: the trunk is not suitable; the message names its `model_type`.
     """
     table = getattr(getattr(trunk, "embeddings", None), "position_embeddings", None)
     if not isinstance(table, nn.Embedding) or "position_ids" not in inspect.signature(trunk.forward).parameters:

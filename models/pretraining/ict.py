@@ -1,4 +1,4 @@
-"""The inverse cloze task (Lee et al., 2019, section 4): a sentence must find the passage that it was taken from.
+"""The inverse cloze task (Lee et al., 2019, section 4): a sentence must find the passage it was taken from.
 
     a sentence ---> encoder --> [CLS] --+
                        |                +--> dot products --> softmax over the passages of the micro-batch
@@ -46,17 +46,17 @@ class IctConfig(PretrainingConfig):
 
     @property
     def compares_micro_batch(self) -> bool:
-        """True: the passages of its micro-batch are a query's negatives."""
+        """True: a query's negatives are the other passages of its micro-batch."""
         return True
 
     @property
     def positions(self) -> int:
-        """The longest passage or query."""
+        """The length of the longest passage or query."""
         return max(self.max_tokens, self.max_query_tokens)
 
     @property
     def length_key(self) -> str:
-        """The key of the longer one."""
+        """The key of the longer of the two."""
         return "max_tokens" if self.max_tokens >= self.max_query_tokens else "max_query_tokens"
 
     @property
@@ -94,7 +94,7 @@ class IctBatcher:
         Args:
             vocabulary: gives [CLS], [SEP] and [PAD].
             max_tokens: the longest passage, [CLS] and [SEP] included.
-            max_query_tokens: the longest query, likewise; a longer sentence loses its end.
+            max_query_tokens: the longest query, likewise; a longer sentence is truncated at its end.
             remove: the share of passages that are shown without their sentence, 0 to 1.
         """
         self.vocabulary = vocabulary
@@ -132,7 +132,7 @@ class IctBatcher:
         return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
 
     def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Passage]]:
-        """Cut all passages, with the numbers of their documents, those of one document far apart."""
+        """Cut all passages, with the numbers of their documents; passages of one document are placed far apart."""
         longest = self.max_tokens - 2
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):
@@ -153,8 +153,8 @@ class IctBatcher:
 def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:
     """Cut consecutive sentences into passages, each as long as `longest` tokens allow.
 
-    A passage of one sentence is left out, and one whose sentences are all among the `context` leading ones, because
-    another document has it.
+    A passage of one sentence is left out. So is a passage within the `context` leading sentences, because another
+    document contains it.
     """
     runs: list[list[np.ndarray]] = []
     room = 0
@@ -175,8 +175,8 @@ def _bytes(texts: Sequence[np.ndarray]) -> bytes:
 def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.ndarray:
     """Return bool [Q, Q], true where passage j is query i's own or a negative for it.
 
-    A negative is from another document, and does not contain the query's sentence: replies to the same utterance all
-    repeat it.
+    A negative is from another document and does not contain the query's sentence: replies to the same utterance would
+    all repeat it.
     """
     numbers: dict[bytes, int] = {}
     documents = np.array([numbers.setdefault(passage.document, len(numbers)) for passage in examples])

@@ -46,7 +46,7 @@ class MlmBatcher:
 
     Arrays: `input_ids` int64 [B, T] (masked), `attention_mask` bool [B, T], and the targets as a flat list:
     `mlm_positions` int64 [M] into the flattened [B * T] and `mlm_targets` int64 [M], filled up with 0 and -100.
-    M depends on B and T only: shapes are fixed, and the model never waits for a count of masked positions.
+    M depends on B and T only, so shapes are fixed and the model never waits for a count of masked positions.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class MlmBatcher:
         self.masking = Masking(vocabulary, mask)
 
     def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
-        """Return unmasked blocks of ids, int64, those of one document far apart."""
+        """Return unmasked blocks of ids, int64; blocks of one document are placed far apart."""
         return self._blocks([document.segments for document in documents])
 
     def origins(self, documents: Sequence[Document]) -> list[list[int]]:

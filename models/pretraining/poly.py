@@ -3,8 +3,8 @@
     [CLS] INPUT [SEP] LABEL [SEP] --> encoder --> h --+--> h at masked positions --> mlm           in one batch,
                                                       +--> h_0 --> is LABEL the true one? --> next  in the other
 
-A batch holds pairs of similar lengths, all for the same loss. Such a batch is one *example* here: a recipe has
-`batch.micro: 1`, and an optimizer step takes `batch.size` of them.
+A batch holds pairs of similar lengths, all for the same loss. Here such a batch is one *example*: a recipe has
+`batch.micro: 1`, and an optimizer step takes `batch.size` batches.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from models.trunk import Encoder, check_token_types, require_bidirectional, toke
 
 Loss = Literal["mlm", "next"]
 PairKind = Literal["sentences", "spans", "utterances"]
-SPECIAL = 3  # tokens of a pair: [CLS] and two [SEP]
-PADDING = 0.03  # its largest share in a group
+SPECIAL = 3  # special tokens of a pair: [CLS] and two [SEP]
+PADDING = 0.03  # largest share of padding in a group
 
 
 class PolyConfig(InputConfig):
-    """Poly-encoder pre-training on pairs of texts: masked words in one batch, in the next which pairs are true."""
+    """Poly-encoder pre-training on pairs of texts: batches for masked words alternate with batches for true pairs."""
 
     size_keys = ("tokens", "max_tokens")
 
     name: Literal["poly"]
     pairs: PairKind = "sentences"
-    tokens: PositiveInt = 32000  # in a group of pairs, at most, with padding: an example, so batch.micro is 1
+    tokens: PositiveInt = 32000  # maximum per group of pairs, with padding; a group is an example: batch.micro is 1
 
     @model_validator(mode="after")
     def _group_holds_a_pair(self) -> PolyConfig:
@@ -61,7 +61,7 @@ class PolyConfig(InputConfig):
 
     @property
     def example_tokens(self) -> int:
-        """The most tokens of a group of pairs."""
+        """The maximum number of tokens in a group of pairs."""
         return self.tokens
 
     @property
@@ -83,11 +83,11 @@ class Pairs:
     """The true pairs of a window: pair i is INPUT `ids[start[i] : middle[i]]` and LABEL `ids[middle[i] : end[i]]`."""
 
     ids: np.ndarray  # uint32 [N]
-    start: np.ndarray  # int64 [P], and so are the others
+    start: np.ndarray  # int64 [P], like the fields below
     middle: np.ndarray
     end: np.ndarray
     document: np.ndarray  # its number in the window
-    group: np.ndarray  # of documents: equal for the parts of one book, thread or page
+    group: np.ndarray  # the group of documents: equal for the parts of one book, thread or page
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -136,10 +136,10 @@ class PolyBatcher:
 
         Args:
             vocabulary: gives the special tokens.
-            max_tokens: in a pair, special tokens included; at least 8. `cut_pairs` shortens longer pairs.
+            max_tokens: of a pair, special tokens included; at least 8. `cut_pairs` truncates longer pairs.
             pairs: `sentences`: a sentence and the next one. `spans`: as many consecutive whole sentences as
                 `max_tokens` allows, divided somewhere. `utterances`: an utterance, and as many before it as fit.
-            tokens: the most in a group, padding included.
+            tokens: the maximum in a group, padding included.
         """
         self.vocabulary = vocabulary
         self.max_tokens = max_tokens
@@ -148,9 +148,9 @@ class PolyBatcher:
         self.masking = Masking(vocabulary)
 
     def examples(self, documents: Sequence[Document]) -> list[Group]:
-        """Sort the window's pairs by length and cut them into groups; a pair is in one group, so it serves one loss.
+        """Sort the window's pairs by length and cut them into groups; each pair is in one group and serves one loss.
 
-        The order of the groups is pseudo-random but depends only on the texts. The two losses alternate; which of them
+        The order of the groups is pseudo-random but depends only on the texts. The two losses alternate; which one
         comes first is pseudo-random too.
 
         Raises:
@@ -161,13 +161,13 @@ class PolyBatcher:
         by_length = np.argsort(-pairs.lengths, kind="stable")
         groups = [(by_length[rows], width) for rows, width in self._cuts(pairs.lengths[by_length])]
         groups.sort(key=lambda group: pairs.hash(group[0][0]))
-        # a false LABEL needs another text
+        # a false LABEL must come from another text
         losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.group)) > 1 else ("mlm",)
         first = pairs.hash(groups[0][0][-1]) if groups else 0
         return [Group(losses[(first + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)]
 
     def origins(self, documents: Sequence[Document]) -> list[list[int]]:
-        """Return for each group the numbers of its pairs' documents; false LABELs, drawn later, come from any."""
+        """Return for each group the numbers of its pairs' documents, without those of false LABELs, drawn later."""
         return [np.unique(group.pairs.document[group.rows]).tolist() for group in self.examples(documents)]
 
     def micro_batch(self, examples: Sequence[Group], rngs: Iterable[np.random.Generator]) -> MicroBatch:
@@ -191,7 +191,7 @@ class PolyBatcher:
         while first < len(lengths):
             width = self._width(int(lengths[first]))
             fitting = lengths[first : first + self.tokens // width]
-            # lengths fall, so the share of padding grows
+            # lengths decrease, so the share of padding increases
             dense = np.cumsum(fitting) >= (1 - PADDING) * width * np.arange(1, len(fitting) + 1)
             yield slice(first, first + dense.sum()), width
             first += int(dense.sum())
@@ -248,10 +248,10 @@ def _hash(ids: np.ndarray) -> int:
 
 
 def _other_pair(group: Group, pair: int, rng: np.random.Generator) -> int:
-    """Draw the pair whose LABEL is the false one of `pair`: from another group of documents, and of other tokens.
+    """Draw the pair whose LABEL serves as the false LABEL of `pair`: from another group of documents, other tokens.
 
-    Its LABEL has the same length, else the nearest that exists and still fits the group: so the group stays as dense,
-    and lengths do not reveal the true pairs. Return `pair` itself where the window has no such LABEL.
+    Its LABEL has the same length, or the nearest available length that fits the group, so the group stays as dense
+    and lengths do not reveal the true pairs. Return `pair` itself if the window has no such LABEL.
     """
     pairs = group.pairs
     order, lengths = pairs.by_label_length
@@ -269,12 +269,12 @@ def _other_pair(group: Group, pair: int, rng: np.random.Generator) -> int:
 def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs:
     """Cut a window into pairs of at most `room` tokens each; `PolyBatcher` describes what a pair is.
 
-    Headings and empty segments are left out, as Devlin et al. (2018) leave out headers. What is only context is never
-    a LABEL. Where INPUT and LABEL have more than `room` tokens, LABEL keeps its first ones, at least half of `room` if
-    it has that many, and INPUT its last ones: whole segments, unless the last segment alone is too long.
+    Headings and empty segments are left out, as Devlin et al. (2018) leave out headers. Context segments are never a
+    LABEL. If INPUT and LABEL together exceed `room` tokens, LABEL keeps its first tokens, at least half of `room` if
+    it has that many, and INPUT keeps its last whole segments, or its last tokens if the last segment alone is too long.
     """
     segments, of, new, groups_of = [np.empty(0)], [], [], []
-    groups: dict[str | int, int] = {}  # a document without a group is its own
+    groups: dict[str | int, int] = {}  # a document without a group is a group by itself
     for number, document in enumerate(documents):
         groups_of.append(groups.setdefault(document.group or number, len(groups)))
         kept = [i for i, segment in enumerate(document.segments) if len(segment) and i not in document.headings]
@@ -301,9 +301,9 @@ def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs
 def _spans(
     ids: np.ndarray, bounds: np.ndarray, owner: np.ndarray, labels: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut spans, at least two consecutive segments that fill `room`: their first, LABEL's first, and the end.
+    """Cut spans of two or more consecutive segments that fill `room`: return first segment, LABEL's first, and end.
 
-    The end of INPUT depends on the tokens. A single segment left at the end of its document is in no pair.
+    The end of INPUT depends on the tokens. A single segment left over at the end of its document is in no pair.
     """
     spans = []
     _, firsts = np.unique(owner[labels], return_index=True)

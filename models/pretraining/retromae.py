@@ -3,7 +3,7 @@
     x -- mask 30 % --> encoder --> h --+--> h at masked positions --> L_enc
                                        +--> h_0 --> decoder, which for each token sees a different half of x --> L_dec
 
-The loss is their sum. docs/retromae.md lists where paper and released code differ or leave a choice.
+The loss is the sum of both. docs/retromae.md lists where the paper and the released code differ or leave a choice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RetroMaeConfig(BlockConfig):
 
 
 class RetroMaeBatcher(MlmBatcher):
-    """MLM's micro-batch at a higher rate, and what the decoder reads, sees and predicts.
+    """MLM's micro-batch at a higher masking rate, and the arrays that the decoder reads, sees and predicts.
 
     Further arrays: `original_ids` int64 [B, T], unmasked; `visible_bits` uint8 [B, T, T / 8 rounded up], where bit
     j % 8 of byte j // 8 of row i is 1 if the decoder sees token j when it predicts token i; `decoder_positions`
@@ -84,7 +84,7 @@ class RetroMaeBatcher(MlmBatcher):
         self.decoder_mask = decoder_mask
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """With each block's own rng, draw what its predictions see, then mask it; pad; count the targets."""
+        """With each block's own rng, draw the tokens visible to each prediction, then mask; pad; count the targets."""
         seen = []
 
         def after_drawing() -> Iterator[np.random.Generator]:
@@ -96,7 +96,7 @@ class RetroMaeBatcher(MlmBatcher):
         original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)
         batch, width = original_ids.shape
         bits = np.zeros((batch, width, -(-width // 8)), dtype=np.uint8)
-        bits[:, :, 0] = 1  # a padded slot sees the first one: a softmax over nothing would be NaN
+        bits[:, :, 0] = 1  # a padded slot sees the first slot: a softmax over nothing would be NaN
         for padded, packed in zip(bits, seen, strict=True):
             padded[: packed.shape[0], : packed.shape[1]] = packed
         slots, targets, count = next_tokens(examples, width)
@@ -120,7 +120,7 @@ def visible_tokens(length: int, hidden: float, rng: np.random.Generator) -> np.n
 class RetroMae(Encoder):
     """The encoder (`trunk.`), BERT's head (`lm_head.`), which serves both losses, and the decoder (`decoder.`).
 
-    The encoder's token embedding is also that of the decoder and the output projection.
+    The encoder's token embedding is also the decoder's embedding and the output projection.
     """
 
     bottleneck_terms = ("decoder",)
@@ -165,7 +165,7 @@ class EnhancedDecoder(nn.Module):
     """One Transformer layer over two streams (section 3.3).
 
     H1 = [h_0 + p_0, h_0 + p_1, ...] gives the queries, H2 = [h_0, x_1 + p_1, ...] the keys and values; query i does not
-    see x_i. The x_i + p_i pass a LayerNorm and dropout, as in the encoder; the decoder has its own positions p.
+    see x_i. The x_i + p_i go through LayerNorm and dropout, as in the encoder; the decoder has its own positions p.
     """
 
     def __init__(self, shape: Shape, max_tokens: int) -> None:

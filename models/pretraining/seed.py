@@ -3,7 +3,7 @@
     x -- mask --> encoder --> h --+--> h at masked positions --> L_MLM
                                   +--> h_0 --> weak decoder over x, unmasked --> L_dec (eq. 10)
 
-One forward pass of the encoder serves both losses. Their weights (eq. 11: 1 and 1) are the recipe's.
+One forward pass of the encoder serves both losses. The recipe sets their weights (eq. 11: 1 and 1).
 
 Section 4.3 compares with two controls: a trained encoder that is frozen (`freeze_encoder`, "RoBERTa-CLS"), and a
 decoder that reads nothing from the encoder (`cls` false, "no-CLS").
@@ -53,7 +53,7 @@ class SeedConfig(BlockConfig):
 
     @property
     def mlm(self) -> bool:
-        """Whether masked words are a loss: not at weight 0, and not with a frozen encoder."""
+        """Whether masked words are a loss: false at weight 0 or with a frozen encoder."""
         return self.loss_weights.mlm > 0 and not self.freeze_encoder
 
     @property
@@ -63,7 +63,7 @@ class SeedConfig(BlockConfig):
 
     @property
     def needs_trained_encoder(self) -> bool:
-        """True with a frozen encoder, whose [CLS] is useful only if it was trained before."""
+        """True with a frozen encoder: its [CLS] is useful only if the encoder is already trained."""
         return self.freeze_encoder
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
@@ -88,7 +88,7 @@ class SeedBatcher(MlmBatcher):
     def __init__(
         self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete", mlm: bool = True
     ) -> None:
-        """Prepare as `MlmBatcher` does; `mlm` is that of the model."""
+        """Prepare as `MlmBatcher` does; `mlm` must match the model's."""
         super().__init__(vocabulary, max_tokens, packing)
         self.mlm = mlm
 
@@ -107,7 +107,7 @@ class Seed(Encoder):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and the weak decoder (`decoder.`).
 
     The encoder's token embedding is also the decoder's input embedding and both output projections: one
-    parameter, the trunk's. A frozen encoder freezes it too, and the decoder learns with a fixed table.
+    parameter, owned by the trunk. Freezing the encoder freezes it too; the decoder then learns with a fixed table.
     """
 
     bottleneck_terms = ("decoder",)

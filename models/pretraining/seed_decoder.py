@@ -17,9 +17,9 @@ Variant = Literal["paper", "released"]
 
 
 class WeakDecoder(nn.Module):
-    """Predicts token t + 1 at slot t from the unmasked tokens t - k + 1 .. t and the encoder's [CLS] state h_0.
+    """Predict token t + 1 at slot t from the unmasked tokens t - k + 1 .. t and the encoder's [CLS] state h_0.
 
-    paper: h_0 itself, without a projection, replaces the [CLS] token's embedding in slot 0; like any slot it gets
+    paper: h_0 itself, without a projection, replaces the [CLS] token's embedding in slot 0. Like any slot, slot 0 gets
     its position (0), the embedding LayerNorm and dropout, and in every layer every slot attends to slot 0.
     Post-LayerNorm layers: "the rest is the same with the encoder".
 

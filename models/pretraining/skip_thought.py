@@ -102,7 +102,7 @@ class SkipThoughtBatcher:
         return MicroBatch(arrays, counts, tokens)
 
     def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Neighbours]]:
-        """Make all examples, with the numbers of their documents, those of one document far apart."""
+        """Make all examples, with the numbers of their documents; examples of one document are placed far apart."""
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):
             texts, context = sentences(document, self.max_tokens - 2)
@@ -110,7 +110,7 @@ class SkipThoughtBatcher:
         return spread(examples)
 
     def _target(self, neighbour: np.ndarray | None) -> np.ndarray:
-        """Return what a decoder reads and predicts; for a missing neighbour [CLS] alone, which predicts nothing."""
+        """Return the tokens that a decoder reads and predicts; for a missing neighbour [CLS] alone, without targets."""
         return np.array([self.vocabulary.cls]) if neighbour is None else frame(neighbour, self.vocabulary)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +118,7 @@ class SkipThoughtBatcher:
 
 
 def _neighbours(texts: Sequence[np.ndarray], context: int) -> Iterator[Neighbours]:
-    """Yield every sentence that has a neighbour; two context sentences are neighbours in another document only."""
+    """Yield every sentence that has a neighbour; two context sentences count as neighbours only in another document."""
     for i, text in enumerate(texts):
         previous = texts[i - 1] if i > 0 and i >= context else None
         following = texts[i + 1] if context <= i + 1 < len(texts) else None
@@ -135,7 +135,7 @@ class SkipThought(Encoder):
     bottleneck_terms = ("previous", "next")
 
     def __init__(self, trunk: PreTrainedModel, decoder_layers: int) -> None:
-        """Give each decoder the trunk's shape: `seed_decoder.WeakDecoder`, which here sees the whole past.
+        """Give each decoder the trunk's shape; it is a `seed_decoder.WeakDecoder` that sees the whole past.
 
         Args:
             trunk: as `models.trunk.build_trunk` builds it.

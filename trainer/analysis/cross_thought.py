@@ -15,14 +15,14 @@ SHOWN = 5  # sequences listed, besides the sequence itself
 def case_study(
     trained: TrainedModel, ids: np.ndarray, mask: np.ndarray, attention: np.ndarray, sequence: int | None
 ) -> Iterator[str]:
-    """Describe in lines of text a masked sequence of a document, and the sequences that it attends to most.
+    """Describe, as lines of text, a masked sequence of a document and the sequences that it attends to most.
 
     Args:
         trained: gives the tokenizer.
         ids: int64 [M, T], the sequences of the document.
         mask: bool [M, T].
-        attention: fp [M, M], the share of attention of each sequence (row) on each.
-        sequence: its number; None: the one whose attention is least even.
+        attention: fp [M, M], the share of its attention that each sequence (row) pays to each sequence (column).
+        sequence: the number of the sequence; None: the one whose attention is least even.
 
     Raises:
         InputError: the document has no such sequence.

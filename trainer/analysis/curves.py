@@ -9,7 +9,7 @@ from trainer.analysis.plots import COLORS, Curve, new_figure, read_scalars, save
 
 
 def read_curve(run: Path, tag: str) -> Curve:
-    """Read one scalar that a run logged; raise InputError, naming the tags that it has, where it has no such one."""
+    """Read one scalar that a run logged; raise InputError, which lists the run's tags, where it has no such tag."""
     scalars = read_scalars(run)
     if tag not in scalars:
         raise InputError(f"{run}: has not logged {tag}; it has {', '.join(sorted(scalars)) or 'nothing'}")

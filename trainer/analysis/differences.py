@@ -10,8 +10,8 @@ import numpy as np
 from trainer.evaluation.task import Task
 from trainer.retrieval.search import Ranked
 
-QUERIES = 5  # that are shown, of each direction
-PASSAGES = 3  # that are shown, of each system
+QUERIES = 5  # shown for each direction
+PASSAGES = 3  # shown for each system
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def most_different(
 
     Args:
         task: the queries and the pool.
-        ranked: the rankings of both systems, one a query.
-        metric: whose values are compared; of equal differences the query that comes first.
-        queries: how many are returned, of each direction, at most.
+        ranked: the rankings of both systems, one for each query.
+        metric: the metric to compare; of equal differences, the earlier query comes first.
+        queries: the most queries to return for each direction.
     """
     first, second = (task.measure(rankings).values[metric] for rankings in ranked)
     differences = second - first
@@ -58,7 +58,7 @@ def most_different(
 
 
 def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:
-    """The scores of what is ranked, fp32: of relevant documents, and of others."""
+    """Return the scores of all ranked documents, fp32: those of relevant documents, and those of others."""
     relevant = [flags for _, flags in _relevance(task, ranked)]
     scores = [of_query.scores for of_query in ranked]
     flags = np.concatenate(relevant) if relevant else np.empty(0, bool)
@@ -67,7 +67,7 @@ def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:
 
 
 def _relevance(task: Task, ranked: Sequence[Ranked]) -> Iterator[tuple[Ranked, np.ndarray]]:
-    """Each ranking, and which of its documents are relevant, bool [n]."""
+    """Yield each ranking, and which of its documents are relevant, bool [n]."""
     names = task.collection.corpus.ids
     for of_query, judged in zip(ranked, task.qrels.values(), strict=True):
         flags = [judged.get(names[task.pool[i]], 0) > 0 for i in of_query.documents.tolist()]

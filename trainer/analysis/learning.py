@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 def checkpoints_of(run: Path, over: str) -> list[Path]:
-    """The checkpoints of a run that are points: over steps each, over labels the newest; a checkpoint is itself."""
+    """Return a run's checkpoints to plot: all over steps, the newest over labels; a checkpoint is its own point."""
     if (run / checkpoint.MANIFEST).is_file():
         return [run]
     found = sorted(checkpoint.newest_first(run), key=checkpoint.step_of)
@@ -42,11 +42,11 @@ def measure(
 ) -> dict[str, list[Point]]:
     """Rank a task by the checkpoints of each run, and return each name's points by x; BM25 is one point, without x.
 
-    What `results` has of this task and metric is not measured again: a stopped command goes on.
+    Values that `results` already has for this task and metric are not measured again, so a stopped command resumes.
 
     Args:
         task: the queries and the pool.
-        split: that of the task.
+        split: the task's split.
         runs: names and run folders; runs of the same name are one curve.
         over: a key of OVER.
         metric: as `Metric.of` parses.
@@ -80,7 +80,7 @@ def bm25(task: Task, metric: str) -> float:
 
 
 def draw(curves: Mapping[str, Sequence[Point]], over: str, metric: str, flat: float | None, out: Path) -> Path:
-    """Plot each curve; `flat` is BM25's value, a line across."""
+    """Plot each curve; `flat` is BM25's value, drawn as a horizontal line."""
     figure, (panel,) = new_figure(1, width=6.0, height=3.8)
     for color, (name, points) in zip(COLORS * len(curves), curves.items(), strict=False):
         panel.plot([p.x for p in points], [p.value for p in points], color=color, linewidth=2.0, marker="o", label=name)
@@ -94,7 +94,7 @@ def draw(curves: Mapping[str, Sequence[Point]], over: str, metric: str, flat: fl
 
 
 def table(curves: Mapping[str, Sequence[Point]], over: str) -> Iterable[str]:
-    """A line for each x, a column for each curve."""
+    """Yield a table as lines: a row for each x, a column for each curve."""
     values = {name: {point.x: point.value for point in points} for name, points in curves.items()}
     width = max(len(OVER[over]), 10)
     yield f"{OVER[over]:>{width}}" + "".join(f"  {name:>10}" for name in values)
@@ -105,7 +105,7 @@ def table(curves: Mapping[str, Sequence[Point]], over: str) -> Iterable[str]:
 
 
 def _labels(trained: TrainedModel, task: Task) -> int:
-    """How many labelled pairs, or groups, a model was trained on."""
+    """Count the labelled pairs, or groups, that a model was trained on."""
     recipe = trained.recipe
     if not isinstance(recipe, FinetuneRecipe):
         raise InputError(f"{trained.checkpoint}: a pre-training, which has no labels: name fine-tuning runs")
@@ -114,7 +114,7 @@ def _labels(trained: TrainedModel, task: Task) -> int:
 
 
 def _read(results: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured of this task before."""
+    """Read what was measured before for this task."""
     if not results.exists():
         return {}
     try:

@@ -21,7 +21,7 @@ GREY, COLORS = "#6e6e6e", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 
 
 def read_scalars(run: Path) -> dict[str, Curve]:
-    """Read the finite scalars that a run logged, by tag; of a step that a resumed run logged again, the last value.
+    """Read the finite scalars that a run logged, by tag; where a resumed run logged a step twice, keep the last value.
 
     Raise InputError where the run has no events.
     """

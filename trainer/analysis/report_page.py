@@ -1,4 +1,4 @@
-"""The report of a folder of runs as one page of HTML: results, scores, queries that differ, curves, what it is of."""
+"""The report on a folder of runs as one page of HTML: results, scores, queries that differ, curves, data and code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainer.retrieval.search import Ranked
 
 SHOWN = 320  # characters of a passage
 TESTED = "mrr@10"
-CURVES = {  # what is drawn of a run: the beginning of the tags, the title
+CURVES = {  # curves to draw of a run: the prefix of their tags, the title
     "loss/": "training loss",
     "validation/": "loss on held-out data",
     "probe/mrr@10": "probe",
@@ -43,10 +43,10 @@ def report_page(
     """Make the page.
 
     Args:
-        title: of the page.
-        results: of trainer.evaluate over a pool, or None.
-        systems: the names of its rows.
-        rankings: the folder of the rows' run files, which may lack some.
+        title: the title of the page.
+        results: the results of trainer.evaluate over a pool, or None.
+        systems: the names of the rows of the results.
+        rankings: the folder of the rows' run files; some may be missing.
         curves: the scalars of each run by tag.
         runs: the folder of each run.
 
@@ -77,7 +77,7 @@ def _of_results(results: Mapping[str, Any], systems: Sequence[str], rankings: Pa
 
 
 def _results(results: Mapping[str, Any], systems: Sequence[str]) -> Iterator[str]:
-    """The table, how each pair of systems differs, and the conditions, as trainer.evaluate prints them."""
+    """Yield the table, how each pair of systems differs, and the conditions, as trainer.evaluate prints them."""
     headings, _ = headings_of(results)
     values = [results[name][TESTED] for name in systems]
     rows = [
@@ -120,7 +120,7 @@ def _scores(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterato
 
 
 def _differences(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
-    """The best system beside the first one, which is BM25 where that was evaluated."""
+    """Show where the best system differs from the first one, which is BM25 where that was evaluated."""
     first = next(iter(ranked))
     best = max((name for name in ranked if name != first), key=lambda name: results[name][TESTED])
     titles = row_title(first, results), row_title(best, results)
@@ -166,14 +166,14 @@ def _curves(curves: Mapping[str, Mapping[str, Curve]]) -> Iterator[str]:
 
 
 def _lines(tag: str, steps: Any, values: Any) -> dict[str, Line]:
-    """A loss as logged and its moving average; another scalar as it is."""
+    """Return the lines to draw: a loss as logged and its moving average; any other scalar as logged."""
     if tag.startswith("loss/"):
         return {"moving average": Line(steps, smooth(values)), "as logged": Line(steps, values, faint=True)}
     return {tag: Line(steps, values)}
 
 
 def _about(results: Mapping[str, Any] | None, runs: Mapping[str, Path]) -> Iterator[str]:
-    """What data, code and versions the runs are of."""
+    """Report the data, code and package versions behind the runs."""
     if results is not None:
         rows = [["collection", results["collection"]], ["split", results["split"]]]
         rows += [[f"checkpoint of {name}", checkpoint] for name, checkpoint in results["checkpoints"].items()]
@@ -190,7 +190,7 @@ def _about(results: Mapping[str, Any] | None, runs: Mapping[str, Path]) -> Itera
 
 
 def _shown(value: Any) -> str:
-    """A value of environment.json in one line."""
+    """Format a value of environment.json in one line."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
     return value if isinstance(value, str) else json.dumps(value)

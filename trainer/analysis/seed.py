@@ -20,7 +20,7 @@ EXAMPLES = 256  # blocks that the mean is taken over
 
 
 def cosines(trained: TrainedModel, shards: Path) -> np.ndarray:
-    """The mean cosine of each position's last decoder state with h_0, over held-out blocks: fp64 [positions].
+    """Return the mean cosine between each position's last decoder state and h_0 over held-out blocks: fp64 [positions].
 
     Raises:
         InputError: the run is not a SEED run, or its decoder does not read [CLS].

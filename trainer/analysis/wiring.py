@@ -1,7 +1,7 @@
 """Which input tokens each target of a method's losses depends on, found by experiment: the figure on a method's page.
 
-One input token after another is replaced, and a target depends on it where the target's own loss then changes. Batcher
-and model are the recipe's, the model with random weights and in fp64; the text is two documents of a few words.
+Each input token is replaced, one at a time; a target depends on the token if the target's own loss changes. The batcher
+and the model are the recipe's; the model has random weights in fp64. The text is two documents of a few words.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TEXT = (
 )
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = [*SPECIAL, *dict.fromkeys(" ".join(chain(*TEXT)).split())]
-EXAMPLES = 2  # at most, in the micro-batch
-SMALLEST = 1e-10  # change of a loss that counts; rounding errors of fp64 are far smaller
-SQUARE, PALE = 0.14, "#ececec"  # its side in inches, and its color where the target does not depend on the token
+EXAMPLES = 2  # the most examples in the micro-batch
+SMALLEST = 1e-10  # the smallest change of a loss that counts; rounding errors of fp64 are far smaller
+SQUARE, PALE = 0.14, "#ececec"  # side in inches; color of a square where the target does not depend on the token
 
 Arrays = dict[str, np.ndarray]
 
 
 class Wiring(NamedTuple):
-    """Which input tokens, padding left out, the targets of one loss depend on."""
+    """Which input tokens (without padding) the targets of one loss depend on."""
 
     targets: list[str]  # what is predicted: a token, a class, a passage
     inputs: list[tuple[str, str]]  # the array that a token is in, and the token
@@ -46,7 +46,7 @@ class Wiring(NamedTuple):
 
 
 def wiring(recipe: PretrainRecipe) -> dict[str, Wiring]:
-    """Find what each target of a small micro-batch depends on, by loss.
+    """Find what each target of a small micro-batch depends on; return one `Wiring` for each loss.
 
     Raise InputError where the method makes no example of TEXT.
     """
@@ -83,10 +83,10 @@ def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
 
 
 def _single_targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arrays]]:
-    """Yield each target's name, and the micro-batch with this target alone."""
+    """Yield each target's name, and the micro-batch with only this target."""
     none = {name: np.full_like(array, IGNORED) for name, array in arrays.items() if name.endswith("_targets")}
     for name in none:
-        of_tokens = name.replace("_targets", "_positions") in arrays  # else of pairs of texts
+        of_tokens = name.replace("_targets", "_positions") in arrays  # else targets of pairs of texts
         names = words if of_tokens else ("false", "true")
         for place in map(tuple, np.argwhere(arrays[name] != IGNORED)):
             target = none[name].copy()
@@ -105,14 +105,14 @@ def _losses(model: TrunkModel, arrays: Arrays) -> dict[str, float]:
 
 
 def _replace_token(arrays: Arrays, name: str, place: tuple[int, ...]) -> Arrays:
-    """The micro-batch with another word in one place."""
+    """Return the micro-batch with a different word in one place."""
     ids = arrays[name].copy()
     ids[place] = len(SPECIAL) + (ids[place] == len(SPECIAL))
     return arrays | {name: ids}
 
 
 def draw(wirings: dict[str, Wiring], out: Path) -> Path:
-    """Plot targets downwards, a colour a loss, and input tokens across: filled where one depends on the other."""
+    """Plot targets as rows, one colour per loss, and input tokens as columns: filled where one depends on the other."""
     from matplotlib.colors import ListedColormap
 
     inputs = next(iter(wirings.values())).inputs
@@ -137,7 +137,7 @@ def draw(wirings: dict[str, Wiring], out: Path) -> Path:
 
 
 def _runs(names: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Start, end and name of each run of equal names."""
+    """Yield start, end and name of each run of equal names."""
     for name, places in groupby(range(len(names)), key=names.__getitem__):
         first, *others = places
         yield first, first + len(others) + 1, name

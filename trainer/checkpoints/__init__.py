@@ -1,1 +1,1 @@
-"""Checkpoints: saved, verified, resumed, loaded, exported."""
+"""Checkpoints: save, verify, resume, load, export."""

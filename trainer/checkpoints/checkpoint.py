@@ -1,12 +1,12 @@
 """Atomic checkpoints: written under a temporary name, hashed, renamed; verified before use.
 
 RUN/checkpoints/step-00001000/
-    weights.safetensors   every parameter in fp32: what fine-tuning, evaluation and export read (no pickle)
+    weights.safetensors   every parameter in fp32, for fine-tuning, evaluation and export (no pickle)
     recipe.yaml           the recipe as it ran
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
-    state.json            step, every lane's position, validations, and the settings that a resumed run must agree in
-    engine/               DeepSpeed's own files, one set a rank, to resume exactly (pickles: read only after verifying)
+    state.json            step, every lane's position, validations, and the settings that a resumed run must match
+    engine/               DeepSpeed's own files, one set per rank, to resume exactly (pickles: read only once verified)
     manifest.json         size and SHA-256 of all of the above
 """
 
@@ -34,7 +34,7 @@ from trainer.errors import SharedError
 from trainer.recipe.plateau import Plateau
 from trainer.recipe.schema import CheckpointConfig
 
-if TYPE_CHECKING:  # it imports DeepSpeed, which reading a checkpoint does not need
+if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
     from trainer.engine.engine import Engine
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
@@ -42,8 +42,8 @@ FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
 MICRO = "batch.micro"
-COMPARED_IF_NAMED = (MICRO, "deepspeed")  # not every loss depends on the one; no order of data on the other
-FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all"}  # of older checkpoints, which do not name them
+COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
+FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all"}  # implied in older checkpoints, which do not name them
 
 
 class SaveError(SharedError):
@@ -52,16 +52,16 @@ class SaveError(SharedError):
 
 @dataclass(frozen=True)
 class State:
-    """The state of a run after `step` optimizer steps, and the settings that its numbers depend on."""
+    """The state of a run after `step` optimizer steps, and the settings that determine its numbers."""
 
     step: int
     cursor: Cursor
     world_size: int
-    resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must agree in these
+    resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must match these
     plateau: Plateau = Plateau()
 
     def to_json(self) -> bytes:
-        """Return the content of the file that `read_state` reads."""
+        """Return the content of state.json, which `read_state` reads."""
         values = {
             "step": self.step,
             "world_size": self.world_size,
@@ -75,8 +75,8 @@ class State:
 def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:
     """Save a checkpoint with the small `sidecar_files` (name to content); all ranks call.
 
-    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError on every rank where one of
-    them cannot write (disk full).
+    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError on every rank if any of them
+    cannot write (disk full).
     """
     final = folder(run, state.step)
     partial = final.with_name(f"{final.name}.partial")
@@ -100,9 +100,9 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
 
 
 def newest(run: Path) -> Path | None:
-    """The newest checkpoint of a run that passes verification; None where the run has no checkpoint.
+    """Return the newest checkpoint of a run that passes verification; None if the run has no checkpoint.
 
-    Raise InputError where all checkpoints are damaged, naming what is wrong with the newest.
+    Raise InputError if all checkpoints are damaged; the message names what is wrong with the newest.
     """
     problems: list[str] = []
     for checkpoint in newest_first(run):
@@ -135,7 +135,7 @@ def verify(checkpoint: Path) -> str | None:
 
 
 def _damage(file: Path, size: int, sha256: str) -> str | None:
-    """What is wrong with a file of a checkpoint, or None."""
+    """Return what is wrong with a file of a checkpoint, or None."""
     if not file.is_file():
         return "is missing"
     if file.stat().st_size != size or sha256_of(file) != sha256:
@@ -146,7 +146,7 @@ def _damage(file: Path, size: int, sha256: str) -> str | None:
 def read_state(checkpoint: Path) -> State:
     """Read the state of a verified checkpoint."""
     values = json.loads((checkpoint / STATE).read_text())
-    values["cursor"].setdefault("micro_sizes", {0: values["fixed"].get(MICRO)})  # older checkpoints have one size
+    values["cursor"].setdefault("micro_sizes", {0: values["fixed"].get(MICRO)})  # older checkpoints have only one size
     return State(
         values["step"],
         Cursor.from_json(values["cursor"]),
@@ -157,9 +157,9 @@ def read_state(checkpoint: Path) -> State:
 
 
 def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:
-    """Write the manifest of a checkpoint whose other files are all there; those that are not in `hashed` are read.
+    """Write the manifest of a checkpoint whose other files are complete; hash the files that are not in `hashed`.
 
-    Not hashed while written are, for example, states that DeepSpeed offloads to a disk and copies by itself.
+    For example, states that DeepSpeed offloads to a disk and copies by itself were not hashed while written.
     """
     files = dict(hashed or {})
     for path in checkpoint.rglob("*"):
@@ -204,23 +204,23 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
 
 
 def folder(run: Path, step: int) -> Path:
-    """The folder of a run's checkpoint after `step` optimizer steps."""
+    """Return the folder of a run's checkpoint after `step` optimizer steps."""
     return run / "checkpoints" / f"step-{step:08d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """The number of optimizer steps before a checkpoint, by its folder's name."""
+    """Return the number of optimizer steps before a checkpoint, from its folder's name."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def newest_first(run: Path) -> list[Path]:
-    """Every finished checkpoint folder, newest first; folders with any other name are ignored."""
+    """Return every finished checkpoint folder, newest first; folders with any other name are ignored."""
     finished = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
     return sorted(finished, key=step_of, reverse=True)
 
 
 def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every dotted key in which two plain values differ, with both values."""
+    """Yield every dotted key in which two plain values differ, with both values."""
     if isinstance(was, dict) and isinstance(now, dict):
         for name in {**was, **now}:
             yield from _differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
@@ -231,7 +231,7 @@ def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, 
 def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result]) -> list[Result]:
     """Do this rank's part of writing `path`, and return the results of all ranks.
 
-    Raise SaveError on every rank where one of them could not `verb` it.
+    Raise SaveError on every rank if any of them could not `verb` it.
     """
     result, problem = None, None
     try:
@@ -260,13 +260,13 @@ def _save_weights(engine: Engine, partial: Path) -> dict[str, FileEntry]:
             write_weights(file, engine.weight_shapes(), weights)
         return {WEIGHTS: file.entry()}
     finally:
-        deque(weights, maxlen=0)  # every rank takes part in gathering every weight, also after an error
+        deque(weights, maxlen=0)  # every rank takes part in gathering every weight, even after an error
 
 
 def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: Mapping[str, FileEntry]) -> None:
-    """Rank 0's part, after every rank has written: the small files, the manifest, the final name.
+    """Do rank 0's part after every rank has written: write the small files and the manifest, set the final name.
 
-    `entries` are those of the files that the ranks have written.
+    `entries` describe the files that the ranks have written.
     """
     files = dict(entries)
     for name, content in contents.items():
@@ -274,13 +274,13 @@ def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: 
             file.write(content)
         files[name] = file.entry()
     write_manifest(partial, files)
-    replace_folder(partial, final)  # a damaged one may be there, if the run resumed from an earlier one
+    replace_folder(partial, final)  # a damaged checkpoint may be there, if the run resumed from an earlier one
 
 
 def _convert(source: Path, universal: Path) -> None:
     """Convert DeepSpeed's files into a checkpoint at `universal` that any number of ranks can load.
 
-    It need not be atomic: no resume reads what an earlier one left there.
+    It need not be atomic: a resume never reads what an earlier one left there.
     """
     shutil.rmtree(universal.parent, ignore_errors=True)
     make_directory(universal)
@@ -294,7 +294,7 @@ def _convert(source: Path, universal: Path) -> None:
 
 
 def _size_and_hash(file: Path) -> FileEntry:
-    """The manifest's entry for a file, which is synced to disk first."""
+    """Return the manifest's entry for a file, which is synced to disk first."""
     with open(file, "rb") as opened:
         os.fsync(opened.fileno())
     return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}

@@ -20,8 +20,8 @@ from trainer.checkpoints import (
 from trainer.checkpoints.export_files import write_json
 from trainer.checkpoints.load import TrainedModel
 
-MARK = "deepsiam.json"  # marks a folder as an export, and records what of
-# what writes a matching model's files, and what fills in its README.md
+MARK = "deepsiam.json"  # marks a folder as an export, and records what it was exported from
+# the functions that write a matching model's files and fill in its README.md
 STOCK: dict[str, tuple[Callable[..., None], Callable[..., str]]] = {
     "siamese": (export_siamese.write, export_siamese.card),
     "cross_encoder": (export_cross_encoder.write, export_cross_encoder.card),
@@ -77,7 +77,7 @@ def _write(trained: TrainedModel, folder: Path, facts: dict[str, Any], onnx: boo
 
 
 def _facts(trained: TrainedModel, out: Path) -> dict[str, Any]:
-    """What every README.md says: what the model is, and which run and step it is from."""
+    """Return the facts for every README.md: what the model is, and which run and step it comes from."""
     return {
         "name": out.resolve().name,
         "out": out,

@@ -1,6 +1,6 @@
-"""A ColBERT in PyLate's layout: its `models.ColBERT` loads it, and sentence-transformers' MultiVectorEncoder.
+"""A ColBERT in PyLate's layout, for PyLate's `models.ColBERT` and sentence-transformers' MultiVectorEncoder.
 
-Both put the marker after [CLS], fill queries up with [MASK] and leave out the vectors of the skip-list's tokens.
+Both put the marker after [CLS], fill queries up with [MASK] and leave out the vectors of tokens in the skip list.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainer.checkpoints.export_files import save_tensors, write_encoder, write_
 from trainer.checkpoints.load import TrainedModel
 
 MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
-MARKERS = ("[query marker]", "[document marker]")  # PyLate's "[Q] " may be in a text, and there it is the marker, too
+MARKERS = ("[query marker]", "[document marker]")  # PyLate's "[Q] " would also be a marker inside a text
 CARD = """---
 library_name: PyLate
 pipeline_tag: sentence-similarity
@@ -69,7 +69,7 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
         "attend_to_expansion_tokens": True,
         "skiplist_words": [tokens[i] for i in trained.tokenizer.punctuation],
     }
-    write_modules(folder, MODULES, method.max_document_tokens - 1, settings)  # the marker comes on top
+    write_modules(folder, MODULES, method.max_document_tokens - 1, settings)  # the marker is added
     projection = trained.model.heads["projection.weight"]
     dense = {
         "in_features": projection.shape[1],

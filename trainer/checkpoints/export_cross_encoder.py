@@ -57,7 +57,7 @@ def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> No
 
 
 def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
-    """Write a tokenizer of pairs, which tells the texts apart where the model does."""
+    """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
     (pair,) = method.input_lengths.values()
     types = ["token_type_ids"] if token_types(trained.model.trunk) >= 2 else []
     write_tokenizer(trained.tokenizer, pair, folder, inputs=types)

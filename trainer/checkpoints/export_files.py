@@ -29,8 +29,8 @@ def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     for name in stock.state_dict().keys() - state.keys():
         if not name.startswith("pooler."):
             raise InputError(f"{type(stock).__name__}: this encoder lacks {name} and cannot be exported")
-        # AutoModel adds BERT's pooler, which is not trained here, and would initialise it at random at every load.
-        # With the identity it is tanh of the first state: always the same, and useful to whoever takes it by mistake.
+        # AutoModel adds BERT's pooler, which is not trained here, and would initialise it randomly at every load.
+        # With identity weights it is tanh of the first state: deterministic, and still useful if used by mistake.
         like = stock.state_dict()[name]
         state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
     save_tensors(state, folder / "model.safetensors")
@@ -50,12 +50,12 @@ def write_tokenizer(
     """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates if asked.
 
     Args:
-        tokenizer: that of the run.
-        max_tokens: of a text, [CLS] and [SEP] included; longer ones are truncated.
-        folder: an existing one.
+        tokenizer: the run's tokenizer.
+        max_tokens: of a text, [CLS] and [SEP] included; longer texts are truncated.
+        folder: an existing folder.
         inputs: what the model takes besides ids and mask.
-        truncation_side: the side that a longer text loses.
-        markers: tokens with the ids after the tokenizer's own, found in any text.
+        truncation_side: the side on which a longer text is truncated.
+        markers: tokens whose ids follow the tokenizer's own; they are recognised in any text.
 
     Raises:
         InputError: the ids after the tokenizer's own are not free.
@@ -82,11 +82,11 @@ def write_tokenizer(
 
 
 def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:
-    """Make a Hugging Face folder one of sentence-transformers.
+    """Turn a Hugging Face folder into a sentence-transformers folder.
 
     Args:
-        folder: it has encoder and tokenizer.
-        types: the class of each module by its folder, in their order; the folders are made.
+        folder: has the encoder and the tokenizer.
+        types: the class of each module by its folder, in order; the folders are created.
         max_tokens: of a text.
         settings: of the whole model.
     """
@@ -94,16 +94,16 @@ def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, setti
     write_json(folder / "modules.json", modules)
     for path in types:
         (folder / path).mkdir(exist_ok=True)
-    # the tokenizer lower-cases
+    # the tokenizer itself lower-cases
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
     write_json(folder / SETTINGS, {"prompts": {}, "default_prompt_name": None, **settings})
 
 
 def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the permissions of other files: save_file's only its owner may read."""
+    """Write a safetensors file with ordinary permissions: only the owner can read the files of save_file."""
     path.write_bytes(save({name: tensor.detach().contiguous() for name, tensor in state.items()}, {"format": "pt"}))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file for readers."""
+    """Write a human-readable JSON file."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""ONNX graphs of a Siamese network or a cross-encoder: token ids to embeddings or scores, of any batch and length."""
+"""ONNX graphs of a Siamese network or a cross-encoder: token ids to embeddings or scores, for any batch and length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainer.checkpoints.export_cross_encoder import write_pair_tokenizer
 from trainer.checkpoints.export_files import write_tokenizer
 from trainer.checkpoints.load import TrainedModel
 
-TOLERANCE = 1e-5  # between the outputs of a graph and of the run, as a share of the largest number or of 1
+TOLERANCE = 1e-5  # largest difference between a graph's and the run's outputs, relative to the largest number or 1
 CARD = """---
 library_name: onnx
 tags: [onnx, {task}, deepsiam]
@@ -70,7 +70,7 @@ class PairScore(nn.Module):
     output = "scores"
 
     def __init__(self, model: CrossEncoder) -> None:
-        """Take types of tokens only where the model tells the two texts apart by them."""
+        """Take token types only if the model tells the two texts apart by them."""
         super().__init__()
         self.model = model
         self.inputs = (*Embedding.inputs, "token_type_ids") if model.has_types else Embedding.inputs
@@ -82,7 +82,7 @@ class PairScore(nn.Module):
 
 
 def write(trained: TrainedModel, method: MatchingConfig, folder: Path) -> None:
-    """Write a tokenizer and `model.onnx`, or `query.onnx` and `document.onnx`, with the weights beside each.
+    """Write a tokenizer and `model.onnx`, or `query.onnx` and `document.onnx`, each with a separate weights file.
 
     Raises:
         InputError: the model has no graph, a package of the extra is missing, or the outputs differ from the run's.
@@ -119,7 +119,7 @@ def card(trained: TrainedModel, method: MatchingConfig, facts: Mapping[str, Any]
 
 
 def _graphs(trained: TrainedModel) -> dict[str, Embedding | PairScore]:
-    """The graphs by their names; raise InputError where a model has none."""
+    """Return the graphs by name; raise InputError for a model without graphs."""
     model = trained.model
     if isinstance(model, CrossEncoder):
         return {"model": PairScore(model)}
@@ -134,7 +134,7 @@ def _graphs(trained: TrainedModel) -> dict[str, Embedding | PairScore]:
 
 
 def _export(graph: Embedding | PairScore, path: Path) -> None:
-    """Write a graph by torch's exporter, and its weights to `path` with .data added."""
+    """Write a graph with torch's exporter, and its weights to `path` with .data added."""
     example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in graph.inputs)
     with _quiet(), torch.no_grad():
         torch.onnx.export(
@@ -144,14 +144,14 @@ def _export(graph: Embedding | PairScore, path: Path) -> None:
             input_names=graph.inputs,
             output_names=[graph.output],
             dynamic_shapes=tuple({0: "batch", 1: "tokens"} for _ in example),
-            external_data=True,  # a file of ONNX alone has at most 2 GB
+            external_data=True,  # a single ONNX file is limited to 2 GB
             verbose=False,
         )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide what torch's exporter warns of itself; errors are raised."""
+    """Hide the warnings of torch's exporter about itself; errors are raised."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -164,7 +164,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _difference(trained: TrainedModel, method: MatchingConfig, graph: Embedding | PairScore, path: Path) -> float:
-    """The largest difference between the outputs of a written graph and of the run, as a share of the largest of 1."""
+    """Return the largest difference between a written graph's and the run's outputs, relative to the largest or 1."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

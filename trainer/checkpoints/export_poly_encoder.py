@@ -1,7 +1,7 @@
 """A Poly-encoder as two Hugging Face encoders, its codes, and a README.md that scores with them.
 
-The folder has the encoder of contexts, our queries; `candidate/` that of candidates, our documents, where it is another
-one, and the tokenizer that cuts these.
+The folder has the encoder of contexts (our queries); `candidate/` has the encoder of candidates (our documents), if it
+is a different one, and the tokenizer that truncates them.
 """
 
 from __future__ import annotations

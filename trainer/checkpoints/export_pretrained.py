@@ -66,7 +66,7 @@ def card(trained: TrainedModel, facts: Mapping[str, Any]) -> str:
 
 
 def check_decoder(trained: TrainedModel) -> None:
-    """Raise InputError where a run has no heads of a pre-training."""
+    """Raise InputError if a run has no pre-training heads."""
     if isinstance(trained.method, MatchingConfig):
         raise InputError(f"{trained.checkpoint}: a fine-tuned run has no decoder: export its pre-training run")
     if not trained.model.heads:
@@ -74,7 +74,7 @@ def check_decoder(trained: TrainedModel) -> None:
 
 
 def write_decoder(trained: TrainedModel, folder: Path) -> None:
-    """Write all parameters but the encoder's, and how to rebuild the model from both."""
+    """Write all parameters except the encoder's, and how to rebuild the model from both files."""
     save_tensors(trained.model.heads, folder / DECODER)
     config = type(trained.method)
     rebuild = [

@@ -40,7 +40,7 @@ print(model.similarity(queries, documents))
 
 
 def write(trained: TrainedModel, method: SiameseConfig, folder: Path) -> None:
-    """Write the encoder, and what makes it a SentenceTransformer: its modules and its trained similarity.
+    """Write the encoder, and the modules and trained similarity that make it a SentenceTransformer.
 
     Raises:
         InputError: a SentenceTransformer would not compute the embeddings of this model.

@@ -1,4 +1,4 @@
-"""`init_from`: the encoder of a run, of an export, of a Hugging Face or of a sentence-transformers folder."""
+"""`init_from`: load the encoder of a run, an export, a Hugging Face folder or a sentence-transformers folder."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 @dataclass(frozen=True)
 class PretrainedEncoder:
-    """An encoder, and what was trained with it.
+    """An encoder, and the heads that were trained with it.
 
     Attributes:
         heads: the weights of its heads, by their names in the model.
-        added_tokens: how many special tokens its training added; None where that is not known.
+        added_tokens: how many special tokens its training added; None if unknown.
     """
 
     path: Path
@@ -53,12 +53,12 @@ class PretrainedEncoder:
 
 
 def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
-    """Load the encoder of a run, a checkpoint, an export, a Hugging Face or a sentence-transformers folder.
+    """Load the encoder of a run, a checkpoint, an export, a Hugging Face folder or a sentence-transformers folder.
 
     Only configuration, safetensors and tokenizer.json are read, and no code from the folder is run.
 
     Raises:
-        InputError: the folder is none of these, is damaged, or its token ids are not those of `tokenizer`.
+        InputError: the folder is none of these, is damaged, or its token ids differ from those of `tokenizer`.
     """
     folder = read_modules(path)[0] if is_sentence_transformer(path) else path
     if not (folder / CONFIG).is_file():
@@ -78,7 +78,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
 
 
 def _recorded_fingerprint(path: Path) -> str | None:
-    """The tokenizer's fingerprint that trainer.export wrote into the folder; None for a folder it did not write."""
+    """Return the tokenizer fingerprint that trainer.export wrote into the folder; None for any other folder."""
     if not (path / MARK).is_file():
         return None
     try:
@@ -88,10 +88,10 @@ def _recorded_fingerprint(path: Path) -> str | None:
 
 
 def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
-    """Raise InputError where the vocabulary of `file` is not that of the data's `tokenizer`."""
+    """Raise InputError if the vocabulary of `file` differs from that of the data's `tokenizer`."""
     if fingerprint == tokenizer.fingerprint:
         return
-    if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, the ids may not
+    if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, ids must not
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
             f"prepare the data with --tokenizer {file}, or start from another encoder"
@@ -123,7 +123,7 @@ def _load_hugging_face(path: Path) -> PreTrainedModel:
 
 
 def _current_name(name: str) -> str:
-    """PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
+    """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
 
 

@@ -58,7 +58,7 @@ class TrainedModel(LoadedModel):
 def load_trained(path: Path) -> TrainedModel:
     """Load the model of a run folder (its newest intact checkpoint) or of one checkpoint folder.
 
-    Raise InputError where `path` has no checkpoint or only damaged ones.
+    Raise InputError if `path` has no checkpoint or only damaged ones.
     """
     folder = _find(path)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Load a sentence-transformers folder, an export of ours among them, as a model that ranks without fine-tuning."""
+"""Load a sentence-transformers folder, such as one of our exports, as a model that ranks without fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trainer.recipe.build import build_model
 
 
 def load_any(path: Path) -> LoadedModel:
-    """Load a model to rank with: that of a run, of a checkpoint, or of a sentence-transformers folder.
+    """Load a model to rank with, from a run, a checkpoint or a sentence-transformers folder.
 
     Raises:
-        InputError: it is none of these, or damaged.
+        InputError: the path is none of these, or it is damaged.
     """
     if is_sentence_transformer(path):
         return load_published(path)
@@ -28,7 +28,7 @@ def load_any(path: Path) -> LoadedModel:
 
 
 def load_published(path: Path) -> LoadedModel:
-    """Load a folder's encoder, in a Siamese network with its own pooling, similarity and length of texts.
+    """Load a folder's encoder into a Siamese network with the folder's pooling, similarity and text length.
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise.

@@ -1,4 +1,4 @@
-"""Read a sentence-transformers folder: where its encoder is, and how it makes and compares embeddings."""
+"""Read a sentence-transformers folder: where its encoder is, and how it computes and compares embeddings."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from data_prep.common.files import LARGEST_JSON, read_bytes
 from trainer.recipe.schema import FinetuneRecipe
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
-TRANSFORMER = "sentence_bert_config.json"  # of the encoder's own module
-POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # its name: ours
+TRANSFORMER = "sentence_bert_config.json"  # file of the encoder's own module
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SHORTEST = 3  # tokens of a text that has one word
-TEMPERATURE = 0.05  # 1 / its losses' scale of 20, for cosine similarities
+TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 
 
 def is_sentence_transformer(folder: Path) -> bool:
-    """Whether a folder is one of sentence-transformers."""
+    """Return whether a folder is a sentence-transformers folder."""
     return (folder / MODULES).is_file()
 
 
 def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of the encoder, and the keys of a matching method that compare as the folder's model does.
+    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise.
@@ -47,7 +47,7 @@ def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def longest_text(encoder: Path) -> int | None:
-    """The tokens that an encoder's folder says are read of a text, [CLS] and [SEP] included; None where it does not."""
+    """Return the text length in tokens that an encoder's folder states, [CLS] and [SEP] included; None if absent."""
     path = encoder / TRANSFORMER
     tokens = _read_keys(path).get("max_seq_length") if path.is_file() else None
     if tokens is not None and (not isinstance(tokens, int) or tokens < SHORTEST):
@@ -56,7 +56,7 @@ def longest_text(encoder: Path) -> int | None:
 
 
 def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
-    """Compare as the sentence-transformers folder that a recipe starts from does, where the recipe does not say how."""
+    """Take method keys that a recipe does not set from the sentence-transformers folder that it starts from."""
     if recipe.init_from is None or not is_sentence_transformer(recipe.init_from):
         return recipe
     method, (_, keys) = recipe.method, read_modules(recipe.init_from)
@@ -68,7 +68,7 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
 
 
 def _pooling(path: Path) -> str:
-    """Our name of a pooling; its configuration names it, or in older releases has a switch for each."""
+    """Return our name of a pooling; its configuration names it, or in older releases has one switch per pooling."""
     config = _read_keys(path)
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else list(named or [])
@@ -80,7 +80,7 @@ def _pooling(path: Path) -> str:
 
 
 def _similarity(folder: Path) -> str:
-    """What the folder says of its similarity: dot, or cosine, which the library takes where nothing is said."""
+    """Return the folder's similarity, dot or cosine; the library's default is cosine."""
     if not (folder / SETTINGS).is_file():
         return "cosine"
     name = _read_keys(folder / SETTINGS).get("similarity_fn_name") or "cosine"

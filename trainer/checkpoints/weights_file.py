@@ -1,4 +1,4 @@
-"""Write weights as safetensors, piece by piece: the library either writes to a path, unhashed, or makes one copy."""
+"""Write weights as safetensors, piece by piece: the library would write to a path without hashing, or copy them all."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,9 +10,9 @@ from trainer.engine.hashed_file import HashedFile
 
 
 def write_weights(file: HashedFile, shapes: Mapping[str, tuple[int, ...]], weights: Iterable[Tensor]) -> None:
-    """Write tensors in fp32, by name: the same bytes as of `safetensors.torch.save`.
+    """Write tensors in fp32, by name: the same bytes as `safetensors.torch.save`.
 
-    `shapes` and `weights` are in the order of the names. Each tensor is asked for when the ones before it are written.
+    `shapes` and `weights` are in the order of the names. Each tensor is requested after the previous ones are written.
     The format: the header's length in 8 bytes, the header in JSON, blank-padded to a multiple of 8, the numbers.
     """
     header, end = {}, 0

@@ -1,4 +1,4 @@
-"""The position of a run in its data, recorded when data is consumed: prefetching loses and repeats nothing."""
+"""The position of a run in its data, recorded when data is consumed, so prefetching loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainer.data.order import LaneBatch, Positions
 class Cursor:
     """How many global micro-batches were taken, every lane's position after them, and the shards that any rank skipped.
 
-    A rank moves only the lanes that it serves; `merged` combines the cursors of all ranks. `micro_sizes` has the
-    examples in a micro-batch, from each of these steps on.
+    A rank moves only the lanes that it serves; `merged` combines the cursors of all ranks. `micro_sizes` maps a step
+    to the number of examples in a micro-batch from that step on.
     """
 
     positions: Positions
@@ -25,14 +25,14 @@ class Cursor:
 
     @property
     def micro(self) -> int:
-        """The examples in the last micro-batch."""
+        """The number of examples in the last micro-batch."""
         return self.micro_sizes[max(self.micro_sizes)]
 
     def with_micro(self, size: int, step: int) -> Cursor:
-        """Return the position from which micro-batches of `size` examples go on after a step; itself for the same size.
+        """Return the position that continues after a step with micro-batches of `size`; itself for the same size.
 
-        Every lane stays where it is, so no example is lost or repeated; micro-batches are numbered as if all before had
-        had this size.
+        Every lane stays where it is, so no example is lost or repeated; micro-batches are numbered as if all earlier
+        ones had this size.
         """
         if size == self.micro:
             return self
@@ -45,14 +45,14 @@ class Cursor:
         return len({(skip.source, skip.shard) for skip in self.skips})
 
     def advance(self, batches: Sequence[LaneBatch], micro_batches: int) -> None:
-        """Record that this rank consumed `batches`, of a step of `micro_batches` over all ranks."""
+        """Record that this rank consumed `batches`; the step has `micro_batches` over all ranks."""
         for batch in batches:
             self.positions[batch.source][batch.lane] = batch.after
         self.micro_batches += micro_batches
 
     @staticmethod
     def merged(cursors: Sequence[Cursor]) -> Cursor:
-        """Combine the cursors of all ranks, by rank: lane v is that of rank v mod their number."""
+        """Combine the cursors of all ranks, in rank order: lane v is taken from rank v mod the number of ranks."""
         positions = [
             [cursors[lane % len(cursors)].positions[source][lane] for lane in range(len(lanes))]
             for source, lanes in enumerate(cursors[0].positions)

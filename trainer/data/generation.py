@@ -1,9 +1,9 @@
 """A folder with one generation of mined negatives for the queries of a split.
 
 queries.npy     int64 [Q], sorted: the numbers of queries
-ends.npy        int64 [Q]: where the negatives of each end in the next one
+ends.npy        int64 [Q]: where each query's negatives end in documents.npy
 documents.npy   int64: numbers of documents, the best of each query first
-about.json      the step and the weights that they were mined with, and figures about them
+about.json      the step and the weights that the negatives were mined with, and figures about them
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Generation:
         return cls(queries, documents, json.loads(read_bytes(folder / ABOUT, LARGEST_JSON)))
 
     def of(self, query: int) -> np.ndarray:
-        """The negatives of a query, int64, the best first."""
+        """Return the negatives of a query, int64, the best first."""
         at = int(self.queries.searchsorted(query))
         if at == len(self.queries) or self.queries[at] != query:
             return np.empty(0, np.int64)
         return self.documents[at]
 
     def pairs(self) -> np.ndarray:
-        """Each query with each of its negatives, int64 [n, 2]."""
+        """Return each query with each of its negatives, int64 [n, 2]."""
         counts = np.diff(np.asarray(self.documents.ends), prepend=0)
         return np.stack([np.repeat(np.asarray(self.queries), counts), np.asarray(self.documents.flat)], axis=1)
 

@@ -1,4 +1,4 @@
-"""Labelled groups of a collection, for fine-tuning: cut into examples, and those dealt out in units."""
+"""Labelled groups of a collection, for fine-tuning: split into examples, which are dealt to the lanes in units."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trainer.data.rng import keyed_rng
 class GroupSource:
     """The examples of a collection's split in a shuffled order, cut into units of data: shards of one chunk each.
 
-    The order depends on `seed` alone and `limit` takes its beginning, so that a smaller set of labels is part of every
-    larger one. A shard has `unit` examples, the last one maybe fewer; where that would give fewer than `least_units`
-    shards, they are smaller. Only numbers are held: texts are read when a shard is.
+    The order depends only on `seed`, and `limit` takes its beginning, so a smaller set of labels is part of every
+    larger one. A shard has `unit` examples, the last one possibly fewer; shards are smaller if there would be fewer
+    than `least_units` of them. Only numbers are kept in memory: texts are read together with their shard.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GroupSource:
         """Open a split.
 
         Raises:
-            InputError: naming the keys of the recipe's `section`, where the split has too few examples.
+            InputError: the split has too few examples; the message names the keys of the recipe's `section`.
         """
         self.collection, self.split, self.kind = collection, split, kind
         self.groups = collection.groups(split)
@@ -51,26 +51,26 @@ class GroupSource:
                 f"{limit or 1}: lower {section}.pairs, or name another {section}.split"
             )
         kept = keyed_rng("labels", seed).permutation(len(groups))[:limit]
-        self.numbers, self.places = groups[kept], places[kept]  # of the group, and where in it the first candidate is
-        # negatives are documents of the split itself, so that no document of a held-out split is trained on
+        self.numbers, self.places = groups[kept], places[kept]  # the group, and its first candidate's place
+        # negatives are drawn from the split itself, so that no document of a held-out split is trained on
         self.candidates = self.relevant.documents_in_all()
-        self.negatives = len(self.candidates) - self.relevant.most  # for every query
+        self.negatives = len(self.candidates) - self.relevant.most  # available for every query
         self.unit = max(1, min(unit, len(self.numbers) // least_units))
         self.chunks: Sequence[int] = [1] * -(-len(self.numbers) // self.unit)
         self.sha256 = collection.sha256
-        self.generation: Generation | None = None  # mined negatives, in place of those that the groups give
+        self.generation: Generation | None = None  # mined negatives that replace the groups' own
 
     def __len__(self) -> int:
         """The number of examples."""
         return len(self.numbers)
 
     def read(self, shard: int, chunk: int) -> list[Example]:
-        """The examples of a shard."""
+        """Return the examples of a shard."""
         rows = range(shard * self.unit, min((shard + 1) * self.unit, len(self)))
         return [self._example(int(self.numbers[i]), int(self.places[i])) for i in rows]
 
     def given_negatives(self) -> Iterator[tuple[str, int]]:
-        """Yield each example's query and the number of negatives that its group has."""
+        """Yield each example's query and the number of negatives in its group."""
         for number in np.unique(self.numbers).tolist():
             query, candidates, labels = self.groups[number]
             relevant = self.relevant.of(query)
@@ -78,14 +78,14 @@ class GroupSource:
             yield self.collection.queries.ids[query], len(negatives)
 
     def given_pairs(self) -> np.ndarray:
-        """Each query with each negative that its groups give, int64 [n, 2]."""
+        """Return each query with each negative from its groups, int64 [n, 2]."""
         given = np.asarray(self.groups.labels) <= 0
         groups = group_of(self.groups, np.flatnonzero(given))
         queries, documents = np.asarray(self.groups.queries)[groups], np.asarray(self.groups.candidates.flat)[given]
         return np.stack([queries, documents], axis=1)
 
     def check_classes(self, classes: int) -> None:
-        """Raise InputError where the data have another number of classes, or a label is none of 0, 1, ... below it."""
+        """Raise InputError where the data have another number of classes, or a label is not in 0 ... classes - 1."""
         names = self.collection.manifest.get("classes")
         if names and len(names) != classes:
             raise InputError(
@@ -102,7 +102,7 @@ class GroupSource:
             )
 
     def check_groups(self, loss: str) -> None:
-        """Raise InputError where a group has nothing to compare its best candidate with."""
+        """Raise InputError where a group has no second candidate to compare its best one with."""
         sizes = np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.numbers]
         if len(few := np.flatnonzero(sizes < 2)):
             query, _, _ = self.groups[int(self.numbers[few[0]])]
@@ -121,7 +121,7 @@ class GroupSource:
         """Do nothing."""
 
     def name(self, shard: int, chunk: int, item: int) -> str:
-        """The ids of the example's query and of its first document."""
+        """Return the ids of the example's query and of its first document."""
         row = shard * self.unit + item
         query, candidates, _ = self.groups[int(self.numbers[row])]
         document = int(candidates[self.places[row]])
@@ -141,7 +141,7 @@ class GroupSource:
         query, candidates, labels = self.groups[number]
         relevant = self.relevant.of(query)
         if self.kind == "group":
-            chosen = np.argsort(-labels, kind="stable")  # the teacher's best first
+            chosen = np.argsort(-labels, kind="stable")  # the teacher's best candidate first
         elif self.kind == "pair":
             chosen = np.array([place])
         else:
@@ -158,7 +158,7 @@ class GroupSource:
 
 
 def _examples(groups: Groups, kind: Unit) -> tuple[np.ndarray, np.ndarray]:
-    """The group of every example, and the place in it of the candidate that the example is about."""
+    """Return the group of every example, and the place of the example's candidate in that group."""
     ends = np.asarray(groups.candidates.ends)
     if kind == "group":
         return np.arange(len(groups)), np.zeros(len(groups), np.int64)

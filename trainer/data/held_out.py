@@ -1,4 +1,4 @@
-"""Held-out data: read once, by any number of ranks, with the same random choices every time."""
+"""Held-out data: any number of ranks reads it once, with the same random choices every time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class HeldOut:
     micro_batch: int  # examples; the last micro-batch of a unit may have fewer
 
     def units(self) -> list[list[tuple[int, int]]]:
-        """The (shard, chunk) pairs of every unit."""
+        """Return the (shard, chunk) pairs of every unit."""
         chunks = [(shard, chunk) for shard, count in enumerate(self.source.chunks) for chunk in range(count)]
         return [chunks[start : start + self.window] for start in range(0, len(chunks), self.window)]
 
     def micro_batches(self, rank: int, world_size: int) -> Iterator[MicroBatch]:
-        """Yield the micro-batches of one rank: those of the units rank, rank + world_size, ..."""
+        """Yield the micro-batches of one rank, from the units rank, rank + world_size, ..."""
         units = self.units()
         for number in range(rank, len(units), world_size):
             items = [item for shard, chunk in units[number] for item in self.source.read(shard, chunk)]
@@ -41,7 +41,7 @@ class HeldOut:
                 self.source.release(shard)
 
     def first(self) -> MicroBatch:
-        """The first micro-batch of all; raise SharedError where the held-out data give none."""
+        """Return the very first micro-batch; raise SharedError if the held-out data give none."""
         batch = next(self.micro_batches(0, 1), None)
         if batch is None:
             raise SharedError("validation: the held-out data give no example: name others, or set validation=null")

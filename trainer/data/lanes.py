@@ -1,8 +1,9 @@
 """The lanes of one source of data: V logical readers, whose order is independent of the cluster.
 
-A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards in turn, epoch
-after epoch, for ever; the documents of every `window` consecutive chunks are shuffled together. A lane's position is
-three integers: resuming re-reads one window. order.py combines the lanes of all sources into the order of a run.
+A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards one after
+another, epoch after epoch, without end; the documents of every `window` consecutive chunks are shuffled together. A
+lane's position is three integers: resuming re-reads one window. order.py combines the lanes of all sources into the
+order of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Source(Protocol):
         """The number of chunks of every shard."""
 
     def read(self, shard: int, chunk: int) -> list[Any]:
-        """Read the items of one chunk, in their stored order; raise InputError where it cannot be read."""
+        """Read the items of one chunk, in their stored order; raise InputError if it cannot be read."""
 
     def fetch_ahead(self, shards: Sequence[int]) -> None:
         """Prepare shards that will be read soon."""
@@ -32,10 +33,10 @@ class Source(Protocol):
         """Release a shard that is no longer in use."""
 
     def check_room(self, lanes: int) -> None:
-        """Raise InputError where the host cannot keep one shard open for each of `lanes` lanes."""
+        """Raise InputError if the host cannot keep one shard open for each of `lanes` lanes."""
 
     def name(self, shard: int, chunk: int, item: int) -> str:
-        """Describe an item to people: its place and its id."""
+        """Describe an item in readable form: its place and its id."""
 
 
 class Position(NamedTuple):
@@ -47,11 +48,11 @@ class Position(NamedTuple):
 
 
 START = Position(0, 0, 0)
-MOST_EMPTY_EPOCHS = 10  # without one example in a row, after which a lane gives up
+MOST_EMPTY_EPOCHS = 10  # consecutive epochs without an example after which a lane gives up
 
 
 class Skip(NamedTuple):
-    """A shard of a source that could not be read in an epoch, from one of its chunks on."""
+    """A shard that could not be read in an epoch, from one of its chunks on."""
 
     source: int
     epoch: int
@@ -80,8 +81,8 @@ def examples_of(batcher: Batcher, items: list[Any]) -> list[Any]:
 class Lanes:
     """Every lane of a source, readable from any position.
 
-    `number` is that of the source in the run. With `skip_bad`, unreadable shards are skipped. Raise InputError where
-    the source has fewer shards than lanes: a lane would have nothing to read.
+    `number` is the source's number in the run. With `skip_bad`, unreadable shards are skipped. Raise InputError if the
+    source has fewer shards than lanes: a lane would have nothing to read.
     """
 
     def __init__(
@@ -107,11 +108,11 @@ class Lanes:
         self.bad_from: dict[tuple[int, int], int] = {}  # (epoch, shard): the first chunk skipped
 
     def skip(self, skips: Iterable[Skip]) -> None:
-        """Skip what the run skipped before it was resumed."""
+        """Skip the shards that the run skipped before it was resumed."""
         self.bad_from |= {(skip.epoch, skip.shard): skip.chunk for skip in skips if skip.source == self.number}
 
     def micro_batches(self, lane: int, position: Position) -> Iterator[LaneStep]:
-        """Yield the lane's micro-batches from `position` on, for ever."""
+        """Yield the lane's micro-batches from `position` on, without end."""
         examples: list[Any] = []
         keys: list[tuple[int, ...]] = []
         skips: list[Skip] = []
@@ -171,7 +172,7 @@ class Lanes:
             first = 0
 
     def _chunks(self, lane: int, epoch: int) -> list[tuple[int, int]]:
-        """The (shard, chunk) pairs that the lane reads in an epoch, in order."""
+        """Return the (shard, chunk) pairs that the lane reads in an epoch, in order."""
         deal = keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
         return [(int(s), chunk) for s in deal[lane :: self.lanes] for chunk in range(self.source.chunks[s])]
 

@@ -15,20 +15,20 @@ from trainer.data.order import LaneBatch, Order
 
 
 class Loader:
-    """Makes a rank's micro-batches in the order of the run, in the rank itself or in `workers` processes.
+    """Make a rank's micro-batches in the order of the run, in the rank itself or in `workers` processes.
 
     Where Python forks its processes (on Linux, before 3.14), workers share the rank's memory pages, torch included, and
-    import nothing themselves. What they run, sources and batchers, uses numpy only.
+    import nothing themselves. The code that they run, sources and batchers, uses only numpy.
     """
 
     def __init__(self, order: Order, rank: int, world_size: int, workers: int):
         self.order, self.rank, self.world_size, self.workers = order, rank, world_size, workers
 
     def micro_batches(self, cursor: Cursor) -> Iterator[LaneBatch]:
-        """Yield the rank's micro-batches from the cursor on, for ever; raise InputError where data cannot be read.
+        """Yield the rank's micro-batches from the cursor on, without end; raise InputError if data cannot be read.
 
-        They are the global micro-batches `taken + rank`, `taken + rank + world_size`, ..., where `taken` is the number
-        that the cursor has recorded.
+        These are the global micro-batches `taken + rank`, `taken + rank + world_size`, ..., where `taken` is the number
+        recorded in the cursor.
         """
         positions = [list(lanes) for lanes in cursor.positions]
         stream = _RankStream(self.order, positions, cursor.micro_batches + self.rank, self.world_size)
@@ -49,7 +49,7 @@ class Loader:
 
 
 def check_layout(lanes: int, micro_batches: int, world_size: int, workers: int) -> None:
-    """Raise InputError where ranks or workers cannot share the lanes, or the micro-batches of a step, evenly."""
+    """Raise InputError if ranks or workers cannot share the lanes, or the micro-batches of a step, evenly."""
     if lanes % world_size:
         raise InputError(
             f"data.lanes: {lanes} lanes cannot be shared by {world_size} ranks: use a number of ranks that divides it"
@@ -67,7 +67,7 @@ def check_layout(lanes: int, micro_batches: int, world_size: int, workers: int) 
 
 
 class _RankStream(IterableDataset[LaneBatch | InputError]):
-    """Worker w of n makes the rank's micro-batches w, w + n, ...; the loader takes from the workers in turn."""
+    """Micro-batches w, w + n, ... of the rank, from worker w of n; the loader takes from the workers in rotation."""
 
     def __init__(self, order: Order, positions: Sequence[Sequence[Position]], first: int, world_size: int):
         self.order, self.positions, self.first, self.world_size = order, positions, first, world_size
@@ -87,6 +87,6 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _ignore_signals(worker: int) -> None:
-    # the launcher signals the whole process tree; a worker that ended first would prevent the rank's last save
+    # the launcher signals the whole process tree; a worker that exits first would prevent the rank's last save
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)

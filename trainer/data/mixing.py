@@ -1,9 +1,9 @@
 """Draw the source of every micro-batch: a random order that follows the weights at every micro-batch.
 
-The chairman assignment problem (Tijdeman, 1980): after t micro-batches a source has had floor(share * t) or
-ceil(share * t) of them. With a fixed order of this kind, a lane would never get certain sources where its period
-shares a divisor with the number of lanes. So every block has its own random order, in which the probability of a source
-is its share at every place.
+The chairman assignment problem (Tijdeman, 1980): of the first t micro-batches, a source provides floor(share * t) or
+ceil(share * t). With a fixed order of this kind, a lane would never get certain sources if the order's period shares a
+divisor with the number of lanes. So every block has its own random order, in which the probability of a source equals
+its share at every place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from data_prep.common.errors import InputError
 from trainer.data.rng import keyed_rng
 
-LONGEST = 1000  # micro-batches of a block: after each block every source has had exactly its share
+LONGEST = 1000  # micro-batches in a block: after each block every source has provided exactly its share
 
 Graph = dict[Hashable, dict[Hashable, int]]  # node: {neighbour: amount}; places are numbers, turns (source, number)
 
@@ -26,7 +26,7 @@ Graph = dict[Hashable, dict[Hashable, int]]  # node: {neighbour: amount}; places
 class Mix:
     """The source of every global micro-batch, a pure function of the seed and its number.
 
-    Weights have any unit: 0.7 and 0.3, or 7 and 3. Raise InputError for weights whose block would be longer than
+    Weights may have any scale: 0.7 and 0.3, or 7 and 3. Raise InputError for weights whose block would be longer than
     `LONGEST` micro-batches: drawing it would take too long.
     """
 
@@ -46,12 +46,12 @@ class Mix:
         self._order = lru_cache(maxsize=16)(self._draw)
 
     def source(self, micro_batch: int) -> int:
-        """The number of the source of a global micro-batch."""
+        """Return the number of the source of a global micro-batch."""
         block, place = divmod(micro_batch, self.block)
         return self._order(block)[place]
 
     def _draw(self, block: int) -> list[int]:
-        """Draw the sources of one block by dependent rounding (Gandhi et al., 2006) of turns' overlaps with places."""
+        """Draw the sources of a block by dependent rounding (Gandhi et al., 2006) of overlaps of turns with places."""
         rng = keyed_rng("mix", self.seed, block)
         graph = self._overlaps()
         for place in range(self.block):
@@ -60,10 +60,10 @@ class Mix:
         return [turn[0] for place in range(self.block) for turn in graph[place]]  # type: ignore[index]
 
     def _overlaps(self) -> Graph:
-        """How much of every place each turn of a source could fill, in parts of `block`.
+        """Return how much of every place each turn of a source could fill, in units of 1 / `block`.
 
         Places are the unit intervals of time; the k-th turn of a source lasts from k / share to (k + 1) / share.
-        A turn may get any place that it overlaps: the source is never a whole micro-batch away from its share.
+        A turn may get any place that it overlaps, so the source is never a whole micro-batch away from its share.
         """
         graph: Graph = {place: {} for place in range(self.block)}
         for source in sorted(range(len(self.shares)), key=self.shares.__getitem__):  # long turns first: short cycles
@@ -79,7 +79,7 @@ class Mix:
 
 
 def _cycle(graph: Graph, start: Hashable) -> list[Hashable]:
-    """Find a cycle of edges not yet rounded; a node has none or at least two, because its amounts sum to a whole."""
+    """Find a cycle of unrounded edges; a node has none or at least two, because its amounts sum to a whole."""
     path, at = [start], {start: 0}
     while True:
         before = path[-2] if len(path) > 1 else None

@@ -1,4 +1,4 @@
-"""Open the data of a recipe, its shards or labelled pairs: check them and put them into the order of the run."""
+"""Open the data of a recipe (shards or labelled pairs), check them, and put them into the order of the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainer.data.shard_source import ShardSource
 from trainer.recipe.build import as_input_error, build_batcher
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe, ShardDataConfig
 
-EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; fewer would make every epoch's deal slower
+EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Data:
     held_out: HeldOut | None
     tokenizer: Tokenizer
     sha256: dict[str, str]  # of every source, by name
-    remarks: Sequence[str] = ()  # what the user should know of the data, a line each
+    remarks: Sequence[str] = ()  # what the user should know about the data, one line each
 
 
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
-    """What the numbers of a run depend on, except its schedule: it must be the same when the run is resumed."""
+    """Return all settings except the schedule that a run's numbers depend on: they must not change on resume."""
     encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "random_weights"})
-    # the name comes first: only the first difference is reported. Checkpointing activations changes no number
+    # the name comes first: only the first difference is reported. Activation checkpointing changes no number
     method = recipe.method.model_dump(mode="json", exclude={"activation_checkpointing"})
     return {
         "seed": recipe.seed,
@@ -66,7 +66,7 @@ def _refresh(recipe: Recipe) -> dict[str, Any]:
 
 
 def shard_data(recipe: PretrainRecipe) -> Data:
-    """Open the shards of a pre-training run; raise InputError where they were made with different tokenizers."""
+    """Open the shards of a pre-training run; raise InputError if they were made with different tokenizers."""
     named = recipe.data.sources
     sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
     validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
@@ -89,7 +89,7 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
 
 
 def pair_data(recipe: FinetuneRecipe) -> Data:
-    """Open the labelled groups of a fine-tuning run; raise InputError where they do not suit its method."""
+    """Open the labelled groups of a fine-tuning run; raise InputError if they do not suit its method."""
     collection = Collection.open(recipe.data.collection)
     keys, micro = recipe.data, recipe.batch.micro
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
@@ -99,7 +99,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
     held_out = None
     if validation := recipe.validation:
-        # a unit is a micro-batch, whose documents are all the negatives
+        # a unit is one micro-batch; all negatives are documents of that micro-batch
         groups = GroupSource(
             collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
         )
@@ -115,9 +115,9 @@ def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
 
 
 def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = False) -> list[str]:
-    """Return remarks on a split's groups; raise InputError where they do not suit the method.
+    """Return remarks on a split's groups; raise InputError if they do not suit the method.
 
-    `mined`: the groups need not have negatives, as some will be mined.
+    `mined`: the groups need not have negatives, because negatives will be mined.
     """
     if method.negatives_per_query > source.negatives:
         raise InputError(
@@ -133,9 +133,9 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
 
 
 def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bool) -> list[str]:
-    """Return a remark where some groups give fewer negatives than asked for, so that others are drawn at random.
+    """Return a remark if some groups have fewer negatives than requested, so that the rest are drawn at random.
 
-    Raise InputError where no group gives enough, or there are not enough others.
+    Raise InputError if no group has enough negatives, or too few other documents are left to draw from.
     """
     wanted, given = method.hard_negatives, list(source.given_negatives())
     fewest, most = (choose(given, key=itemgetter(1)) for choose in (min, max))

@@ -1,6 +1,6 @@
-"""The order of a run: what every global micro-batch is, on any cluster.
+"""The order of a run: the content of every global micro-batch, on any cluster.
 
-Global micro-batch `a` comes wholly from lane `a mod V` of the source that trainer/data/mixing.py draws for it. Ranks
+Global micro-batch `a` comes entirely from lane `a mod V` of the source that trainer/data/mixing.py draws for it. Ranks
 and loader workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
 """
 
@@ -15,7 +15,7 @@ from trainer.data.mixing import Mix
 from trainer.data.rng import keyed_rng
 from trainer.recipe.schema import Recipe
 
-Positions = list[list[Position]]  # of every lane of every source: [source][lane]
+Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Order:
             lanes.skip(skips)
 
     def stream(self, positions: Sequence[Sequence[Position]], first: int, stride: int) -> Iterator[LaneBatch]:
-        """Yield the global micro-batches `first`, `first + stride`, ...: those of one rank, or of one of its workers.
+        """Yield the global micro-batches `first`, `first + stride`, ... of one rank or one of its workers.
 
         `positions` holds every lane's position before the first micro-batch that this stream takes from it.
         """
@@ -74,13 +74,13 @@ class Order:
             index += stride
 
     def origins(self, batch: LaneBatch) -> list[list[str]]:
-        """The names of the documents that each example of a micro-batch was cut from."""
+        """Return the names of the documents that each example of a micro-batch was cut from."""
         lanes = list(self.sources.values())[batch.source]
         return lanes.origins(batch.lane, batch.before, lanes.size)
 
 
 def make_order(recipe: Recipe, sources: Mapping[str, tuple[Source, float]], batcher: Batcher) -> Order:
-    """Build the order that a recipe asks for, of one source or of several with their weights."""
+    """Build the order that a recipe asks for, from one source or from several weighted sources."""
     lanes = {}
     for number, (name, (source, _)) in enumerate(sources.items()):
         own_seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62))  # sources must not share their masks

@@ -1,4 +1,4 @@
-"""Randomness that depends on nothing but its purpose and integer key."""
+"""Randomness that depends only on its purpose and an integer key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Key(ISeedSequence):
-    """Passes a Philox key unchanged; `Philox(key=...)` would first read the system's entropy, which costs time."""
+    """Pass a Philox key unchanged; `Philox(key=...)` would first read the system's entropy, which costs time."""
 
     def __init__(self, key: np.ndarray):
         self.key = key
 
     def generate_state(self, n_words: int, dtype: object = np.uint32) -> np.ndarray:
-        """The two 64-bit words that Philox asks for."""
+        """Return the two 64-bit words that Philox asks for."""
         return self.key
 
 
@@ -45,5 +45,5 @@ def _philox_key(purpose: str, key: tuple[int, ...]) -> np.ndarray:
 
 
 def dropout_seed(seed: int, micro_batch: int) -> int:
-    """The seed of torch before a global micro-batch, so that dropout, too, is the same on any cluster."""
+    """Return torch's seed for a global micro-batch, so that dropout, too, is the same on any cluster."""
     return int(keyed_rng("dropout", seed, micro_batch).integers(2**63))

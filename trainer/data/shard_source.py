@@ -1,4 +1,4 @@
-"""Read the documents of shards, chunk by chunk, for the lanes of a pre-training."""
+"""Read the documents of shards, chunk by chunk, for the lanes of a pre-training run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard
 from data_prep.shards.remote_folder import Cache
 
-RETRIES = (1.0, 5.0)  # seconds before a shard is read again: a file system may fail for a moment
+RETRIES = (1.0, 5.0)  # seconds before retrying to read a shard: a file system may fail for a moment
 
 
 class ShardSource:
@@ -49,7 +49,7 @@ class ShardSource:
             self.cache.release(shard)
 
     def check_room(self, lanes: int) -> None:
-        """Raise InputError where the cache cannot hold a shard for each lane at once."""
+        """Raise InputError if the cache cannot hold a shard for each lane at once."""
         if self.cache:
             self.cache.check_room(lanes)
 

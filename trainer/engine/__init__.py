@@ -1,1 +1,1 @@
-"""DeepSpeed: the only room that imports it."""
+"""DeepSpeed: the only package that imports it."""

@@ -1,4 +1,4 @@
-"""The memory of what the layers of a trunk keep for the backward pass."""
+"""The activation memory that a trunk's layers keep for the backward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BYTES = 2  # per number in half precision; full precision needs more
 
 
 def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
-    """How much all layers of the trunk that are trained keep at least for one token.
+    """Return a lower bound on the bytes that all trained layers of the trunk keep for one token.
 
     Each layer keeps its input and, without activation checkpointing, queries, keys, values, the output of attention
     and the inner states of the feed-forward block.

@@ -13,22 +13,22 @@ from torch.optim.adamax import adamax
 class Adamax(torch.optim.Optimizer):
     """torch.optim.Adamax, with AdamW's decoupled weight decay.
 
-    An L2 penalty in the gradient, as PyTorch has it, would move every weight that gets no other gradient, such as the
-    embedding of a rare token, towards zero by a whole `lr` at each step: Adamax divides it by its own size.
+    With an L2 penalty in the gradient, as in PyTorch, a weight with no other gradient, such as the embedding of a rare
+    token, would move towards zero by a whole `lr` at each step, because Adamax divides the penalty by its own size.
 
-    The infinity norm is kept as `exp_avg_sq`, AdamW's name for the second moment: DeepSpeed converts a checkpoint to
-    another number of ranks only where the states have AdamW's names.
+    The infinity norm is stored as `exp_avg_sq`, AdamW's name for the second moment: DeepSpeed converts a checkpoint to
+    another number of ranks only if the states have AdamW's names.
     """
 
     def __init__(
         self, groups: Iterable[Mapping[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
     ) -> None:
-        """Optimize parameter groups, each with its `weight_decay`."""
+        """Optimise parameter groups, each with its `weight_decay`."""
         super().__init__(map(dict, groups), {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here uses a closure
-        """Take one step with the gradients that are there."""
+        """Take one step with the current gradients."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             states = [self._state_of(parameter) for parameter in parameters]
@@ -55,4 +55,4 @@ class Adamax(torch.optim.Optimizer):
         return state
 
 
-ZERO_SUPPORTED_OPTIMIZERS.append(Adamax)  # it steps each element alone, so any partition will do
+ZERO_SUPPORTED_OPTIMIZERS.append(Adamax)  # it updates each element separately, so any partition works

@@ -1,8 +1,8 @@
-"""Time the sum of a tensor over all ranks, as DeepSpeed's launcher starts them for a training.
+"""Time the sum of a tensor over all ranks, started by DeepSpeed's launcher as for a training run.
 
 deepspeed [launcher options] --module trainer.engine.all_reduce NUMBERS DTYPE
 
-Rank 0 prints a line of JSON, the fields of `Measured`. The doctor runs this before a training.
+Rank 0 prints a line of JSON, the fields of `Measured`. The doctor runs this before a training run.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from data_prep.common.parser import Parser
 from trainer.engine.world import World, join
 
 LATE = 76  # exit code: the ranks did not finish in time
-LIMIT_SECONDS = 35  # in which the ranks must meet and measure; then each ends by itself, on whatever host
-MEASURE_SECONDS = 5  # for all of it, about
-FIRST, GROWTH = 1 << 14, 4  # numbers of the first tensor; then each is so many times larger
-MOST_BYTES = 1 << 28  # of a tensor: a larger one moves no faster
+LIMIT_SECONDS = 35  # for the ranks to meet and measure; after this each rank ends by itself, on any host
+MEASURE_SECONDS = 5  # approximate time for the whole measurement
+FIRST, GROWTH = 1 << 14, 4  # numbers in the first tensor; how many times larger each next tensor is
+MOST_BYTES = 1 << 28  # of a tensor: a larger one is not transferred faster
 REPEATS, LATENCIES = 3, 20
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the ranks have measured together."""
+    """The result of the measurement over all ranks."""
 
     ranks: int
-    address: str  # where they met
-    size: int  # bytes of the largest tensor that was summed: all that was asked for, or what the time allowed
-    seconds: float  # of its sum, median
-    latency: float  # seconds of the sum of one number, median
+    address: str  # where the ranks met
+    size: int  # bytes of the largest tensor that was summed: the requested size, or what the time allowed
+    seconds: float  # median time of its sum
+    latency: float  # median seconds for the sum of one number
     sent: list[dict[str, int]]  # by rank: the bytes that each interface of its host sent meanwhile
 
 
@@ -64,9 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(numbers: int, dtype: torch.dtype, device: torch.device, world: World) -> Measured:
-    """Time the sum of `numbers` numbers, or of fewer where that takes too long; all ranks call.
+    """Time the sum of `numbers` numbers, or of fewer if that takes too long; all ranks call.
 
-    Every duration is the slowest rank's, so that all ranks choose the same size.
+    Every duration is that of the slowest rank, so that all ranks choose the same size.
     """
     deadline = time.monotonic() + MEASURE_SECONDS
     one = torch.ones(1, dtype=dtype, device=device)
@@ -89,7 +89,7 @@ def measure(numbers: int, dtype: torch.dtype, device: torch.device, world: World
 
 
 def _seconds(tensor: torch.Tensor) -> float:
-    """Seconds of the sum of a tensor over all ranks, of the slowest rank."""
+    """Return the seconds that the slowest rank needs to sum a tensor over all ranks."""
     dist.barrier()
     start = time.perf_counter()
     dist.all_reduce(tensor)
@@ -98,19 +98,19 @@ def _seconds(tensor: torch.Tensor) -> float:
 
 
 def _slowest(seconds: float, *, least: bool = False) -> float:
-    """The largest of all ranks' values, or the least."""
+    """Return the largest of all ranks' values, or the smallest."""
     value = torch.tensor(seconds, dtype=torch.float64, device=get_accelerator().current_device_name())
     dist.all_reduce(value, dist.ReduceOp.MIN if least else dist.ReduceOp.MAX)
     return float(value)
 
 
 def _sent() -> dict[str, int]:
-    """The bytes that each network interface has sent since it exists."""
+    """Return the bytes that each network interface has sent since it was created."""
     return {name: counted.bytes_sent for name, counted in psutil.net_io_counters(pernic=True).items()}
 
 
 def _end_late(rank: int) -> None:
-    """End this process at the limit: where the others are not reached, it would wait for many minutes."""
+    """End this process at the time limit: if it could not reach the others, it would wait for many minutes."""
 
     def end() -> None:
         print(f"all_reduce: rank {rank}: the ranks did not meet and finish in {LIMIT_SECONDS} s", file=sys.stderr)
@@ -120,7 +120,7 @@ def _end_late(rank: int) -> None:
     timer = threading.Timer(LIMIT_SECONDS, end)
     timer.daemon = True
     timer.start()
-    signal.alarm(LIMIT_SECONDS + 5)  # should the main thread hold Python's lock
+    signal.alarm(LIMIT_SECONDS + 5)  # in case the main thread holds Python's lock
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

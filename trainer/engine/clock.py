@@ -1,4 +1,4 @@
-"""Measure how long a device works on pieces of code, without stopping it."""
+"""Measure how long a device works on pieces of code, without synchronising it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 class DeviceClock:
-    """Adds up the seconds that a device spends on the pieces run in `counting`.
+    """Add up the seconds that a device spends on the code run in `counting`.
 
-    A GPU works through what it was given while Python goes on: there events are recorded, and read when asked for.
+    A GPU works through its queue while Python goes on, so on a GPU events are recorded, and read only in `take`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,7 +35,7 @@ class DeviceClock:
         self.events.append((start, end))
 
     def take(self) -> float:
-        """Return the seconds since the last call; wait until the device has done what was counted."""
+        """Return the seconds counted since the last call; wait until the device has finished the counted work."""
         if self.events:
             self.events[-1][1].synchronize()
             self.seconds += sum(start.elapsed_time(end) for start, end in self.events) / 1000

@@ -1,4 +1,4 @@
-"""Leave torch's compiler out of a process that compiles nothing."""
+"""Keep torch's compiler out of a process that compiles nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from data_prep.common.environment import variable
 
-SWITCH = "TORCHDYNAMO_DISABLE"  # torch reads it at every use of torch.compile
+SWITCH = "TORCHDYNAMO_DISABLE"  # torch reads this variable at every use of torch.compile
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Make torch.compile return functions as they are.
+    """Make torch.compile return functions unchanged.
 
-    To check an optimizer, of any kind, DeepSpeed imports its own Muon. That decorates functions with torch.compile,
+    To check an optimizer of any kind, DeepSpeed imports its own Muon. Muon decorates functions with torch.compile,
     which would import the whole compiler: two seconds of CPU time on every rank, for functions that no run calls.
     """
     with variable(SWITCH, "1"):

@@ -1,6 +1,6 @@
-"""DeepSpeed's JSON files: found by name, checked, completed with the recipe's own settings.
+"""DeepSpeed's JSON files: find them by name, check them, complete them with the recipe's own settings.
 
-DeepSpeed silently misinterprets some settings; these are refused here, with the reason.
+DeepSpeed silently misinterprets some settings; they are refused here, with the reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
-SECTIONS = {  # those that this file reads, with an example
+SECTIONS = {  # the sections that this module reads, with an example
     "bf16": '{"enabled": true}',
     "fp16": '{"enabled": true}',
     "zero_optimization": '{"stage": 1}',
@@ -100,7 +100,7 @@ def fastest() -> str:
 
 
 def precision(config: dict[str, Any]) -> torch.dtype:
-    """The precision that a configuration trains in."""
+    """Return the precision that a configuration trains in."""
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(name, {}).get("enabled"):
             return dtype
@@ -108,7 +108,7 @@ def precision(config: dict[str, Any]) -> torch.dtype:
 
 
 def states(config: dict[str, Any]) -> str:
-    """The kind of a run's saved optimizer states: DeepSpeed cannot load states of one kind as another."""
+    """Return the kind of a run's saved optimizer states: DeepSpeed cannot load states of one kind as another."""
     stage = config.get("zero_optimization", {}).get("stage", 0)
     return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
 

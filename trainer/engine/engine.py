@@ -1,4 +1,4 @@
-"""The DeepSpeed engine: one accumulated and clipped optimizer step, evaluation, DeepSpeed's checkpoint files."""
+"""The DeepSpeed engine: optimizer steps with accumulation and clipping, evaluation, DeepSpeed's checkpoint files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Engine:
                 config=ds_config.complete(config, recipe, world.size),
             )
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
-        self.deepspeed._copy_recovery_script = _do_nothing  # a script in every checkpoint: one more write that can fail
+        self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
@@ -68,7 +68,7 @@ class Engine:
     ) -> StepResult:
         """Take one optimizer step on this rank's micro-batches; `seeds` has the dropout seed of each.
 
-        `targets` counts the targets of every loss term in the whole step, over all ranks.
+        `targets` is the number of targets of every loss term in the whole step, over all ranks.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -76,7 +76,7 @@ class Engine:
         skipped_before = self.deepspeed.skipped_steps
         for sums, objective in self._objectives(micro_batches, targets, seeds):
             losses.append(torch.stack([sums[term].detach() for term in self.weights]))
-            # DeepSpeed averages over the ranks and the accumulated micro-batches; here they must be summed
+            # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
             self.deepspeed.backward(objective * (self.world.size * self.accumulation))
             self.deepspeed.step()
         return StepResult(
@@ -108,25 +108,25 @@ class Engine:
         return vectors[:, 0].float().cpu().numpy()
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter by its name, in the order of the names, tied ones once."""
+        """Return the shape of every parameter by name, in the order of the names; tied parameters occur once."""
         named = sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0))
         return {name: tuple(getattr(parameter, "ds_shape", parameter.shape)) for name, parameter in named}
 
     def full_weights(self) -> Iterator[torch.Tensor]:
         """Yield every parameter at full precision and size, at any ZeRO stage, in the order of `weight_shapes`.
 
-        Each is gathered from all ranks when it is asked for: all ranks call, and iterate to the end.
+        Each is gathered from all ranks when it is requested: all ranks call, and iterate to the end.
         """
         for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
             full = safe_get_full_fp32_param(parameter)
-            if full is None:  # no master copy, at stage 0 or of a frozen one, which stage 3 partitions nevertheless
+            if full is None:  # no master copy: stage 0, or a frozen parameter, which stage 3 still partitions
                 with deepspeed.zero.GatheredParameters(parameter):
                     full = parameter.detach().clone()
             yield full.detach()
 
     @property
     def gradient_bytes(self) -> int:
-        """The size of all gradients, in the precision of the weights."""
+        """The size of all gradients in bytes, in the precision of the weights."""
         return sum(math.prod(shape) for shape in self.weight_shapes().values()) * next(
             parameter.element_size() for parameter in self.deepspeed.module.parameters()
         )
@@ -144,11 +144,11 @@ class Engine:
         return values
 
     def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
-        """Write DeepSpeed's own files, for an exact continuation; all ranks call.
+        """Write DeepSpeed's own files, to resume exactly; all ranks call.
 
-        Return the bytes and SHA-256 of this rank's files, by their names in `folder`; they are on disk. The first
-        error of a file is raised only after this rank's part of the collective save: a rank that left it earlier would
-        leave the others waiting.
+        Return the bytes and SHA-256 of this rank's files, by their names in `folder`; they are on disk. The first file
+        error is raised only after this rank's part of the collective save: a rank that left the save earlier would
+        keep the others waiting.
         """
         self.files.error, self.files.written = None, {}
         # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
@@ -170,7 +170,7 @@ class Engine:
         if loaded is None:
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
         if universal:
-            # stage 3 copies the first group's settings to all, and shares one step counter that each state advances
+            # stage 3 copies the first group's settings to all groups, and has one step counter that each state advances
             for group, decay in zip(self.optimizer.param_groups, decays, strict=True):
                 group["weight_decay"] = decay
             for state in self.optimizer.state.values():
@@ -179,7 +179,7 @@ class Engine:
     def _objectives(
         self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int]
     ) -> Iterator[tuple[Mapping[str, torch.Tensor], torch.Tensor]]:
-        """Yield each micro-batch's summed losses, and its part of the step's objective; differentiate it at once."""
+        """Yield each micro-batch's summed losses and its part of the step's objective, to differentiate at once."""
 
         def forward(tensors: Mapping[str, torch.Tensor], seed: int, **options: bool) -> dict[str, torch.Tensor]:
             torch.manual_seed(seed)
@@ -187,7 +187,7 @@ class Engine:
                 return self.deepspeed(**tensors, **options)
 
         def objective(sums: Mapping[str, torch.Tensor]) -> Any:
-            # max: a step may have no target of a term
+            # max: a step may have no targets for a term
             return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
 
         if isinstance(self.model, DualEncoder) and self.model.keys.negatives == "step":
@@ -204,11 +204,11 @@ class Engine:
 
 
 def _do_nothing(*arguments: object) -> None:
-    """Replace a function that is not wanted."""
+    """Do nothing, in place of an unwanted function."""
 
 
 class CheckpointFiles(TorchCheckpointEngine):
-    """Writes DeepSpeed's files, hashed; keeps the first error until the collective save is over."""
+    """Write and hash DeepSpeed's files; keep the first error until the collective save is over."""
 
     def __init__(self) -> None:
         super().__init__()

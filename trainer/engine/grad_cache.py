@@ -2,10 +2,10 @@
 
 A query's loss depends on the documents of every micro-batch of every rank, but on the weights only through the vectors
 of texts. So the texts are encoded without a graph, the documents' vectors are gathered from all ranks, and the loss is
-differentiated with respect to the vectors. Then every micro-batch is encoded again, with the same dropout and a graph:
-the sum of its vectors times these gradients has the gradient of the step's loss.
+differentiated with respect to the vectors. Then every micro-batch is re-encoded, with the same dropout and a graph:
+the sum of its vectors times these gradients has the same gradient as the step's loss.
 
-The first micro-batch has its graph from the start and is encoded once: a rank with one micro-batch does no work twice.
+The first micro-batch has its graph from the start and is encoded once: a rank with one micro-batch does no extra work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Documents(NamedTuple):
     vectors: Tensor  # fp32 [D, m, H]
     mask: Tensor  # bool [D, m]
     keys: Tensor  # int64 [D], equal for equal texts
-    own: list[slice]  # which of them are those of each micro-batch of this rank
+    own: list[slice]  # the documents of each micro-batch of this rank
 
 
 def objectives(
@@ -40,13 +40,13 @@ def objectives(
 ) -> Iterator[tuple[Tensors, Tensor]]:
     """Yield for each of this rank's micro-batches its summed losses and a scalar to differentiate; all ranks call.
 
-    The gradients of the scalars of all ranks add up to that of the step's objective. Call backward on each before the
-    next, so that the graph of only one micro-batch exists at a time.
+    The gradients of all ranks' scalars add up to the gradient of the step's objective. Call backward on each scalar
+    before taking the next, so that the graph of only one micro-batch exists at a time.
 
     Args:
-        model: its `losses` are those of the step.
+        model: computes the step's `losses`.
         batches: the arrays of `DualEncoderBatcher` as tensors; every rank has the same number of micro-batches.
-        encode: encodes a micro-batch, as `DualEncoder.forward` with `represent`; each call gives the same vectors.
+        encode: encodes a micro-batch, like `DualEncoder.forward` with `represent`; each call gives the same vectors.
         objective: summed losses -> scalar. The step's objective is the sum of its values for all micro-batches.
     """
     with torch.no_grad():
@@ -64,8 +64,8 @@ def differentiate(
 ) -> tuple[list[Tensors], list[tuple[Tensor, Tensor]]]:
     """Return each micro-batch's summed losses, and the gradients of the step's objective for its vectors.
 
-    `encoded` has the vectors of each micro-batch. The gradients are those of the queries' and the documents' vectors.
-    Only the scores of one micro-batch's queries exist at a time.
+    `encoded` has the vectors of each micro-batch. The gradients are with respect to the queries' and the documents'
+    vectors. Only the scores of one micro-batch's queries exist at a time.
     """
     documents = gather(encoded, [batch["document_keys"] for batch in batches])
     vectors = documents.vectors.requires_grad_()
@@ -91,8 +91,8 @@ def differentiate(
 def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     """Gather the documents of every micro-batch of every rank; all ranks call.
 
-    Micro-batch j of rank r is number j * ranks + r: the documents have the same order for any number of ranks.
-    Micro-batches may differ in the number of their documents, and in that of a document's vectors.
+    Micro-batch j of rank r has the number j * ranks + r, so the documents have the same order for any number of ranks.
+    Micro-batches may differ in the number of documents and in the number of vectors per document.
     """
     shapes = [texts["document_vectors"].shape[:2] for texts in encoded]
     sizes = _all_gather(torch.tensor(shapes, device=keys[0].device))  # [micro-batches of all ranks, 2]

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
-PIECE = 1 << 20  # bytes that the operating system and the hashing thread are given at a time
-AHEAD = 16  # pieces by which writing may be ahead of hashing: they are kept in memory
+PIECE = 1 << 20  # bytes given to the operating system and the hashing thread at a time
+AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory
 
 
 class FileEntry(TypedDict):
-    """What a manifest says of a file."""
+    """A file's entry in a manifest."""
 
     bytes: int
     sha256: str
@@ -24,9 +24,9 @@ class FileEntry(TypedDict):
 
 @contextmanager
 def hashed_file(path: Path) -> Iterator[HashedFile]:
-    """Yield a new file, to be written from its beginning to its end; it is on disk when the block has ended.
+    """Yield a new file, to be written sequentially; it is on disk when the block ends.
 
-    Its `entry()` then holds for the bytes that were given to the operating system.
+    Its `entry()` then describes the bytes that were given to the operating system.
 
     Raises:
         OSError: the file cannot be written; the error names it.
@@ -38,7 +38,7 @@ def hashed_file(path: Path) -> Iterator[HashedFile]:
 
 
 class HashedFile:
-    """What torch.save and others write to: `write` and `flush`. Hashing and writing both release Python's lock."""
+    """A file object for torch.save and others, with `write` and `flush`. Hashing and writing release Python's lock."""
 
     def __init__(self, path: Path, descriptor: int, thread: ThreadPoolExecutor):
         self._path, self._descriptor, self._thread = path, descriptor, thread
@@ -57,7 +57,7 @@ class HashedFile:
         return len(view)
 
     def flush(self) -> None:
-        """Give what was written to the operating system and to the thread; wait while the thread is far behind."""
+        """Pass buffered bytes to the operating system and the hashing thread; wait while the thread is far behind."""
         piece, self._buffer = self._buffer, bytearray()
         self._hashing.append(self._thread.submit(self._digest.update, piece))
         rest = memoryview(piece)
@@ -77,13 +77,13 @@ class HashedFile:
             self._hashing.popleft().result()
 
     def entry(self) -> FileEntry:
-        """The manifest's entry for the file, once it is synced: its bytes and their SHA-256."""
+        """Return the manifest's entry for the file, once it is synced: its size in bytes and its SHA-256."""
         return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Name the file in an OSError of a descriptor, which knows no name."""
+    """Add the file's name to an OSError from a descriptor, which has no name."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""DeepSpeed's own reading of its launcher's command line, and of the environment that it sends to the hosts."""
+"""Read the launcher's command line, and the environment that it sends to the hosts, as DeepSpeed does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspeed.launcher import runner
 from data_prep.common.errors import InputError, printable
 from data_prep.common.files import read_bytes
 
-# launchers with which DeepSpeed (0.19.8) does not start `python -m`, and what starts the ranks without it
+# launchers with which DeepSpeed (0.19.8) cannot start `python -m`, and what to start the ranks with instead
 WITHOUT_MODULES = {
     "slurm": "srun --ntasks-per-node 8 python -m",
     "mpich": "mpiexec -n 16 -ppn 8 -hosts node1,node2 -genv MASTER_ADDR node1 python -m",
@@ -39,10 +39,10 @@ def options(words: Sequence[str]) -> Namespace:
 
 
 def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
-    """Return the slots of each host that options choose among those of a hostfile.
+    """Return the slots of each host that the options choose from a hostfile.
 
     Raises:
-        InputError: they name others, more than there are, or none.
+        InputError: the options name unknown hosts or slots, more than exist, or none.
     """
     filtered = f"--include {given.include}" if given.include else f"--exclude {given.exclude}"
     try:
@@ -59,7 +59,7 @@ def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
 
 
 def _check_numbers(given: Namespace, hosts: Mapping[str, Sequence[int]]) -> None:
-    """Check --num_nodes and --num_gpus: DeepSpeed trains on fewer hosts, or on more slots, than there are."""
+    """Check --num_nodes and --num_gpus: DeepSpeed would silently train on fewer hosts or on more slots than exist."""
     if given.num_nodes > len(hosts):
         raise InputError(f"--num_nodes {given.num_nodes}: {given.hostfile} has {len(hosts)} hosts")
     for host, slots in hosts.items():
@@ -68,11 +68,11 @@ def _check_numbers(given: Namespace, hosts: Mapping[str, Sequence[int]]) -> None
 
 
 def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
-    """Raise InputError where DeepSpeed would end with a traceback instead of starting the ranks.
+    """Raise InputError where DeepSpeed would exit with a traceback instead of starting the ranks.
 
     Args:
-        given: its options.
-        slots: the number of ranks of each host of its hostfile.
+        given: DeepSpeed's options.
+        slots: the number of ranks of each host in its hostfile.
         chosen: the slots of each host that the options choose.
     """
     if given.no_ssh:
@@ -113,10 +113,10 @@ def _check_part(given: Namespace, hosts: int) -> None:
 
 
 def exported() -> dict[str, str]:
-    """Return the variables that the launcher sends to every host, of this environment and of `.deepspeed_env`.
+    """Return the variables that the launcher sends to every host, from this environment and from `.deepspeed_env`.
 
     Raises:
-        InputError: a line of that file, at which the launcher would crash.
+        InputError: the launcher would crash at a line of that file.
     """
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
     variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}

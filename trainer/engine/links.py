@@ -14,7 +14,7 @@ MESSAGE_BYTES = 1 << 18
 
 
 class Ring:
-    """The hosts in a ring, each by its first rank: messages go once around it in either direction."""
+    """The hosts in a ring, each represented by its first rank; messages go around once in each direction."""
 
     def __init__(self, world: World, first_ranks: Sequence[int], device: torch.device) -> None:
         """Take the first rank of every host; needs two hosts or more."""
@@ -22,9 +22,10 @@ class Ring:
         self.host = self.ranks.index(world.rank) if world.rank in self.ranks else None
 
     def measure(self) -> torch.Tensor:
-        """Return the seconds of a message from the host before, and from the host after, of each host: fp64 [hosts, 2].
+        """Return how many seconds a message takes to each host from the previous and the next host: fp64 [hosts, 2].
 
-        Only the row of this rank's host is not zero, and none of another than a first rank. All first ranks call.
+        Only the row of this rank's host is nonzero; on a rank that is not a first rank all are zero. All first ranks
+        call.
         """
         seconds = torch.zeros(len(self.ranks), 2, dtype=torch.float64)
         if self.host is None:
@@ -35,13 +36,13 @@ class Ring:
         return seconds
 
     def _exchange(self, to: int, source: int) -> float:
-        """Send a message to a rank, and return the seconds until one from another rank is here."""
+        """Send a message to one rank, and return the seconds until the message from another rank arrives."""
         out, into = torch.empty(2, MESSAGE_BYTES, dtype=torch.uint8, device=self.device).unbind()
         began = time.perf_counter()
         sent, *received = dist.batch_isend_irecv(
             [dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, into, source)]
         )
-        for work in received:  # NCCL has one work for both
+        for work in received:  # NCCL has one work object for both
             work.wait()
         if self.device.type == "cuda":
             torch.cuda.synchronize()

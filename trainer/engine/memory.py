@@ -10,12 +10,12 @@ from trainer.recipe.schema import PretrainRecipe
 
 
 def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:
-    """Refuse a micro-batch for which the trunk's layers alone keep more for the backward pass than the device has.
+    """Refuse a micro-batch if the trunk's layers alone keep more memory for the backward pass than the device has.
 
     A micro-batch that passes may still not fit: heads, decoders, weights and optimizer states are not counted.
 
     Raises:
-        InputError: naming the keys to lower.
+        InputError: the micro-batch cannot fit; the message names the keys to lower.
     """
     method, micro = recipe.method, recipe.batch.micro
     tokens = micro * method.example_tokens

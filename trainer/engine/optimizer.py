@@ -16,7 +16,7 @@ def build_optimizer(model: nn.Module, keys: OptimizerConfig) -> torch.optim.Opti
     groups = parameter_groups(model, keys.weight_decay)
     if keys.name == "adamax":
         return Adamax(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps)
-    # on a CPU one pass over the states takes a quarter of the time; an accelerator has torch's own default
+    # on a CPU one fused pass over the states takes a quarter of the time; accelerators use torch's default
     fused = None if torch.accelerator.is_available() else True
     return torch.optim.AdamW(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps, fused=fused)
 
@@ -28,4 +28,4 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return [group for group in groups if group["params"]]  # ZeRO cannot partition an empty one
+    return [group for group in groups if group["params"]]  # ZeRO cannot partition an empty group

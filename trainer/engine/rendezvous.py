@@ -1,6 +1,6 @@
-"""Where the ranks wait for rank 0, which checks everything first: they start with it, or end with it.
+"""The ranks wait for rank 0, which checks everything first, and then start or exit together with it.
 
-Launchers do not see to the latter: DeepSpeed's ends the ranks of its own host only, MPICH's none.
+Launchers do not end all ranks when rank 0 fails: DeepSpeed's ends only the ranks of its own host, MPICH's none.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from deepspeed.constants import default_pg_timeout
 from torch.distributed import TCPStore
 
 GO = "go"
-OTHERS_SECONDS = 60  # for the ranks to arrive that rank 0 ends: their hosts may import more slowly
+OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly
 CONNECT_SECONDS = 3
 
 
 def meet_at() -> tuple[str, int]:
-    """Return the address and port where the ranks meet, and set their variables where no launcher has."""
+    """Return the address and port where the ranks meet, and set their variables if no launcher has set them."""
     return os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), int(os.environ.setdefault("MASTER_PORT", "29500"))
 
 
 def wait_for_rank_0(rank: int) -> TCPStore | None:
-    """Return once rank 0 has come here; keep what is returned until the ranks have joined.
+    """Return once rank 0 has arrived; keep the returned store until the ranks have joined.
 
     Raises:
-        SystemExit: rank 0 has ended, with the same code; it has said why.
+        SystemExit: rank 0 has ended, with the same code; it has printed the reason.
         RuntimeError: the port is in use.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return None  # torchrun itself has the port, and ends all ranks
+        return None  # torchrun itself serves the port, and ends all ranks
     store = _store(rank == 0, default_pg_timeout)
     if rank == 0:
         store.set(_key(), GO)
@@ -45,12 +45,12 @@ def wait_for_rank_0(rank: int) -> TCPStore | None:
 
 
 def end_others(ranks: int, code: int) -> None:
-    """End the ranks that wait for rank 0, which calls this, with an exit code."""
-    with suppress(RuntimeError):  # the port is another program's: nothing can be said there
+    """End the ranks that wait for rank 0 with an exit code; rank 0 calls this."""
+    with suppress(RuntimeError):  # another program has the port: the ranks cannot be reached
         try:
             store = _store(True, default_pg_timeout)
         except RuntimeError:
-            store = _store_of_another_run()  # the ranks wait there, too
+            store = _store_of_another_run()  # the ranks wait there too
         store.set(_key(), str(code))
         end = time.monotonic() + OTHERS_SECONDS
         while store.add(f"{_key()}/ended", 0) < ranks - 1 and time.monotonic() < end:
@@ -58,14 +58,14 @@ def end_others(ranks: int, code: int) -> None:
 
 
 def _store(serves: bool, timeout: timedelta) -> TCPStore:
-    """The store at the port where the ranks meet; torch's own rendezvous shares the server of one process."""
+    """Return the store at the port where the ranks meet; torch's rendezvous shares a server within a process."""
     return TCPStore(*meet_at(), None, serves, timeout, wait_for_workers=False, multi_tenant=True)
 
 
 def _store_of_another_run() -> TCPStore:
-    """The store of another run that has the port; raise RuntimeError where its owner does not answer as one.
+    """Return the store of another run that has the port; raise RuntimeError if the port's owner is not a store.
 
-    The timeout of a store does not count for a program that takes the connection and stays silent.
+    A store's timeout has no effect on a program that accepts the connection and stays silent.
     """
     found: list[TCPStore] = []
 
@@ -82,6 +82,6 @@ def _store_of_another_run() -> TCPStore:
 
 
 def _key() -> str:
-    """The same on all ranks of a command, and another on those of a run that has the port."""
+    """Return a key that all ranks of a command share, and that differs for another run that has the port."""
     words = [word for word in sys.argv if not word.startswith("--local_rank")]
     return f"deepsiam/{hashlib.sha256(repr(words).encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""This process among all ranks: its rank, how it joins the others, its device's memory."""
+"""This process among the ranks: its rank, how it joins the others, its device's memory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from data_prep.common.errors import InputError
 from trainer.engine.rendezvous import meet_at, wait_for_rank_0
 from trainer.errors import SharedError
 
-# the variables of rank, number of ranks, and both on this host; the first that has all four counts
+# the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),  # deepspeed
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # Hydra: MPICH, Intel MPI, MVAPICH
-    # srun, by which the two above may have started the host's part of them; a batch script has no SLURM_STEP_NUM_TASKS
+    # srun, last because launchers above may run under it; a batch script has no SLURM_STEP_NUM_TASKS
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 RANK_0_FIRST_SECONDS = 10
@@ -42,10 +42,10 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read the launcher's environment variables; without a launcher, one process alone.
+        """Read the launcher's environment variables; without a launcher, return a single process.
 
         Raises:
-            InputError: of several ranks, a variable is missing that tells them apart: each would train alone.
+            InputError: a variable that tells several ranks apart is missing: each rank would train alone.
         """
         for names in LAUNCHERS:
             if all(name in os.environ for name in names):
@@ -62,7 +62,7 @@ class World:
 
 
 def _on_this_host(tasks: str) -> int:
-    """Return a number of ranks, or this host's of Slurm's numbers: `8(x2),4` are 8, 8 and 4."""
+    """Return the number of ranks on this host, from a number or from Slurm's list: `8(x2),4` means 8, 8 and 4."""
     each: list[int] = []
     for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
         each += [int(number)] * int(times or 1)
@@ -70,7 +70,7 @@ def _on_this_host(tasks: str) -> int:
 
 
 def device_memory() -> int:
-    """Bytes of memory of this rank's accelerator; on a CPU, its share of the host's."""
+    """Return the bytes of memory of this rank's accelerator; on a CPU, the rank's share of the host's memory."""
     accelerator = get_accelerator()
     total = int(accelerator.total_memory())
     return total // World.from_environment().local_size if accelerator.device_name() == "cpu" else total
@@ -90,11 +90,11 @@ def has_address(world: World) -> bool:
 
 
 def check_address(world: World) -> None:
-    """Raise SharedError where the ranks of several hosts do not know where to meet: mpirun and srun do not say."""
+    """Raise SharedError if the ranks of several hosts do not know where to meet: mpirun and srun do not tell them."""
     if has_address(world):
         return
     if world.rank:
-        time.sleep(RANK_0_FIRST_SECONDS)  # the launcher ends all ranks as soon as one has ended
+        time.sleep(RANK_0_FIRST_SECONDS)  # the launcher ends all ranks as soon as one ends
     raise SharedError(
         "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
         "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
@@ -105,8 +105,8 @@ def join(world: World) -> None:
     """Join the other ranks.
 
     Raises:
-        InputError: the port where they meet is in use, or its host is not known.
-        SystemExit: rank 0 has ended; it has said why.
+        InputError: the port where they meet is in use, or its host is unknown.
+        SystemExit: rank 0 has ended; it has printed the reason.
     """
     check_address(world)
     address, port = meet_at()
@@ -115,12 +115,12 @@ def join(world: World) -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-    # CPU ranks use gloo alone; DeepSpeed's shared-memory kernel would need a C++ compiler at start. Its question which
-    # of its kernels could be built here is answered for all of them, as it would start compilers to find out
+    # CPU ranks use gloo only; DeepSpeed's shared-memory kernel would need a C++ compiler at start. DeepSpeed would also
+    # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
-    get_accelerator().set_device(world.local_rank)  # else models that no engine holds would share the first one
+    get_accelerator().set_device(world.local_rank)  # else models without an engine would all be on the first device
     global _joined
     try:
         store = wait_for_rank_0(world.rank) if world.size > 1 else None

@@ -21,14 +21,14 @@ from trainer.retrieval.texts import Texts, in_pool_order, index_task, matching_o
 
 @dataclass(frozen=True)
 class CandidateTask(Texts):
-    """The lists of a split that have a relevant candidate; the pool is the candidates of all of them.
+    """The lists of a split that have a relevant candidate; the pool contains the candidates of all these lists.
 
     A query that has several lists is ranked for each of them.
     """
 
     lists: list[tuple[int, np.ndarray]]  # the number of a query among `queries`; positions in `pool`, int64 [n]
     relevant: list[np.ndarray]  # bool [n], of each list
-    left_out: int  # lists without a relevant candidate: every ranking of them is as good, as in trec_eval
+    left_out: int  # lists without a relevant candidate: all their rankings are equally good, as in trec_eval
 
     @classmethod
     def of(cls, collection: Collection, split: str) -> CandidateTask:
@@ -59,12 +59,12 @@ class CandidateTask(Texts):
         return cls(collection, queries.tolist(), pool.tolist(), lists, relevant, len(every) - len(kept))
 
     def measure(self, scores: Sequence[np.ndarray]) -> Metrics:
-        """Compute the metrics from the scores of each list's candidates, fp32 [n]; equal ones rank in pool order."""
+        """Compute the metrics from the scores of each list's candidates, fp32 [n]; ties are in pool order."""
         orders = (order_of(of_list, positions) for of_list, (_, positions) in zip(scores, self.lists, strict=True))
         return measure_lists([relevant[order] for relevant, order in zip(self.relevant, orders, strict=True)])
 
     def bm25_scores(self) -> list[np.ndarray]:
-        """Score each list with BM25, whose statistics are those of the pool."""
+        """Score each list with BM25, with word statistics from the pool."""
         bm25 = index_task(self)
         return [bm25.of(query, positions) for query, positions in track(self.lists, "BM25", "lists")]
 

@@ -1,4 +1,4 @@
-"""Tell the classes of a split's pairs: how many are right, by a model and by the majority class."""
+"""Classify a split's pairs: the accuracy of models, and of always predicting the majority class."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainer.retrieval.texts import CLASSES, matching_of
 
 
 def compare_classes(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
-    """Evaluate every model on labelled pairs: its accuracy, the p-value, what was told, as JSON values.
+    """Evaluate every model on labelled pairs: its accuracy, the p-value, what was classified, as JSON values.
 
-    The row `majority` is that of the split's most frequent class, the first one of equals.
+    The row `majority` always predicts the split's most frequent class (of equally frequent classes, the first).
 
     Raises:
-        InputError: the collection has no such split, or no classes, or a model does not tell these.
+        InputError: the collection has no such split, or no classes, or a model does not predict these.
     """
     classes, pairs, labels = read_classes(collection, split)
     for trained in models.values():
@@ -33,7 +33,7 @@ def compare_classes(collection: Collection, split: str, models: Mapping[str, Loa
                 f"{trained.checkpoint}: a {trained.kind} with method.loss={method.loss} tells no classes: fine-tune "
                 f"one with method.loss={CLASSES}, or leave out --classes"
             )
-        predict(trained, collection, pairs[:1], classes)  # refuse other classes before all pairs are read
+        predict(trained, collection, pairs[:1], classes)  # a model of other classes fails before all pairs are read
     metrics = {}
     for name, trained in models.items():
         right = predict(trained, collection, pairs, classes) == labels
@@ -51,7 +51,7 @@ def compare_classes(collection: Collection, split: str, models: Mapping[str, Loa
 
 
 def read_classes(collection: Collection, split: str) -> tuple[list[str], list[List], np.ndarray]:
-    """The names of the classes, the split's pairs by query, and their classes, int64 [pairs].
+    """Return the names of the classes, the split's pairs by query, and the pairs' classes, int64 [pairs].
 
     Raises:
         InputError: no such split, or its labels are not classes.
@@ -65,10 +65,10 @@ def read_classes(collection: Collection, split: str) -> tuple[list[str], list[Li
 
 
 def predict(trained: LoadedModel, collection: Collection, pairs: list[List], classes: list[str]) -> np.ndarray:
-    """The class of each pair that has the largest logit, int64 [pairs].
+    """Return the class with the largest logit for each pair, int64 [pairs].
 
     Raises:
-        InputError: the model has another number of classes.
+        InputError: the model has a different number of classes.
     """
     logits = np.concatenate(pair_scores(trained, collection, pairs, "classify"))
     if logits.ndim != 2 or logits.shape[1] != len(classes):

@@ -35,9 +35,9 @@ class Asked:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)  # by name
     fuse: tuple[str, str] | None = None  # two systems as one
     weights_split: str | None = None  # where weights are chosen; None: reciprocal ranks, which need none
-    rerank: Rerank | None = None  # what models rank again that cannot search; by default BM25's first 100
+    rerank: Rerank | None = None  # what models that cannot search re-rank; by default BM25's first 100
     write_runs: Path | None = None  # a folder for a run file of each system
-    metrics: Sequence[str] = ()  # besides those of HEADINGS
+    metrics: Sequence[str] = ()  # in addition to those of HEADINGS
 
     @property
     def depth(self) -> int:
@@ -51,7 +51,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
     A model that is only a later stage of a pipeline is not evaluated by itself.
 
     Raises:
-        InputError: a model cannot rank the collection, or not in the way that is asked for; before the first is
+        InputError: a model cannot rank the collection, or not in the requested way; raised before the first model is
             evaluated.
     """
     check(collection, models, asked)
@@ -92,19 +92,19 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
 
 
 def _alone(models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
-    """The models that are evaluated by themselves: not those that are only later stages of pipelines."""
+    """Return the models to evaluate by themselves: all but those that are only later stages of pipelines."""
     later = {name for line in asked.pipelines.values() for name in line.models}
     also = {*(line.first for line in asked.pipelines.values()), *(asked.fuse or ())}
     return {name: trained for name, trained in models.items() if name not in later or name in also}
 
 
 def _rerankers(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
-    """Those of them that cannot search."""
+    """Return the models of `_alone` that cannot search."""
     return {name: trained for name, trained in _alone(models, asked).items() if not searches(trained, collection)}
 
 
 def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> None:
-    """Raise InputError for systems that cannot do what is asked of them."""
+    """Raise InputError for systems that cannot be used as requested."""
     rerankers = _rerankers(collection, models, asked)
     fuse, rerank = asked.fuse, asked.rerank
     together = "+".join(fuse or ())
@@ -132,7 +132,7 @@ def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Aske
 
 
 def _weight(collection: Collection, asked: Asked, builders: Builders) -> float | None:
-    """The weight of the second fused system, chosen on another split's own queries and pool, or None."""
+    """Choose the second fused system's weight on another split's own queries and pool; None without such a split."""
     if asked.fuse is None or asked.weights_split is None:
         return None
     task = Task.of(collection, asked.weights_split)
@@ -143,9 +143,9 @@ def _weight(collection: Collection, asked: Asked, builders: Builders) -> float |
 def _pipeline_weights(
     collection: Collection, asked: Asked, builders: Builders, models: Mapping[str, LoadedModel]
 ) -> dict[str, Weights]:
-    """The weights of each pipeline's stages, chosen as `_weight` does.
+    """Choose the weights of each pipeline's stages, as `_weight` does.
 
-    A run file is of one split: what it found is interpolated by reciprocal ranks.
+    A run file covers only one split, so what it found is interpolated by reciprocal ranks.
     """
     weights: dict[str, Weights] = {}
     for name, line in asked.pipelines.items():
@@ -159,16 +159,16 @@ def _pipeline_weights(
 
 
 def _scoring(system: System | RunFile) -> System:
-    assert not isinstance(system, RunFile)  # `_check` refuses to fuse them
+    assert not isinstance(system, RunFile)  # `check` refuses to fuse run files
     return system
 
 
 @dataclass
 class _Rankings:
-    """What every system has ranked."""
+    """The rankings of every system."""
 
     rankings: dict[str, list[Ranked]] = field(default_factory=dict)
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # of each stage of a pipeline, and of what searches
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # of a pipeline's stages, or a system's search
     remarks: list[str] = field(default_factory=list)  # on run files
 
 
@@ -181,7 +181,7 @@ def _rank(
     weight: float | None,
     weights: Mapping[str, Weights],
 ) -> _Rankings:
-    """Rank by what searches, by what ranks again, by pipelines, and last by `fused`; every text is encoded once."""
+    """Run the systems that search, then re-rankers, pipelines, and last `fused`; every text is encoded once."""
     ranked, rerank = _Rankings(), asked.rerank or Rerank()
     to_fuse: dict[str, System] = {}
     depth = dict.fromkeys(builders, asked.depth)
@@ -211,14 +211,14 @@ def _rank(
 
 
 def _split_of(weights: Weights, asked: Asked) -> str | None:
-    """Where weights were chosen; None for reciprocal ranks."""
+    """Return the split on which weights were chosen; None for reciprocal ranks."""
     return None if None in weights else asked.weights_split
 
 
 def _about_pipelines(
     asked: Asked, seconds: Mapping[str, Sequence[float]], weights: Mapping[str, Weights], metrics: Mapping[str, Metrics]
 ) -> dict[str, Any]:
-    """The stages of each pipeline, the seconds that each took, their weights, and its p-value, as JSON values."""
+    """Describe each pipeline as JSON values: its stages, the seconds that each took, their weights, its p-value."""
     return {
         "pipelines": {
             name: {
@@ -235,7 +235,7 @@ def _about_pipelines(
 def _about_fusion(
     fuse: tuple[str, str], split: str | None, weight: float | None, metrics: Mapping[str, Metrics]
 ) -> dict[str, Any]:
-    """How the row `fused` was made, and its p-value against BM25 where that is one of the two, as JSON values."""
+    """Describe as JSON values how the row `fused` was made, with its p-value against BM25 where BM25 is fused."""
     rule = "reciprocal ranks" if weight is None else "standardised"
     return {
         "p_value_bm25": p_value(metrics, ["bm25", "fused"], "mrr@10") if "bm25" in fuse else None,

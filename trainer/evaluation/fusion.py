@@ -1,4 +1,4 @@
-"""Two systems as one: by their scores, standardised for each query and weighted, or by their reciprocal ranks.
+"""Fuse two systems into one: by their scores, standardised for each query and weighted, or by their reciprocal ranks.
 
 A weight w means (1 - w) * the first system's standardised scores + w * the second's. None stands for reciprocal ranks
 (Cormack, Clarke and Buettcher, 2009), which need no weight.
@@ -16,7 +16,7 @@ from trainer.retrieval.search import SCORES, Ranked, best, row_blocks
 from trainer.retrieval.system import System
 
 WEIGHTS = tuple(i / 10 for i in range(11))
-SPLIT = "dev"  # where the weight is chosen, unless another one is named
+SPLIT = "dev"  # where the weight is chosen, unless another split is named
 RANK_OFFSET = 60  # the constant of Cormack et al.
 
 
@@ -32,8 +32,8 @@ def standardise(scores: np.ndarray) -> np.ndarray:
 def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
     """Compute 1 / (60 + rank) for each score of a row, fp32 [q, N] to fp64.
 
-    Equal scores share the last of their ranks: all documents without a word of the query then get next to nothing from
-    BM25, and a system without a preference does not change the other's order.
+    Equal scores share the last of their ranks. So BM25 gives next to nothing to all documents that share no word with
+    the query, and a system without a preference does not change the other's order.
     """
     ranks = [len(row) - np.searchsorted(np.sort(row), row, side="left") for row in scores]
     return 1.0 / (RANK_OFFSET + np.array(ranks))
@@ -42,7 +42,8 @@ def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
 def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndarray:
     """Fuse two systems' scores fp32 [q, N] of the same documents into one, fp32 [q, N].
 
-    At the ends, 0 and 1, they are one system's own: standardised and rounded again, scores that differ could tie.
+    With a weight of 0 or 1, one system's scores are returned as they are: standardised and rounded again, different
+    scores could tie.
     """
     if weight is None:
         fused = reciprocal_ranks(first) + reciprocal_ranks(second)
@@ -61,17 +62,17 @@ def rank(
     Equal scores rank in the pool's order. All documents are ranked, also those that share no word with the query.
 
     Args:
-        first: of the same queries and pool as `second`.
+        first: scores the same queries and pool as `second`.
         second: weighted by w where `first` is weighted by 1 - w.
         weights: in [0, 1], or None for reciprocal ranks.
         k: all N are ranked where N < k.
-        held: the scores of each system held at once, if not those of a single query are more; the result does not
-            depend on it.
+        held: the most scores of each system held at once, but at least those of one query; the result does not depend
+            on it.
     """
     ranked: list[list[Ranked]] = [[] for _ in weights]
     with meter("fuse", "queries", first.shape[0]) as report:
         for rows in row_blocks(first.shape, held):
-            # query by query: what fusing needs in fp64 is a few rows, not a few blocks
+            # query by query: fusing then needs only a few rows in fp64, not a few blocks
             for a, b in zip(first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True):
                 for rankings, weight in zip(ranked, weights, strict=True):
                     rankings += best(fuse(a, b, weight), k).each()
@@ -85,15 +86,15 @@ def choose_weight(first: System, second: System, measure: Callable[[Sequence[Ran
     Args:
         first: scores of the queries to choose by.
         second: scores of the same queries and pool.
-        measure: turns rankings, one a query, into metrics.
+        measure: turns rankings, one for each query, into metrics.
     """
     return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10)])
 
 
 def best_weight(measured: Sequence[Metrics]) -> float:
-    """Return the weight of the largest nDCG@10, the smallest such weight, given the metrics by each of WEIGHTS.
+    """Return the weight with the largest nDCG@10 (of ties, the smallest weight), given the metrics for each of WEIGHTS.
 
-    MRR@10 depends on the first few ranks of a few hundred queries: between systems that BM25 leads it is noise.
+    MRR@10 would be noise between systems that BM25 leads: it depends on the first few ranks of a few hundred queries.
     """
     means = [metrics.means["ndcg@10"] for metrics in measured]
     return WEIGHTS[int(np.argmax(np.round(means, 12)))]  # rounded: the last bits depend on the order of the sum

@@ -17,7 +17,7 @@ HEADINGS = {
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
 MIND = ("auc", "ndcg@5", "ndcg@10")  # more metrics of candidate lists; papers on MIND report them with MRR
 CLASS_HEADINGS = {"accuracy": "accuracy"}
-IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # ours: that of ir_measures
+IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # our name: the name in ir_measures
 TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
 MOST = 10_000  # the longest ranking that a metric may read
 DEPTH = 100  # the longest ranking that the metrics of HEADINGS read
@@ -26,13 +26,13 @@ ROUNDS = 10_000  # of the permutation test
 
 @dataclass(frozen=True)
 class Metrics:
-    """Each metric of each query, group or pair, fp64 [Q] in the order of the judgements."""
+    """Each metric's values for all queries, groups or pairs, fp64 [Q] in the order of the judgements."""
 
     values: dict[str, np.ndarray]
 
     @property
     def means(self) -> dict[str, float]:
-        """Each metric, averaged over all that was judged."""
+        """Each metric's mean over all queries, groups or pairs."""
         return {name: float(values.mean()) for name, values in self.values.items()}
 
 
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Metric:
-        """Parse a name such as `mrr@100`; raise ValueError where it is none."""
+        """Parse a name such as `mrr@100`; raise ValueError where it is not a metric."""
         kind, _, depth = name.partition("@")
         if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MOST:
             raise ValueError(f"{name!r} is no metric")
@@ -52,22 +52,22 @@ class Metric(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Of a column."""
+        """The title of the metric's column."""
         return f"{TITLES[self.kind]}@{self.depth}"
 
     @property
     def theirs(self) -> str:
-        """The name that ir_measures has for it."""
+        """The metric's name in ir_measures."""
         return f"{IR_MEASURES[self.kind]}@{self.depth}"
 
 
 def compared(models: Sequence[str], pipelines: Sequence[str]) -> list[str]:
-    """The rows among which the last two have a p-value: models, and pipelines where there are too few of these."""
+    """Return rows of which the last two get a p-value: the models, and pipelines if there are fewer than two models."""
     return [*models] if len(models) > 1 else [*models, *pipelines]
 
 
 def row_title(name: str, results: Mapping[str, Any]) -> str:
-    """The title of a system's row, from its name in the results of trainer.evaluate and those results."""
+    """Return the title of a system's row, given its name in the results of trainer.evaluate and those results."""
     if name == "fused":
         return "+".join(results["fusion"]["systems"])
     if name == "majority":
@@ -87,7 +87,7 @@ def measure(
     """Compute MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
 
     The evaluators behind ir_measures break ties in different ways, so their scores are the negated ranks, without
-    ties. They also skip queries that have no ranking or no relevant document; here those count 0.
+    ties. They also skip queries that have no ranking or no relevant document; here those count as 0.
 
     Args:
         qrels: query id -> document id -> grade; at least one query.
@@ -111,13 +111,14 @@ def measure(
 
 
 def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
-    """Compute R@1, R@2, R@5, MRR, MAP and nDCG of candidate lists, as trec_eval does, and the area under ROC's curve.
+    """Compute R@1, R@2, R@5, MRR, MAP and nDCG of candidate lists, as trec_eval does, and the area under the ROC curve.
 
-    Recall is the share of a list's relevant candidates: with one of them, whether it is among the first. The area is
-    the share of the pairs of a relevant and another candidate that are in this order; 1 where there are none.
+    Recall at k is the share of a list's relevant candidates that are among the first k; with one relevant candidate it
+    is 0 or 1. The area is the share of pairs of a relevant and another candidate that are ranked in this order; 1 where
+    there are no such pairs.
 
     Args:
-        ranked: for each list which of its candidates are relevant, bool [n], best first; at least one is.
+        ranked: for each list, which of its candidates are relevant, bool [n], best first; at least one is relevant.
     """
     values = {name: np.zeros(len(ranked)) for name in (*LIST_HEADINGS, *MIND)}
     for row, relevant in enumerate(ranked):
@@ -154,7 +155,7 @@ def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = ROUNDS, 
 
 
 def p_value(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> float | None:
-    """Test the last two of some systems against each other by a metric; None where there are fewer."""
+    """Return the p-value of a metric between the last two of some systems; None where there are fewer than two."""
     if len(systems) < 2:
         return None
     first, second = (metrics[name].values[metric] for name in systems[-2:])

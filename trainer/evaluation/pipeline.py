@@ -1,7 +1,7 @@
-"""A pipeline: a system finds documents for each query, and each model after it ranks the first of them again.
+"""A pipeline: a system finds documents for each query, and each model after it re-ranks the first of them.
 
-A stage ranks by its model's scores; an interpolated one, written +MODEL, by these and the scores that the documents
-came with, fused as `fusion` does, over the documents that it ranks.
+A stage ranks by its model's scores. An interpolated stage, written +MODEL, fuses them with the scores from the stage
+before it, as `fusion` does, over the documents that it re-ranks.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ Weights = list[float | None]  # of each stage's model: ALONE where nothing is in
 
 
 class Stage(NamedTuple):
-    """A stage that ranks again."""
+    """A stage that re-ranks."""
 
-    documents: int  # how many of the first ones of the stage before
+    documents: int  # how many of the first documents of the stage before it re-ranks
     model: str
     interpolated: bool
 
     def __str__(self) -> str:
-        """As the command line has it, without the number of documents."""
+        """Format as on the command line, without the number of documents."""
         return PLUS * self.interpolated + self.model
 
 
 class Pipeline(NamedTuple):
-    """What searches, and the stages that rank again."""
+    """The system that searches, and the stages that re-rank."""
 
     first: str
     stages: tuple[Stage, ...]
 
     def __str__(self) -> str:
-        """As the command line has it."""
+        """Format as on the command line."""
         return ",".join(self.names)
 
     @property
     def names(self) -> list[str]:
-        """Each stage as the command line has it, with how many documents it passes on."""
+        """Each stage as on the command line, with the number of documents that it passes on."""
         names, passed_on = [self.first, *map(str, self.stages)], [f":{stage.documents}" for stage in self.stages]
         return [name + number for name, number in zip(names, [*passed_on, ""], strict=True)]
 
     @property
     def models(self) -> list[str]:
-        """The models that rank again."""
+        """The models that re-rank."""
         return [stage.model for stage in self.stages]
 
     @property
     def interpolated(self) -> bool:
-        """Whether any stage is."""
+        """Whether any stage is interpolated."""
         return any(stage.interpolated for stage in self.stages)
 
 
 def run(
     pipeline: Pipeline, task: Task, found: Sequence[Ranked], models: Mapping[str, LoadedModel], weights: Weights
 ) -> tuple[list[Ranked], list[float]]:
-    """Rank what the first stage found by each later stage; return the last ranking, and the seconds of each of these.
+    """Re-rank what the first stage found by each later stage; return the last ranking, and each later stage's seconds.
 
-    Documents that a stage does not rank again keep their order, after those that it does.
+    Documents that a stage does not re-rank keep their order, after those that it re-ranks.
     """
     ranked, seconds = list(found), []
     for stage, weight in zip(pipeline.stages, weights, strict=True):
@@ -87,7 +87,7 @@ def choose_weights(
     models: Mapping[str, LoadedModel],
     measure: Callable[[Sequence[Ranked]], Metrics],
 ) -> Weights:
-    """Choose the weight of each interpolated stage, one after the other, by `fusion.best_weight`."""
+    """Choose the weights of the interpolated stages, one after the other, by `fusion.best_weight`."""
     ranked, weights = list(found), Weights()
     for stage in pipeline.stages:
         scores = scores_again(models[stage.model], task, ranked, stage.documents)
@@ -100,6 +100,6 @@ def choose_weights(
 
 
 def _reordered(ranked: Sequence[Ranked], scores: Sequence[np.ndarray], weight: float | None) -> list[Ranked]:
-    """Order the first documents of each ranking by both scores of them, the new ones weighted by `weight`."""
+    """Order the first documents of each ranking by their old and new scores, the new ones weighted by `weight`."""
     pairs = zip(ranked, scores, strict=True)
     return [again(one, fusion.fuse(one.scores[None, : len(new)], new[None], weight)[0]) for one, new in pairs]

@@ -18,13 +18,13 @@ from trainer.retrieval.search import Ranked, order_of
 
 
 class RunFile(NamedTuple):
-    """A ranking that was made elsewhere, as a system that finds but does not score."""
+    """A ranking that was made elsewhere, as a system that finds documents but does not score others."""
 
-    ranked: list[Ranked]  # of each query of the task
+    ranked: list[Ranked]  # one for each query of the task
     remarks: list[str]
 
     def rank(self, k: int) -> list[Ranked]:
-        """At most k documents for each query."""
+        """Return at most k documents for each query."""
         return [Ranked(documents[:k], scores[:k]) for documents, scores in self.ranked]
 
 
@@ -33,12 +33,12 @@ def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[in
 
     Args:
         path: the file.
-        rankings: the id of each query, and what it ranks.
+        rankings: the id and the ranking of each query.
         name: the id of a ranked document.
         tag: names the system.
 
     Raises:
-        InputError: an id has a space in it, which the format has no way to write, or the file cannot be written.
+        InputError: an id contains a space, which the format cannot represent, or the file cannot be written.
     """
     with whole_file(path) as file:
         for query, (documents, scores) in rankings:
@@ -50,19 +50,19 @@ def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[in
 
 
 def read(path: Path, task: Task) -> RunFile:
-    """Read a ranking of a task's queries over its pool: by score, as trec_eval does, equal ones in the pool's order.
+    """Read a ranking of a task's queries over its pool: by score, as in trec_eval, ties in the pool's order.
 
-    Queries that the split does not judge, and documents that are not in its pool, are left out, and counted in a
-    remark; so are judged queries that the file does not have, which count 0.
+    Queries that the split does not judge and documents outside its pool are left out and counted in a remark. Judged
+    queries that the file lacks count as 0, and are counted in a remark, too.
 
     Raises:
-        InputError: naming the line, where it is not one of a run file, names a query or a document that the collection
-            does not have, repeats a document or a rank of a query, or its score is NaN.
+        InputError: a line is not one of a run file, names a query or a document that the collection does not have,
+            repeats a document or a rank of a query, or has a NaN score. The message names the line.
     """
     place = {document: position for position, document in enumerate(task.pool)}
     rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
     seen: set[tuple[str, str]] = set()
-    # most ids are on many lines, and a look into a collection's takes a while
+    # cached: most ids are on many lines, and finding one in a collection takes a while
     finders = cache(partial(_number, task.collection.queries.ids)), cache(partial(_number, task.collection.corpus.ids))
     not_judged, not_in_pool = set(), 0
     with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
@@ -98,9 +98,9 @@ def _row(
     finders: tuple[Callable[[str], int | None], Callable[[str], int | None]],
     seen: set[tuple[str, str]],
 ) -> tuple[str, int, float]:
-    """The query's id, the document's number and the score of a line.
+    """Parse a line into the query's id, the document's number and the score.
 
-    `finders` find the number of a query and of a document; `seen` has the documents and ranks of the lines before.
+    `finders` find the number of a query and of a document; `seen` contains the documents and ranks of earlier lines.
     """
     fields = line.split()
     if len(fields) != 6:

@@ -1,4 +1,4 @@
-"""Every pair of systems: the difference of means, its bootstrap interval, a p-value corrected for their number."""
+"""Every pair of systems: the difference of means, its bootstrap interval, a p-value corrected for many pairs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEVEL = 0.95  # of the intervals
 def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> list[dict[str, Any]]:
     """Compare each system with each later one by a metric of the same queries, as JSON values.
 
-    The difference is that of the later one's mean; the interval is the percentile bootstrap's over queries (Efron and
-    Tibshirani, 1993, chapter 13), the p-value that of the paired permutation test, by itself and corrected by Holm
-    (1979) for the number of pairs.
+    The difference is the later system's mean minus the earlier one's. The interval is a percentile bootstrap over
+    queries (Efron and Tibshirani, 1993, chapter 13). The p-value is from the paired permutation test, given uncorrected
+    and corrected for the number of pairs by Holm's method (1979).
     """
     pairs = list(combinations(systems, 2))
     differences = [metrics[b].values[metric] - metrics[a].values[metric] for a, b in pairs]
@@ -45,7 +45,7 @@ def bootstrap_interval(values: np.ndarray, rounds: int = ROUNDS, seed: int = 1) 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for their number, so that one of them is below 0.05 by chance in 5 % of such families at most.
+    """Correct p-values for their number: by chance, at most 5 % of such families then have one below 0.05.
 
     The smallest is multiplied by their number m, the next one by m - 1, ...; none becomes smaller than one before it.
     """

@@ -14,12 +14,12 @@ from trainer.retrieval import bm25
 
 
 def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = False) -> Iterator[str]:
-    """The lines of the table, of the tests and of the conditions.
+    """Yield the lines of the table, of the tests and of the conditions.
 
     Args:
-        results: those of an evaluation.
+        results: the results of an evaluation.
         models: the names of the rows' models and run files.
-        all_pairs: also say how each pair of systems differs.
+        all_pairs: also report how each pair of systems differs.
     """
     headings, tested = headings_of(results)
     titles = {name: row_title(name, results) for name in ("bm25", "majority", *models, "fused") if name in results}
@@ -53,7 +53,7 @@ def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = F
 
 
 def headings_of(results: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """The titles of the columns by metric, and the metric that is tested."""
+    """Return the titles of the columns by metric, and the metric that is tested."""
     if "pairs" in results:
         return CLASS_HEADINGS, "accuracy"
     if "lists" in results:
@@ -65,7 +65,7 @@ def headings_of(results: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _what_was_measured(results: Mapping[str, Any]) -> str:
-    """What the means are over, in one line."""
+    """Describe in one line what the means are taken over."""
     if "pairs" in results:
         return f"{results['pairs']:,} labelled pairs, {len(results['classes'])} classes"
     if "lists" in results:
@@ -78,14 +78,14 @@ def _what_was_measured(results: Mapping[str, Any]) -> str:
 
 
 def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: float, metric: str) -> str:
-    """Two systems' values of a metric and the p-value of their difference, in one line."""
+    """Report two systems' values of a metric and the p-value of their difference in one line."""
     ours, theirs = (f"{row_title(name, results)} {results[name][metric]:.4f}" for name in (second, first))
     test = f"p = {p_value:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
     return f"{headings_of(results)[0][metric]}: {ours} against {theirs}, {test}"
 
 
 def _pairs(results: Mapping[str, Any]) -> Iterator[str]:
-    """How each pair of systems differs, a line each."""
+    """Report how each pair of systems differs, one line per pair."""
     pairs = results["pairs_of_systems"]
     yield f"{headings_of(results)[0][pairs[0]['metric']]}, every pair; p corrected by Holm for {len(pairs)} of them:"
     for pair in pairs:
@@ -96,21 +96,21 @@ def _pairs(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fusion_rule(results: Mapping[str, Any]) -> str:
-    """How the fused row was made, in one line."""
+    """Describe in one line how the fused row was made."""
     how = results["fusion"]
     first, second = (row_title(name, results) for name in how["systems"])
     return f"{row_title('fused', results)}: {_rule([(first, second, how['weight'])], how['split'])}"
 
 
 def _interpolation_rule(name: str, how: Mapping[str, Any]) -> str:
-    """How the interpolated stages of a pipeline are, in one line."""
+    """Describe in one line how the stages of a pipeline are interpolated."""
     later = zip(how["stages"][1:], how["weights"], strict=True)
     weighted = [("found", stage[len(PLUS) :], weight) for stage, weight in later if stage.startswith(PLUS)]
     return f"{name}: {_rule(weighted, how['split'])}"
 
 
 def _rule(weighted: Sequence[tuple[str, str, float | None]], split: str | None) -> str:
-    """How scores are fused: a first and a second one, and the weight of the second."""
+    """Describe how scores are fused: a first and a second system, and the weight of the second."""
     if split is None:
         rule = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
         return f"{rule}; no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
@@ -121,7 +121,7 @@ def _rule(weighted: Sequence[tuple[str, str, float | None]], split: str | None) 
 
 
 def _truncation(results: Mapping[str, Any]) -> str:
-    """How much of a text each system reads, in one line."""
+    """Describe in one line how much of a text each system reads."""
     names: dict[str, list[str]] = {}
     for name, most in results["max_tokens"].items():
         end = "last " if most.get("kept_of_query") == "end" else ""

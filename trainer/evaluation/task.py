@@ -40,11 +40,11 @@ class Task(Texts):
         return cls(collection, collection.queries.ids.find([*qrels]).tolist(), pool, qrels)
 
     def name(self, position: int) -> str:
-        """The id of a document of the pool."""
+        """Return the id of a document of the pool."""
         return self.collection.corpus.ids[self.pool[position]]
 
     def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
-        """Compute the metrics of rankings, one a query; `more` names some that `measure` adds."""
+        """Compute the metrics of rankings, one for each query; `more` names additional metrics."""
         names = self.collection.corpus.ids
         named = ([names[self.pool[i]] for i in of_query.documents.tolist()] for of_query in ranked)
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)), more)
@@ -63,7 +63,7 @@ def evaluate_bm25(collection: Collection, split: str) -> Metrics:
 
 
 def about_models(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
-    """What is evaluated, as JSON values: the split, and each model's checkpoint and how much of a text it reads."""
+    """Describe as JSON values what is evaluated: the split, each model's checkpoint and how much of a text it reads."""
     methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
     return {
         "collection": str(collection.directory),
@@ -81,6 +81,6 @@ def about_models(collection: Collection, split: str, models: Mapping[str, Loaded
 
 
 def _most_tokens(framing: Framing) -> int:
-    """The most tokens that are read of a text, [CLS] and [SEP] included, in all its inputs."""
+    """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
     longest = np.full(LONG, framing.vocabulary.mask)
     return int(framing.arrays([longest])["ids"].size)

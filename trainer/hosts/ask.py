@@ -1,4 +1,4 @@
-"""Ask every host of a launch, by ssh and at once, what it has."""
+"""Ask all hosts of a launch at the same time, by ssh, what they have."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from trainer.recipe.schema import Recipe
 
 State = Literal["ok", "warning", "wrong"]
 Config = dict[str, Any]  # of DeepSpeed
-SKEW_SECONDS = 5  # of a host's clock: its logs would mislead; the way of the answer is in it
-MOST_OF_MEMORY = 0.8  # the rest is for what the layers keep, buffers and the CUDA context
+SKEW_SECONDS = 5  # of a host's clock; more would make logs misleading. Includes the time of the answer's way
+MOST_OF_MEMORY = 0.8  # the rest is for activations, buffers and the CUDA context
 CHECKPOINT_BYTES = 18  # per parameter: docs/cluster.md
 SAMPLE = 3  # shards of each source
 
@@ -40,7 +40,7 @@ class Finding:
 
 
 def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
-    """Every host is reached and starts this Python."""
+    """Check that every host can be reached and starts this Python."""
     silent = {host: reason for host, reason in told.items() if isinstance(reason, str)}
     for host, reason in silent.items():
         yield Finding("hosts", "wrong", f"{host}: {reason}", "mend that, or remove the host from the hostfile")
@@ -49,7 +49,7 @@ def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
 
 
 def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
-    """Python, packages, the checkout and the recipe are those of this host."""
+    """Check that Python, packages, the checkout and the recipe are the same as on this host."""
     differing = {host: one.differ_from(here) for host, one in facts.items() if one.differ_from(here)}
     for host, how in differing.items():
         yield Finding("versions", "wrong", f"{host}: {how}", "use one checkout, one .venv and one recipe on all")
@@ -58,7 +58,7 @@ def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
 
 
 def gpus(facts: Mapping[str, Facts], slots: Mapping[str, int]) -> Iterator[Finding]:
-    """Every slot has a GPU, and all have the same memory."""
+    """Check that every slot has a GPU, and that all GPUs have the same memory."""
     if not any(one.gpus for one in facts.values()):
         yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
         return
@@ -75,7 +75,7 @@ def gpus(facts: Mapping[str, Facts], slots: Mapping[str, int]) -> Iterator[Findi
 
 
 def clocks(facts: Mapping[str, Facts]) -> Iterator[Finding]:
-    """All clocks agree with this host's."""
+    """Check that all clocks agree with this host's."""
     off = {host: one.clock for host, one in facts.items() if abs(one.clock) > SKEW_SECONDS}
     for host, seconds in off.items():
         yield Finding("clocks", "warning", f"{host}: {seconds:+,.0f} s from here", "set it by NTP (timedatectl)")
@@ -84,7 +84,7 @@ def clocks(facts: Mapping[str, Facts]) -> Iterator[Finding]:
 
 
 def shared(facts: Mapping[str, Facts], folder: Path, probe: str) -> Iterator[Finding]:
-    """All hosts see a file that this host has written where the run will be."""
+    """Check that all hosts see a file that this host has written where the run will be."""
     blind = [host for host, one in facts.items() if probe not in one.files]
     for host in blind:
         todo = "put `run` on a file system that all hosts share, at one path"
@@ -94,7 +94,7 @@ def shared(facts: Mapping[str, Facts], folder: Path, probe: str) -> Iterator[Fin
 
 
 def port(facts: Mapping[str, Facts], number: int) -> Iterator[Finding]:
-    """The ranks can meet at the first host's port."""
+    """Check that the ranks can meet at the first host's port."""
     first, one = next(iter(facts.items()))
     if one.port_is_free:
         yield Finding("port", "ok", f"{number} of {first} is free")
@@ -103,7 +103,7 @@ def port(facts: Mapping[str, Facts], number: int) -> Iterator[Finding]:
 
 
 def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
-    """The ranks divide lanes, workers and micro-batches evenly."""
+    """Check that the ranks divide lanes, workers and micro-batches evenly."""
     try:
         if recipe.ranks not in (None, ranks):
             raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {ranks}")
@@ -120,9 +120,10 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
 
 
 def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
-    """The run folder has room for the checkpoints that are kept and the one that is being saved.
+    """Check that the run folder has room for the checkpoints that are kept and the one that is being saved.
 
-    Also how much the whole run will write: a checkpoint at every multiple of `checkpoint.every`, and at the last step.
+    Also report how much the whole run will write: a checkpoint at every multiple of `checkpoint.every` and at the last
+    step.
     """
     one = CHECKPOINT_BYTES * parameters
     needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
@@ -138,7 +139,7 @@ def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterato
 
 
 def cache(facts: Mapping[str, Facts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
-    """Every host has room for the remote shards that it keeps."""
+    """Check that every host has room for the remote shards that it keeps."""
     remote = [lanes.source for lanes in sources.values() if isinstance(lanes.source, ShardSource)]
     remote = [source for source in remote if source.cache]
     if not remote:
@@ -154,7 +155,7 @@ def cache(facts: Mapping[str, Facts], sources: Mapping[str, Lanes]) -> Iterator[
 
 
 def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
-    """A sample of the shards, or all, have the bytes that the manifest lists; pairs were checked when opened."""
+    """Check a sample of the shards, or all, against the manifest's bytes; pairs were checked when opened."""
     for name, lanes in sources.items():
         source = lanes.source
         if not isinstance(source, ShardSource):
@@ -172,9 +173,9 @@ def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
 
 
 def memory(facts: Mapping[str, Facts], slots: Mapping[str, int], parameters: int, config: Config) -> Iterator[Finding]:
-    """Weights, gradients and Adam's states of each ZeRO stage fit a rank (Rajbhandari et al., 2020, section 3).
+    """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
 
-    What layers keep for the backward pass comes on top, and is not counted.
+    Activations come on top, and are not counted.
     """
     ranks, stage = sum(slots.values()), config.get("zero_optimization", {}).get("stage", 0)
     half = ds_config.precision(config) != torch.float32
@@ -192,7 +193,7 @@ def memory(facts: Mapping[str, Facts], slots: Mapping[str, int], parameters: int
 
 
 def bytes_of(stage: int, half: bool, parameters: int, ranks: int) -> float:
-    """Return the bytes a rank of weights and gradients, and of Adam's fp32 states, with the weights' copy if `half`."""
+    """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`."""
     of_one = (2, 2, 12) if half else (4, 4, 8)
     partitioned = stage >= 3, stage >= 2, stage >= 1
     return sum(size * parameters / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))

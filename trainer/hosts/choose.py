@@ -15,7 +15,7 @@ from trainer.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Choice:
-    """A command line, the number of its ranks and of those on all hosts, and why hosts are left out, by name."""
+    """A command line, how many ranks it starts and all hosts have, and by name why hosts are left out."""
 
     command: list[str]  # empty without ranks
     ranks: int
@@ -33,11 +33,11 @@ def check_ranks(launch: Launch, recipe: Recipe) -> None:
 def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     """Ask all hosts, and choose those that are fit; 0 ranks where too few are.
 
-    As many ranks as the layout allows train on the first of them, or as many as the recipe's `ranks` if it has any.
+    The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any.
 
     Raises:
-        InputError: the port where the ranks would meet is in use. Not where the run resumes: its own ranks may still be
-            ending there.
+        InputError: the port where the ranks would meet is in use. Not raised where the run resumes: its earlier ranks,
+            which are still ending, may use the port.
     """
     here = gather()
     told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)
@@ -60,19 +60,19 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
 
 
 def unfit(facts: Facts, here: Facts, slots: int, with_gpus: bool) -> str:
-    """Say why a host cannot take part in a training that is started here; empty if it can."""
+    """Return why a host cannot take part in a training that is started here; empty if it can."""
     if with_gpus and len(facts.gpus) < slots:
         return f"{len(facts.gpus)} GPUs for {slots} slots"
     return facts.differ_from(here)
 
 
 def most_ranks(recipe: Recipe, most: int) -> int:
-    """Return the largest number of ranks, up to `most`, with which the run goes on to the same numbers; 0 for none."""
+    """Return the largest number of ranks, up to `most`, with which the run computes the same numbers; 0 if none."""
     return next((ranks for ranks in range(most, 0, -1) if _allowed(recipe, ranks)), 0)
 
 
 def fewest_ranks(recipe: Recipe, fewest: int) -> int:
-    """Return the smallest number of ranks, from `fewest` on, that the recipe allows; 0 for none."""
+    """Return the smallest number of ranks, from `fewest` on, that the recipe allows; 0 if none is."""
     return next((ranks for ranks in range(fewest, recipe.data.lanes + 1) if _allowed(recipe, ranks)), 0)
 
 

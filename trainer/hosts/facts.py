@@ -33,16 +33,16 @@ class Facts:
     versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
     gpus: list[int]  # the memory of each
     memory: int
-    clock: float  # seconds since 1970; of a host that was asked, from the clock here
+    clock: float  # seconds since 1970; for a host that was asked, relative to the clock here
     free: int  # of the disk of FOLDER
-    files: list[str]  # the names in FOLDER, or in the nearest folder above that exists
+    files: list[str]  # the names in FOLDER, or in its nearest existing parent
     port_is_free: bool
     interfaces: dict[str, list[str]]  # the addresses of each network interface that is up
     own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
     cache_free: int = 0  # of the disk of CACHE
 
     def differ_from(self, other: Facts) -> str:
-        """Say which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
+        """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
         return ", ".join(
             f"{name} {mine}, not {other.versions[name]}"
             for name, mine in self.versions.items()
@@ -52,7 +52,7 @@ class Facts:
 
 def gather(folder: Path | None = None, port: int = 0, recipe: Path | None = None, cache: Path | None = None) -> Facts:
     """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
-    import torch  # here: the names of this file must not cost its import
+    import torch  # imported here, so that importing this file stays fast
 
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
@@ -72,12 +72,12 @@ def gather(folder: Path | None = None, port: int = 0, recipe: Path | None = None
 
 
 def existing(folder: Path) -> Path:
-    """Return a folder, or the nearest one above that exists."""
+    """Return a folder, or its nearest existing parent."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
 def _hash_of(recipe: Path) -> str:
-    """The first digits of the SHA-256 of a recipe and of the files that it extends; `unreadable` where they are."""
+    """Return the first digits of the SHA-256 of a recipe and the files that it extends, or `unreadable`."""
     from trainer.recipe.yaml_file import read
 
     try:
@@ -108,7 +108,7 @@ def _interfaces() -> dict[str, list[str]]:
 
 
 def _own_address() -> str:
-    """The first address of this host's name that is one of its own, else loopback, as gloo chooses."""
+    """Return the address that gloo chooses: the first one of this host's name that is its own, else loopback."""
     with suppress(OSError):  # the name has no address
         for family, kind, _, _, place in socket.getaddrinfo(socket.gethostname(), 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as listener, suppress(OSError):

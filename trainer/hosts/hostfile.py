@@ -9,7 +9,7 @@ from data_prep.common.errors import InputError, printable
 from data_prep.common.files import read_bytes
 
 FORM = "NAME slots=NUMBER"
-# DeepSpeed's parser reads such lines alike; it also reads `slots=8x`, and takes a name like -v for an option of ssh
+# DeepSpeed's parser reads these lines alike; it also accepts `slots=8x`, and takes a name like -v for an ssh option
 _LINE = re.compile(r"([\w\[][\w.:@\[\]-]*)\s+slots=(\d+)(?:\s+#.*)?", re.ASCII)
 
 
@@ -17,8 +17,8 @@ def read(path: Path) -> dict[str, int]:
     """Return the number of ranks of each host, in the order of the file.
 
     Raises:
-        InputError: the file is missing or names no host, or a line is not `NAME slots=NUMBER`, has no slots, or names
-            a host again. DeepSpeed only warns of a missing file, and trains on this host alone.
+        InputError: the file is missing or names no host, or a line is not `NAME slots=NUMBER`, has no slots, or repeats
+            a host. DeepSpeed only warns about a missing file, and trains on this host alone.
     """
     try:
         lines = read_bytes(path).decode("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""A deepspeed command line with a hostfile: on which hosts it trains, and the same on fewer of them."""
+"""A deepspeed command line with a hostfile: the hosts that it trains on, and the same command on fewer of them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Launch:
 
     @classmethod
     def from_command(cls, command: Sequence[str], module: int) -> Launch | None:
-        """Return the launch of a deepspeed command line; None where it is another, or names no hostfile.
+        """Return the launch of a deepspeed command line; None for another command, or without a hostfile.
 
         Args:
             command: all words.
             module: the position of the module that it starts.
 
         Raises:
-            InputError: the hostfile, --include or --exclude name no hosts, or other ones than each other, or DeepSpeed
-                cannot launch so.
+            InputError: the hostfile, --include or --exclude name no hosts or do not fit together, or DeepSpeed cannot
+                launch this way.
         """
         words = command[:module]
         first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
         if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
-        from trainer.engine import launcher  # here: this takes seconds, and one host needs none of it
+        from trainer.engine import launcher  # imported here: it takes seconds, and a single host does not need it
 
         given = launcher.options([*words[first:], command[module]])
         slots = hostfile.read(Path(given.hostfile))
         chosen = launcher.chosen(slots, given)
         launcher.check(given, slots, chosen)
-        # a single host is this one for DeepSpeed, whatever its name
+        # DeepSpeed takes a single host for this one, whatever its name
         by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
         return cls(command, module, chosen, given.ssh_port, by_ssh, given.master_port)
 
@@ -55,13 +55,13 @@ class Launch:
         return sum(map(len, self.slots.values()))
 
     def on(self, hosts: Sequence[str], ranks: int) -> list[str]:
-        """Return the command line that starts so many ranks on the first of these hosts."""
+        """Return the command line that starts `ranks` ranks on the first of these hosts."""
         chosen = []
         for host in hosts:
             slots = self.slots[host][:ranks]
             ranks -= len(slots)
             if slots:
                 chosen.append(f"{host}:{','.join(map(str, slots))}")
-        # the last of several wins; force_multi: see from_command
+        # the last of repeated options wins; force_multi: see from_command
         narrowed = ["--include", "@".join(chosen), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
         return [*self.command[: self.module], *narrowed, *self.command[self.module :]]

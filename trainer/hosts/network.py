@@ -15,15 +15,15 @@ from trainer.hosts.checks import Finding
 from trainer.hosts.facts import Facts
 
 MODULE = "trainer.engine.all_reduce"
-LAUNCH_SECONDS = 75  # on top of the ranks' own limit comes their start
+LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 
 def interface(facts: Mapping[str, Facts], variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Every host has the interface that gloo or NCCL will use, and the others can reach it there.
+    """Check that every host has the interface that gloo or NCCL will use, and that the others can reach it there.
 
     Args:
-        facts: of the hosts.
+        facts: what each host has.
         variables: the environment of the ranks.
     """
     backend = "NCCL" if any(one.gpus for one in facts.values()) else "gloo"
@@ -51,16 +51,16 @@ def interface(facts: Mapping[str, Facts], variables: Mapping[str, str]) -> Itera
 def sum_over_ranks(command: Sequence[str], numbers: int, dtype: str) -> Measured | str:
     """Start the ranks, let them sum a tensor, and return what they measured, or why they did not.
 
-    Nothing that was started on this host is left. The launcher is killed rather than asked to end: asked, DeepSpeed's
-    would kill every training that runs on its hosts. Ranks on other hosts end by themselves.
+    No process started on this host is left running. The launcher is killed rather than asked to end: if asked,
+    DeepSpeed's launcher kills every training that runs on its hosts. Ranks on other hosts end by themselves.
 
     Args:
         command: the launcher with its options.
-        numbers: in the tensor.
-        dtype: of the numbers, as torch names it.
+        numbers: how many numbers the tensor has.
+        dtype: their dtype, as torch names it.
     """
     words = [*command, "--module", MODULE, str(numbers), dtype]
-    # a file: whatever ssh leaves in the background would hold a pipe open
+    # a file, not a pipe: processes that ssh leaves in the background would hold a pipe open
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         launcher = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -75,11 +75,11 @@ def sum_over_ranks(command: Sequence[str], numbers: int, dtype: str) -> Measured
 
 
 def measured(found: Measured | str, hosts: Sequence[str], size: int) -> Iterator[Finding]:
-    """The ranks meet and sum a step's gradients, over an interface that joins the hosts.
+    """Check that the ranks meet and sum a step's gradients over an interface that joins the hosts.
 
     Args:
-        found: by the ranks.
-        hosts: that of each rank.
+        found: what the ranks measured.
+        hosts: the host of each rank.
         size: bytes of the gradients.
     """
     if isinstance(found, str):
@@ -99,31 +99,31 @@ def measured(found: Measured | str, hosts: Sequence[str], size: int) -> Iterator
 
 
 def bandwidth(found: Measured) -> float:
-    """The bytes a second that leave a rank in a ring, where it sends 2 (n - 1) / n of the tensor."""
+    """Return the bytes a second that a rank sends in a ring, where it sends 2 (n - 1) / n of the tensor."""
     return 2 * (found.ranks - 1) / found.ranks * found.size / found.seconds
 
 
 def seconds_of(found: Measured, size: float) -> float:
-    """Predict the seconds of a sum of so many bytes."""
+    """Predict the seconds of a sum of `size` bytes."""
     return found.latency + max(0.0, found.seconds - found.latency) * size / found.size
 
 
 def in_seconds(seconds: float) -> str:
-    """Return as `0.012 s` or `437 s`."""
+    """Format as `0.012 s` or `437 s`."""
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def used(found: Measured) -> str:
-    """The interface of the first host over which most was sent; empty where none sent enough.
+    """Return the interface of the first host that sent most; empty where none sent enough.
 
-    Ranks of one host on GPUs, and hosts with InfiniBand, use none.
+    Ranks on the GPUs of one host, and hosts with InfiniBand, use no such interface.
     """
     name, size = max(found.sent[0].items(), key=lambda item: item[1], default=("", 0))
     return name if size >= found.size else ""
 
 
 def _chosen(one: Facts, backend: str, value: str) -> list[str]:
-    """The interfaces that a backend will use on a host; none where the variable names none of them."""
+    """Return the interfaces that a backend will use on a host; none where the variable names an unknown one."""
     if backend == "NCCL":
         return _chosen_by_nccl(one, value)
     if value:
@@ -133,7 +133,7 @@ def _chosen(one: Facts, backend: str, value: str) -> list[str]:
 
 
 def _chosen_by_nccl(one: Facts, value: str) -> list[str]:
-    """NCCL_SOCKET_IFNAME lists prefixes; `=` before them asks for whole names, `^` for all others."""
+    """Apply NCCL_SOCKET_IFNAME: a list of prefixes; `=` before them means whole names, `^` all other interfaces."""
     sign, names = (value[0], value[1:].split(",")) if value[:1] in ("=", "^") else ("", value.split(","))
     if not value:
         outside = [name for name in one.interfaces if not _is_loopback(one, name) and not name.startswith("docker")]
@@ -148,7 +148,7 @@ def _is_loopback(one: Facts, name: str) -> bool:
 
 
 def _read(lines: Iterable[str]) -> Measured | str:
-    """The ranks' result, or the last line that says more than that a rank ended; pdsh puts `HOST: ` before each."""
+    """Return the ranks' result, or the last line that tells more than a rank's end; pdsh puts `HOST: ` before lines."""
     last = ""
     for line in lines:
         start = line.find('{"ranks"')

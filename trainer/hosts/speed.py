@@ -19,23 +19,23 @@ from trainer.hosts.checks import Finding, State
 from trainer.hosts.network import in_seconds
 from trainer.recipe.schema import Recipe
 
-SECONDS = 6.0  # for the measurement, about
+SECONDS = 6.0  # about, for the whole measurement
 RUNS = 2
 MOST_EXCHANGE = 0.5  # of a step: above it, more ranks hardly make a step faster
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What one rank computes: forward and backward pass of a micro-batch."""
+    """How fast one rank computes: the forward and backward pass of a micro-batch."""
 
     seconds: float
     tokens: float  # of text in it, as a run counts them
-    examples: int  # that were timed
+    examples: int  # how many were timed
     device: str
 
 
 def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, float], dtype: torch.dtype) -> Pace:
-    """Time forward and backward pass of a micro-batch on this host's device; of fewer examples if that takes long.
+    """Time the forward and backward pass of a micro-batch on this host's device; of fewer examples if that takes long.
 
     Args:
         model: it is moved to the device, and to `dtype`.
@@ -52,7 +52,7 @@ def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, floa
         model.to(device, dtype).train()
         batch, examples = _first(lanes, 1), 1
         seconds = _seconds(model, batch, weights, device)
-        if seconds < SECONDS / 2:  # else without a warm-up, and of one example
+        if seconds < SECONDS / 2:  # else keep the first time: one example, no warm-up
             again = _seconds(model, batch, weights, device)
             examples = max(1, min(lanes.size, int(SECONDS / (RUNS + 1) / again)))
             batch = _first(lanes, examples)
@@ -67,13 +67,13 @@ def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, floa
 
 
 def use_threads_of_a_rank(ranks: int) -> None:
-    """Compute with the threads that each of so many ranks of a host has (see trainer.engine.world.join)."""
+    """Compute with as many threads as each of a host's `ranks` ranks has (see trainer.engine.world.join)."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
 
 
 def predicted(recipe: Recipe, pace: Pace, ranks: int, exchange: float) -> Iterator[Finding]:
-    """Tokens a second and the days to the last step; the exchange of gradients leaves most of a step for computing.
+    """Predict tokens a second and the days to the last step; warn if exchanging gradients takes most of a step.
 
     The optimizer's own time, loading and evaluation are not counted, and nothing overlaps.
 
@@ -97,7 +97,7 @@ def predicted(recipe: Recipe, pace: Pace, ranks: int, exchange: float) -> Iterat
 
 
 def in_days(seconds: float) -> str:
-    """Return as `2.3 days`, `5.1 hours`, `4.0 minutes` or `12 seconds`."""
+    """Format as `2.3 days`, `5.1 hours`, `4.0 minutes` or `12 seconds`."""
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= length:
             return f"{seconds / length:,.1f} {unit}"

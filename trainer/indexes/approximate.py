@@ -1,10 +1,10 @@
-"""Approximate search by faiss, for corpora that exact search is too slow for; what it finds is scored exactly.
+"""Approximate search by faiss, for corpora where exact search is too slow; the texts found are scored exactly.
 
-ivf    vectors in about 4 * sqrt(N) lists, of which a sixteenth is looked at
-pq     the same, with vectors of a byte for every four numbers (product quantisation): a sixteenth of the memory
+ivf    vectors in about 4 * sqrt(N) lists; a sixteenth of the lists is searched
+pq     the same, with one byte for every four numbers of a vector (product quantisation): a sixteenth of the memory
 hnsw   a graph of neighbours (Malkov and Yashunin, 2018): the fastest search, the slowest to make, more memory
 
-They differ in what they find; the scores are the inner products of the stored vectors, and so is the order.
+The kinds differ in what they find; scores and order always come from the inner products of the stored vectors.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from data_prep.common.extras import require
 from data_prep.common.progress import meter
 from trainer.retrieval.search import Ranked, order_of
 
-LISTS_LOOKED_AT = 16  # one in so many
-TRAINED_ON = 256  # vectors for each list, about, as faiss advises
+LISTS_LOOKED_AT = 16  # one in this many lists is searched
+TRAINED_ON = 256  # about this many vectors for each list, as faiss advises
 LINKS, WIDTH_OF_MAKING, WIDTH_OF_SEARCH = 32, 200, 256  # of hnsw
-MORE, LEAST = 10, 200  # candidates that are scored exactly: so many times k, and at least so many
+MORE, LEAST = 10, 200  # candidates to score exactly: MORE times k, and at least LEAST
 BATCH = 65536  # vectors added at once
 
 
 class Vectors(Protocol):
-    """The vectors of the different texts, fp32 or fp16 [U, H]."""
+    """The vectors of the distinct texts, fp32 or fp16 [U, H]."""
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of vectors."""
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Neighbours, or those of some rows, int64 [n]."""
+        """Return consecutive vectors, by a slice, or any of them, by their rows int64 [n]."""
 
 
 def ivf(width: int, texts: int) -> Any:
-    """Lists of whole vectors."""
+    """Make an empty index of lists of whole vectors."""
     import faiss
 
     lists = _lists(texts)
@@ -49,7 +49,7 @@ def ivf(width: int, texts: int) -> Any:
 
 
 def pq(width: int, texts: int) -> Any:
-    """Lists of quantised vectors."""
+    """Make an empty index of lists of quantised vectors."""
     import faiss
 
     if width % 4 or texts < 256:
@@ -61,7 +61,7 @@ def pq(width: int, texts: int) -> Any:
 
 
 def hnsw(width: int, texts: int) -> Any:
-    """A graph."""
+    """Make an empty index with a graph of neighbours."""
     import faiss
 
     made = faiss.IndexHNSWFlat(width, LINKS, faiss.METRIC_INNER_PRODUCT)
@@ -77,17 +77,17 @@ def _lists(texts: int) -> int:
 
 
 def file_of(directory: Path, kind: str) -> Path:
-    """The file of an index folder that has an approximate index of a kind."""
+    """Return the path of a kind's approximate index in an index folder."""
     return directory / f"approximate-{kind}.faiss"
 
 
 def require_faiss() -> None:
-    """Raise InputError, saying how to install faiss, where it is not."""
+    """Raise InputError, with how to install faiss, where it is missing."""
     require("faiss", "faiss", what="--approximate")
 
 
 def make(kind: str, vectors: Vectors, path: Path) -> None:
-    """Make an index and write it.
+    """Make an index and write it to a file.
 
     Raises:
         InputError: faiss is not installed, the vectors do not suit the kind, or the file cannot be written.
@@ -117,7 +117,7 @@ def load(path: Path, vectors: Vectors) -> Any:
     """Read an index that `make` has written.
 
     Raises:
-        InputError: faiss is not installed, or the file is missing, damaged or of other vectors.
+        InputError: faiss is not installed, or the file is missing, damaged or made of other vectors.
     """
     require_faiss()
     import faiss
@@ -134,7 +134,7 @@ def load(path: Path, vectors: Vectors) -> Any:
 
 
 def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ranked]:
-    """Find k texts, or fewer, for each query fp32 [Q, H]; equal scores are in the order of the vectors.
+    """Find k texts, or fewer, for each query fp32 [Q, H]; ties are in the order of the vectors.
 
     Args:
         index: as `load` returns it.
@@ -145,7 +145,7 @@ def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ra
     found = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
     ranked = []
     for query, row in zip(queries, found, strict=True):
-        positions = np.sort(row[row >= 0]).astype(np.int64)  # fewer than asked for are filled up with -1
+        positions = np.sort(row[row >= 0]).astype(np.int64)  # faiss pads with -1 where it finds fewer
         scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64))
         scores = scores.astype(np.float32)
         best = order_of(scores, positions)[:k]

@@ -1,4 +1,4 @@
-"""Vectors in files of a block each, read as one array; and the documents that have a text."""
+"""Vectors in files of one block each, read as one array; and which documents have which text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Blocks:
     """The rows of several arrays, memory-mapped or not, as one array [N, H]."""
 
     def __init__(self, arrays: Sequence[np.ndarray], firsts: np.ndarray | None = None) -> None:
-        """Put arrays [n, H] in a row.
+        """Join arrays [n, H].
 
         Args:
             arrays: in order.
-            firsts: the number of each array's first row, int64, where there are others between them.
+            firsts: the number of each array's first row, int64, where other arrays lie between these.
         """
         self.arrays = arrays
         self.bounds = np.cumsum([0, *map(len, arrays)])
@@ -34,22 +34,22 @@ class Blocks:
 
     @property
     def width(self) -> int:
-        """The numbers of a row."""
+        """How many numbers a row has."""
         return int(self.arrays[0].shape[1])
 
     @property
     def dtype(self) -> np.dtype:
-        """That of the numbers."""
+        """The dtype of the numbers."""
         return self.arrays[0].dtype
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Neighbours, by a slice, or any rows, by their places int64 [n]: [n, H]."""
+        """Return rows [n, H]: consecutive ones, by a slice, or any, by their places int64 [n]."""
         if isinstance(rows, slice):
             return self._neighbours(*rows.indices(len(self))[:2])
         taken = np.empty((len(rows), self.width), self.dtype)
         order = np.argsort(rows, kind="stable")
         cuts = np.searchsorted(rows[order], self.bounds)
-        for block in np.flatnonzero(np.diff(cuts)).tolist():  # each block's at once
+        for block in np.flatnonzero(np.diff(cuts)).tolist():  # all rows of a block at once
             part = order[cuts[block] : cuts[block + 1]]
             taken[part] = self.arrays[block][rows[part] - self.bounds[block]]
         return taken
@@ -61,23 +61,23 @@ class Blocks:
         return rows[start - self.bounds[first] : stop - self.bounds[first]]
 
     def share(self, rank: int, ranks: int) -> Blocks:
-        """The blocks of a rank, whose rows keep their numbers."""
+        """Return a rank's share of the blocks; their rows keep their numbers."""
         return Blocks(self.arrays[rank::ranks], self.firsts[rank::ranks])
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers of rows, int64 [n], among those of all ranks, from their places here."""
+        """Turn the places of rows in this share, int64 [n], into their numbers among the rows of all ranks."""
         block = np.searchsorted(self.bounds, rows, side="right") - 1
         return self.firsts[block] + rows - self.bounds[block]
 
 
 @dataclass(frozen=True)
 class TextDocuments:
-    """Which documents have which of the different texts: those whose texts are equal have the same vectors."""
+    """Which of the distinct texts each document has; documents with equal texts have the same vectors."""
 
-    rows: np.ndarray  # int64 [documents], the number of each one's text; texts are numbered by their first documents
+    rows: np.ndarray  # int64 [documents], each one's text number; texts are numbered by their first documents
 
     def of(self, texts: Ranked, k: int) -> Ranked:
-        """Put all documents of each text in its place, and keep the best k, equal scores by document."""
+        """Replace each text by all documents that have it, and keep the best k; ties are in the order of documents."""
         order, ends = self._sorted
         starts = np.where(texts.documents > 0, ends[texts.documents - 1], 0)
         counts = ends[texts.documents] - starts
@@ -89,12 +89,12 @@ class TextDocuments:
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The documents sorted by text, int64 [documents], and where those of each text end, int64 [texts]."""
+        """The documents sorted by text, int64 [documents], and where each text's documents end, int64 [texts]."""
         return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()
 
 
 def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
-    """Map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
+    """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
     try:
         rows = np.load(folder.directory / ROWS, mmap_mode="r", allow_pickle=False)
         vectors = Blocks(map_blocks(folder, "blocks"))
@@ -106,6 +106,6 @@ def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
 
 
 def map_blocks(folder: Folder, name: str) -> list[np.ndarray]:
-    """Map one of the arrays of each block, by the name of its folder; raise OSError or ValueError where one is bad."""
+    """Memory-map one array of each block, by its folder's name; raise OSError or ValueError where a file is bad."""
     files = [folder.directory / name / block for block in folder.manifest["blocks"]]
     return [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]

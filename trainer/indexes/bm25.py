@@ -1,6 +1,6 @@
 """An index of words, ranked by BM25 (retrieval/bm25.py).
 
-bm25/   the arrays (.npy) and the words (JSON) of bm25s; none where no document has a word
+bm25/   the arrays (.npy) and the words (JSON) of bm25s; missing where no document has a word
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Bm25Index:
         return cls(folder, collection, words)
 
     def __str__(self) -> str:
-        """What it holds."""
+        """Describe what the index holds."""
         return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
@@ -88,7 +88,7 @@ class Bm25Index:
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query in words; those that share no word with it are not ranked."""
+        """Find the k best documents for each query text; documents that share no word with it are not ranked."""
 
         def find(part: slice) -> list[Ranked]:
             return rank_by_words(self.words, queries[part], self.folder.manifest["documents"], k)

@@ -1,11 +1,11 @@
-"""Candidates for a query of several vectors: the texts with a vector near to one of the query's.
+"""Candidates for a query of several vectors: the texts with a vector near one of the query's vectors.
 
-Centroids are means of the stored vectors, by k-means. Each vector belongs to the centroid nearest to it, and a query
-looks at the texts with vectors of those centroids that are nearest to its own vectors, as PLAID does in its first stage
-(Santhanam et al., 2022); these are then scored exactly.
+Centroids are computed from the stored vectors by k-means, and each stored vector belongs to its nearest centroid. For
+each of its own vectors a query selects the nearest centroids, as in PLAID's first stage (Santhanam et al., 2022). All
+texts with a vector of a selected centroid are candidates, and are then scored exactly.
 
 centroids/centroids.npy   fp32 [C, H]
-centroids/NNNNNN.npy      int32 [2, P]: the different pairs of a centroid and a text, numbered in its block, sorted
+centroids/NNNNNN.npy      int32 [2, P]: the distinct pairs of a centroid and a text's number in its block, sorted
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from trainer.indexes.folder import Folder
 from trainer.indexes.ranks import wait_for
 
 NAME = "centroids"
-PROBE = 2  # centroids that are looked at for each vector of a query
-ROUNDS, TRAINED_ON = 4, 32  # of k-means: rounds, and vectors for each centroid
-PRODUCTS = 2**24  # of vectors and centroids, held at once: 64 MiB in fp32
+PROBE = 2  # centroids to select for each vector of a query
+ROUNDS, TRAINED_ON = 4, 32  # k-means: rounds, and training vectors for each centroid
+PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 MiB in fp32
 
 
 def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int, ranks: int) -> None:
-    """Make the centroids on rank 0, and the lists of each rank's blocks, unless they are there; all ranks call.
+    """Make the centroids on rank 0, and each rank's own lists, unless they exist; all ranks must call this.
 
     Args:
-        folder: of the index.
-        vectors: all of its vectors.
-        counts: of each block, how many vectors each text has, int64 [texts of the block].
-        rank: this one.
-        ranks: how many they are.
+        folder: the folder of the index.
+        vectors: all vectors of the index.
+        counts: for each block, how many vectors each text has, int64 [texts of the block].
+        rank: this rank.
+        ranks: the number of ranks.
     """
     file = _file(folder)
     if rank == 0 and not file.is_file():
@@ -57,7 +57,7 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
 
 
 def train(vectors: Blocks) -> np.ndarray:
-    """Compute the centroids of vectors, fp32 [C, H], by k-means of a sample (Lloyd, 1982); the first ones are drawn."""
+    """Compute the centroids of vectors, fp32 [C, H], by k-means on a sample (Lloyd, 1982), from a random start."""
     wanted = max(1, min(round(8 * len(vectors) ** 0.5), len(vectors) // 4))
     rng = keyed_rng("centroids")
     drawn = np.unique(rng.integers(len(vectors), size=TRAINED_ON * wanted))
@@ -71,7 +71,7 @@ def train(vectors: Blocks) -> np.ndarray:
 
 
 def _means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """The mean of each centroid's vectors, fp32 [C, H]; one that has none stays."""
+    """Return the mean of each centroid's vectors, fp32 [C, H]; a centroid without vectors stays where it is."""
     order = np.argsort(belongs, kind="stable")
     present, starts, counts = np.unique(belongs[order], return_index=True, return_counts=True)
     means = before.copy()
@@ -80,7 +80,7 @@ def _means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.n
 
 
 def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
-    """The number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
+    """Return the number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     columns = torch.from_numpy(of_centroids).to(device).T  # [H, C]
     half_squares = columns.square().sum(dim=0) / -2
@@ -93,24 +93,24 @@ def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
 
 
 def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
-    """The different centroids of the largest inner products with a query's vectors fp32 [m, H], `PROBE` of each."""
+    """Return the distinct centroids of largest inner product with a query's vectors fp32 [m, H], `PROBE` for each."""
     products = vectors @ of_centroids.T
     probe = min(PROBE, len(of_centroids))
     return np.unique(np.argpartition(-products, probe - 1, axis=1)[:, :probe])
 
 
 def texts_of(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The texts of a block that have a vector of one of these centroids, int64 [n], from its list."""
+    """Return the texts of a block that have a vector of one of these centroids, int64 [n], from the block's list."""
     starts, ends = (np.searchsorted(pairs[0], of_query, side=side) for side in ("left", "right"))
     texts = [pairs[1, a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return np.unique(np.concatenate([np.empty(0, np.int64), *texts]))
 
 
 def load(folder: Folder, width: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Read the centroids fp32 [C, H], and map the list of each block, int32 [2, P].
+    """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P].
 
     Raises:
-        InputError: they are not made, or not all of them, or damaged.
+        InputError: they are missing, incomplete or damaged.
     """
     files = [_file(folder), *_lists(folder)]
     if missing := [file for file in files if not file.is_file()]:

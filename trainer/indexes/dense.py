@@ -1,4 +1,4 @@
-"""An index of one vector a text: exact search in all blocks, or by faiss (approximate.py).
+"""An index of one vector per text: exact search in all blocks, or search by faiss (approximate.py).
 
 blocks/NNNNNN.npy, rows.npy   see encode_blocks.py
 approximate-KIND.faiss        optional: see approximate.py
@@ -26,16 +26,16 @@ from trainer.retrieval.texts import query_vectors
 
 @dataclass(frozen=True)
 class DenseIndex:
-    """An opened index of one vector a text."""
+    """An opened index of one vector per text."""
 
     folder: Folder
     trained: LoadedModel
     collection: Collection
     vectors: Blocks
     documents: TextDocuments
-    faiss: dict[str, Any] = field(default_factory=dict)  # approximate indexes that are loaded, by kind
+    faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    BLOCK: ClassVar[int] = CORPUS_BLOCK  # texts
+    BLOCK: ClassVar[int] = CORPUS_BLOCK  # texts in a block
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 
@@ -52,7 +52,7 @@ class DenseIndex:
         documents: np.ndarray | None = None,
         beat: Callable[[], None] = lambda: None,
     ) -> DenseIndex:
-        """Make an index, or resume one, and open it; `documents` and `beat` are those of `encode_blocks`."""
+        """Make or resume an index, and open it; `documents` and `beat` are as in `encode_blocks`."""
         assert trained
         layout = Layout("dense", cls.BLOCK, dtype or cls.DTYPES[0], several=False)
         encode_blocks(layout, trained, collection, directory, rank, ranks, documents=documents, beat=beat)
@@ -68,13 +68,13 @@ class DenseIndex:
         return cls(folder, trained, collection, vectors, documents)
 
     def __str__(self) -> str:
-        """What it holds."""
+        """Describe what the index holds."""
         documents, texts = len(self.documents.rows), len(self.vectors)
         width, dtype = self.vectors.width, self.vectors.dtype
         return f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Make faiss's index on rank 0, unless it is there."""
+        """Make faiss's index on rank 0, unless it exists."""
         file = approximate.file_of(self.folder.directory, approximation)
         if rank == 0 and not file.is_file():
             approximate.make(approximation, self.vectors, file)
@@ -89,25 +89,25 @@ class DenseIndex:
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query in words."""
+        """Find the k best documents for each query text."""
         vectors = query_vectors(self.trained, self.collection, self.collection.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
 
     def search_vectors(
         self, queries: np.ndarray, k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find them for queries fp32 [Q, H]."""
+        """Find the k best documents for each query vector, fp32 [Q, H]."""
         if approximation:
             self.require(approximation)
 
             def find(part: slice) -> list[Ranked]:
                 return approximate.search(self.faiss[approximation], queries[part], self.vectors, k)
 
-            found = each_its_queries(find, len(queries), rank, ranks)  # an index of faiss is in one piece
+            found = each_its_queries(find, len(queries), rank, ranks)  # a faiss index is not sharded
         else:
             share = self.vectors.share(rank, ranks)
             if not len(share):
                 return [NOTHING] * len(queries)
-            exact = search(queries, share, k).each()  # type: ignore[arg-type]  # it reads rows by slices alone
+            exact = search(queries, share, k).each()  # type: ignore[arg-type]  # it reads rows only by slices
             found = [Ranked(share.numbers(texts), scores) for texts, scores in exact]
         return [self.documents.of(texts, k) for texts in found]

@@ -1,11 +1,11 @@
-"""Encode a collection's documents into blocks; every rank encodes blocks of its own.
+"""Encode a collection's documents into blocks; every rank encodes its own blocks.
 
-blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of the different texts, by their first documents
-ends/NNNNNN.npy     int64 [texts of the block]: where those of each text end; only where a text has several
-rows.npy            int64 [documents]: which of the different texts each document has
+blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents
+ends/NNNNNN.npy     int64 [texts of the block]: where each text's vectors end; only where a text has several
+rows.npy            int64 [documents]: which of the distinct texts each document has
 
 Documents whose texts are equal, as the model reads them, have the same vectors, so their scores are equal. Ranks of
-several hosts share the work through one folder. A block that is there is not made again, so a stopped command goes on,
+several hosts share the work through one folder. Existing blocks are not encoded again, so a stopped command resumes,
 with any number of ranks.
 """
 
@@ -38,14 +38,14 @@ class Layout(NamedTuple):
     """How a kind of index stores vectors."""
 
     kind: str  # the kind, which is the `index` of its models
-    block: int  # texts
+    block: int  # texts in a block
     dtype: str
-    several: bool  # whether a text may have several
+    several: bool  # whether a text may have several vectors
 
 
 @dataclass(frozen=True)
 class Builder:
-    """An index that is being made; every rank has one."""
+    """An index under construction; every rank has a builder."""
 
     directory: Path
     layout: Layout
@@ -53,8 +53,8 @@ class Builder:
     texts: Callable[[int], np.ndarray]  # the token ids of a document, as the model reads them
     encode: Callable[..., Vectors]
     framing: Framing
-    rows: np.ndarray  # int64 [documents], which of the different texts each has
-    first: np.ndarray  # int64 [different texts], the first document with each
+    rows: np.ndarray  # int64 [documents], which of the distinct texts each has
+    first: np.ndarray  # int64 [distinct texts], the first document with each
     device: Any
 
     @property
@@ -64,7 +64,7 @@ class Builder:
         return [self.directory / "blocks" / f"{i:06d}.npy" for i in range(blocks)]
 
     def write(self, rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> None:
-        """Encode those blocks of this rank that are not there yet; `beat` is called after every batch."""
+        """Encode this rank's missing blocks; call `beat` after every batch."""
         missing = [i for i, file in enumerate(self.files) if i % ranks == rank and not file.is_file()]
         total = sum(len(self._documents(i)) for i in missing)
         with meter("encode", "texts", total) as report:
@@ -76,7 +76,7 @@ class Builder:
         return self.first[block * self.layout.block : (block + 1) * self.layout.block]
 
     def _write(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
-        """Encode a block, after `done` texts; return how many are done then."""
+        """Encode a block after `done` texts; return the number of texts done afterwards."""
         texts = [self.texts(i) for i in self._documents(block).tolist()]
         file = self.files[block]
         vectors: dict[int, np.ndarray] = {}
@@ -92,7 +92,7 @@ class Builder:
         return done + len(texts)
 
     def _stored(self, vectors: np.ndarray, file: Path) -> np.ndarray:
-        """The vectors of a text as they are stored."""
+        """Convert a text's vectors to the stored dtype, and check them."""
         if len(vectors) != 1 and not self.layout.several:
             raise ValueError(f"a text has {len(vectors)} vectors, not one")
         with np.errstate(over="ignore"):  # refused below
@@ -102,7 +102,7 @@ class Builder:
         return stored
 
     def finish(self) -> None:
-        """Write what makes the blocks an index; call it on one rank, when all have written theirs."""
+        """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
         rows = self.directory / ROWS
         _save(rows, self.rows)
         ends = [ends_of(file) for file in self.files] if self.layout.several else []
@@ -121,17 +121,17 @@ def encode_blocks(
     documents: np.ndarray | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make the folder of an index, or resume it, or see that it is whole; all ranks call.
+    """Make or resume the folder of an index, unless it is complete; all ranks must call this.
 
     Args:
-        layout: of the index's kind.
+        layout: the layout of the index's kind.
         trained: embeds the documents.
-        collection: has them.
+        collection: contains the documents.
         directory: the folder of the index, which all ranks share.
-        rank: this one.
-        ranks: how many they are.
-        documents: the numbers of the documents to index, int64, whose order is that of the index; by default all. A
-            folder must not be used for different ones.
+        rank: this rank.
+        ranks: the number of ranks.
+        documents: the numbers of the documents to index, int64, in the order of the index; by default all. A folder
+            must not be used for different numbers.
         beat: called after every batch.
 
     Raises:
@@ -155,7 +155,7 @@ def builder(
     directory: Path,
     documents: np.ndarray | None = None,
 ) -> Builder | None:
-    """Start an index, or resume one; None where it is whole. The arguments and errors are those of `encode_blocks`."""
+    """Start or resume an index; None where it is complete. The arguments and errors are those of `encode_blocks`."""
     model, method = matching_of(trained, collection)
     if not isinstance(model, DualEncoder) or model.index != layout.kind:
         raise InputError(f"{trained.checkpoint}: a {trained.kind} has no vectors for an index that is {layout.kind}")
@@ -176,7 +176,7 @@ def builder(
 
 
 def ends_of(file: Path) -> Path:
-    """The file of where texts end, from that of a block's vectors."""
+    """Return the file of the ends of a block's texts, given the file of the block's vectors."""
     return file.parents[1] / "ends" / file.name
 
 
@@ -186,7 +186,7 @@ def _save(file: Path, array: np.ndarray) -> None:
 
 
 def _different(text: Callable[[int], np.ndarray], documents: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number the different texts by their first documents: the number of each document's, and those documents."""
+    """Number the distinct texts by their first documents; return each document's number, and the first documents."""
     keys = np.empty((documents, 2), np.uint64)
     for i in range(documents):
         digest = hashlib.blake2b(text(i).astype(np.uint32).tobytes(), digest_size=16).digest()

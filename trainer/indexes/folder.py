@@ -1,7 +1,7 @@
-"""The folder of an index: what it is made of, and whether it is whole.
+"""The folder of an index: what it is made of, and whether it is complete.
 
 manifest.json    the kind, the model, the collection, and the SHA-256 of the files; it is written last
-building.json    instead of it, while files are missing: what they are made of
+building.json    in its place while files are missing: what the index is made of
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MANIFEST, BUILDING = "manifest.json", "building.json"
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a whole index."""
+    """The folder of a complete index."""
 
     directory: Path
     manifest: dict[str, Any]
@@ -45,12 +45,12 @@ class Folder:
         return cls(directory, _read(directory / MANIFEST))
 
     def damaged(self, what: object) -> InputError:
-        """The error that says what is wrong with the folder's files."""
+        """Return the error that reports what is wrong with the folder's files."""
         return InputError(f"{self.directory}: damaged ({what}); make the index again, in another folder")
 
 
 def about(kind: str, model: dict[str, str], collection: Collection, documents: int) -> dict[str, Any]:
-    """What an index is made of, as its manifest has it."""
+    """Describe what an index is made of, for its manifest."""
     return {
         "format": FORMAT,
         "kind": kind,
@@ -61,12 +61,12 @@ def about(kind: str, model: dict[str, str], collection: Collection, documents: i
 
 
 def about_model(trained: LoadedModel) -> dict[str, str]:
-    """What a manifest has of a model."""
+    """Describe a model for a manifest."""
     return {"checkpoint": str(trained.checkpoint.resolve()), "fingerprint": fingerprint(trained)}
 
 
 def fingerprint(trained: LoadedModel) -> str:
-    """The SHA-256 of a model's weights and of its method's keys: two models with the same give the same vectors."""
+    """Return the SHA-256 of a model's weights and its method's keys: models with equal ones give equal vectors."""
     digest = hashlib.sha256(json.dumps(trained.method.model_dump(mode="json"), sort_keys=True).encode())
     for name, tensor in sorted(trained.model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -75,7 +75,7 @@ def fingerprint(trained: LoadedModel) -> str:
 
 
 def begin(directory: Path, made_of: dict[str, Any]) -> bool:
-    """Make the folder of an index, or resume one; return whether the index is whole.
+    """Make or resume the folder of an index; return whether the index is complete.
 
     Raises:
         InputError: the folder holds another index, or something else.
@@ -96,7 +96,7 @@ def begin(directory: Path, made_of: dict[str, Any]) -> bool:
 
 
 def finish(directory: Path, made_of: dict[str, Any], files: Iterable[Path]) -> None:
-    """Write the manifest of an index, all of whose files are there."""
+    """Write the manifest of an index once all its files are written."""
     sha256 = {file.relative_to(directory).as_posix(): sha256_of(file) for file in files}
     with whole_file(directory / MANIFEST) as opened:
         opened.write((json.dumps(made_of | {"sha256": sha256}, indent=1) + "\n").encode())
@@ -104,17 +104,17 @@ def finish(directory: Path, made_of: dict[str, Any], files: Iterable[Path]) -> N
 
 
 def _identity(made_of: dict[str, Any], key: str) -> Any:
-    """What tells a model or a collection from others, wherever it is now."""
+    """Return what identifies a model or a collection, wherever it is stored now."""
     value = made_of.get(key)
     return (value.get("fingerprint"), value.get("sha256")) if isinstance(value, dict) else value
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What MANIFEST or BUILDING says; raise InputError where it is not an index's."""
+    """Read MANIFEST or BUILDING; raise InputError where it does not describe an index."""
     try:
         made_of: dict[str, Any] = json.loads(read_bytes(path, LARGEST_JSON))
         version = made_of["format"]
-        made_of.setdefault("kind", "dense")  # older code made no other
+        made_of.setdefault("kind", "dense")  # older code made no other kind
         _ = made_of["model"]["fingerprint"], made_of["collection"]["sha256"], made_of["documents"]
         _ = path.name == BUILDING or made_of["sha256"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

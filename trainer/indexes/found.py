@@ -1,4 +1,4 @@
-"""What is shown of a document that was found."""
+"""What to show of a document that was found."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Found(NamedTuple):
 
 
 def found(ranked: Ranked, collection: Collection) -> list[Found]:
-    """The documents of a ranking, best first."""
+    """Return the documents of a ranking, best first."""
     names, corpus = collection.corpus.ids, collection.corpus
     return [Found(names[i], score, corpus.text(i)) for i, score in zip(*map(list, ranked), strict=True)]

@@ -14,7 +14,7 @@ from trainer.retrieval.search import Ranked
 
 
 def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:
-    """Raise InputError where an option of the command line is given that a kind of index does not have."""
+    """Raise InputError for a value of a command-line option that a kind of index does not have."""
     if given and given not in names:
         has = f"has {', '.join(names)}" if names else "has none: leave it out"
         raise InputError(f"{option} {given}: {index} {has}")
@@ -23,20 +23,20 @@ def require_choice(option: str, given: str | None, names: Sequence[str], index: 
 class Index(Protocol):
     """A kind of index: how it is made, opened and searched.
 
-    An opened one has what it needs to read queries. All its ranks call `build`, `prepare` and `search` alike: each does
-    its share of the work.
+    An opened index has what it needs to read queries. All ranks must call `build`, `prepare` and `search`: each rank
+    does its share of the work.
     """
 
-    DTYPES: ClassVar[tuple[str, ...]]  # of the stored numbers, where there is a choice; the first one unless asked for
+    DTYPES: ClassVar[tuple[str, ...]]  # of the stored numbers, where there is a choice; the first is the default
     APPROXIMATIONS: ClassVar[tuple[str, ...]]  # the kinds of approximate search that can be prepared
 
     @property
     def folder(self) -> Folder:
-        """Where it is, and what it was made of."""
+        """Where the index is, and what it was made of."""
 
     @property
     def collection(self) -> Collection:
-        """Whose documents it has."""
+        """The collection whose documents are indexed."""
 
     @classmethod
     def build(
@@ -49,7 +49,7 @@ class Index(Protocol):
         *,
         dtype: str | None = None,
     ) -> Index:
-        """Make an index, or resume one, and open it; one that is whole is opened.
+        """Make or resume an index, and open it; a complete one is only opened.
 
         Raises:
             InputError: the model is of another kind, its tokenizer is not the collection's, the folder holds something
@@ -61,7 +61,7 @@ class Index(Protocol):
         """Open an index of this model and this collection; raise InputError where its files are damaged."""
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Prepare a kind of approximate search, unless it is there."""
+        """Prepare a kind of approximate search, unless it is prepared already."""
 
     def require(self, approximation: str) -> None:
         """Raise InputError unless a kind of approximate search is prepared."""
@@ -69,10 +69,11 @@ class Index(Protocol):
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query in this rank's share of the index, equal scores by document.
+        """Find the k best documents for each query in this rank's share of the index, ties in the order of documents.
 
-        Exact, unless an approximation is named, which `require` allows; that one may find fewer. The shares of all
-        ranks have every document once: `ranks.merge` makes one ranking of them, the same for any number of ranks.
+        The search is exact unless an approximation is named; `require` must allow it, and it may find fewer documents.
+        Every document is in the share of one rank: `ranks.merge` turns all ranks' results into one ranking, which is
+        the same for any number of ranks.
 
         Raises:
             InputError: an embedding is not finite.

@@ -1,4 +1,4 @@
-"""An index of several vectors a text, as ColBERT's: every document scored, or those near by centroids (centroids.py).
+"""An index of several vectors per text, as in ColBERT: score all documents, or candidates only (centroids.py).
 
 blocks/NNNNNN.npy, ends/NNNNNN.npy, rows.npy   see encode_blocks.py
 centroids/                                     optional: see centroids.py
@@ -35,7 +35,7 @@ from trainer.retrieval.texts import matching_of, on_device
 
 @dataclass(frozen=True)
 class MultiVectorIndex:
-    """An opened index of several vectors a text."""
+    """An opened index of several vectors per text."""
 
     folder: Folder
     trained: LoadedModel
@@ -45,7 +45,7 @@ class MultiVectorIndex:
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
-    BLOCK: ClassVar[int] = 4096  # texts: some 100 MiB
+    BLOCK: ClassVar[int] = 4096  # texts in a block: some 100 MiB
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
 
@@ -60,7 +60,7 @@ class MultiVectorIndex:
         *,
         dtype: str | None = None,
     ) -> MultiVectorIndex:
-        """Make an index, or resume one, and open it."""
+        """Make or resume an index, and open it."""
         assert trained
         layout = Layout("multi_vector", cls.BLOCK, dtype or cls.DTYPES[0], several=True)
         encode_blocks(layout, trained, collection, directory, rank, ranks)
@@ -83,13 +83,13 @@ class MultiVectorIndex:
         return cls(folder, trained, collection, vectors, documents, bounds, np.concatenate(shifted))
 
     def __str__(self) -> str:
-        """What it holds."""
+        """Describe what the index holds."""
         documents, texts, vectors = len(self.documents.rows), len(self.ends), len(self.vectors)
         width, dtype = self.vectors.width, self.vectors.dtype
         return f"{documents:,} documents of {texts:,} different texts, {vectors:,} vectors of {width} x {dtype}"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Make the centroids on rank 0, and the lists of each rank's blocks, unless they are there."""
+        """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist."""
         counts = [np.diff(self.ends[a:b], prepend=self.ends[a - 1] if a else 0) for a, b in self._blocks()]
         centroids.prepare(self.folder, self.vectors, counts, rank, ranks)
 
@@ -100,7 +100,7 @@ class MultiVectorIndex:
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query in words, by the model's own score.
+        """Find the k best documents for each query text, by the model's own score.
 
         Scores are computed in fp64 and rounded to fp32, so that they do not depend on what is scored together.
         """
@@ -119,11 +119,11 @@ class MultiVectorIndex:
         return centroids.load(self.folder, self.vectors.width)
 
     def _blocks(self) -> list[tuple[int, int]]:
-        """The numbers of each block's first text, and of the one after its last."""
+        """The number of each block's first text, and of the text after its last."""
         return list(zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True))
 
     def _all(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
-        """The best texts of this rank's blocks, all of which are scored."""
+        """Score all texts of this rank's blocks, and return the best."""
         own, done = self._blocks()[rank::ranks], 0
         rows = scored.queries.rows
         found = [NOTHING] * len(rows)
@@ -138,7 +138,7 @@ class MultiVectorIndex:
         return found
 
     def _near(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
-        """The best of those texts of this rank's blocks that have a vector near to one of the query's."""
+        """Score those texts of this rank's blocks that have a vector near one of the query's, and return the best."""
         of_centroids, lists = self._centroids
         found = []
         for number in track(scored.queries.rows.tolist(), "search", "queries"):
@@ -156,7 +156,7 @@ class MultiVectorIndex:
 
 
 def _scores(scored: Scored, queries: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """The scores fp32 [q, n] of texts, scored in the order of their lengths: so they need little padding."""
+    """Return the scores fp32 [q, n] of texts; score them in the order of their lengths, to need little padding."""
     order = np.argsort(-scored.documents.counts(texts), kind="stable")
     scores = np.empty((len(queries), len(texts)), np.float32)
     scores[:, order] = scored.table(queries, texts[order])

@@ -24,7 +24,7 @@ p { margin: .1rem 0; overflow-wrap: anywhere } mark { background: #fde68a }
 
 
 def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
-    """The page for a query and what each system found for it; nothing of either can become markup."""
+    """Return the page for a query and what each system found for it; both are escaped and cannot become markup."""
     columns = "".join(_column(system, documents, words_of(query)) for system, documents in found.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(query) or "Search"}</title>'

@@ -1,4 +1,4 @@
-"""Queries to search for: those of a split, or of a file with a line `ID<TAB>TEXT` each."""
+"""Queries to search for: those of a split, or of a file with one line `ID<TAB>TEXT` per query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from data_prep.common.files import os_errors_as_input_errors
 
 
 def read_queries(given: str, collection: Collection) -> dict[str, str]:
-    """Read queries, their texts by their ids, of the split that is named so, or else of the file.
+    """Read queries, as texts by ids, from the split of the given name, or else from the file.
 
     Raises:
         InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.

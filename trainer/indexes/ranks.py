@@ -1,4 +1,4 @@
-"""Ranks that make an index, or search it, together."""
+"""Ranks that make or search an index together."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 def wait_for(ranks: int) -> None:
-    """Wait until all ranks are here."""
+    """Wait until all ranks have called this."""
     if ranks > 1:
         dist.barrier()
 
 
 @contextmanager
 def rank_0_first(rank: int, ranks: int) -> Iterator[None]:
-    """Run a block on rank 0, then on the others: what is refused is said once, because the launcher ends the others."""
+    """Run a block on rank 0, then on the others: its error is printed once, because the launcher ends the others."""
     if rank:
         wait_for(ranks)
     yield
@@ -35,7 +35,7 @@ def rank_0_first(rank: int, ranks: int) -> Iterator[None]:
 
 @contextmanager
 def rank_0_speaks(rank: int) -> Iterator[None]:
-    """Let rank 0 say first what is refused within the block: mostly all ranks refuse it, and the launcher ends them."""
+    """Let rank 0 raise the block's InputError first: mostly all ranks raise it, and the launcher ends the others."""
     try:
         yield
     except InputError:
@@ -45,11 +45,10 @@ def rank_0_speaks(rank: int) -> Iterator[None]:
 
 
 def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | None:
-    """Merge what each rank has found for the same queries; all ranks call, and rank 0 gets the k best of each query.
+    """Merge what each rank has found for the same queries; all ranks must call this.
 
-    The others get None.
-
-    Equal scores are in the order of the documents, so that the result does not depend on the ranks.
+    Rank 0 gets the k best documents of each query, the others get None. Ties are in the order of the documents, so that
+    the result does not depend on the number of ranks.
     """
     if ranks == 1:
         return found
@@ -62,13 +61,13 @@ def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | 
 
 
 def each_its_queries(find: Callable[[slice], list[Ranked]], queries: int, rank: int, ranks: int) -> list[Ranked]:
-    """Share out queries instead of blocks, where an index cannot be cut: nothing is found for those of other ranks.
+    """Share out queries instead of blocks, where an index cannot be sharded; other ranks' queries get empty rankings.
 
     Args:
-        find: ranks the queries that a slice has.
-        queries: how many they are.
-        rank: this one.
-        ranks: how many they are.
+        find: ranks the queries of a slice.
+        queries: the number of queries.
+        rank: this rank.
+        ranks: the number of ranks.
     """
     found = [NOTHING] * queries
     found[rank::ranks] = find(slice(rank, None, ranks)) if rank < queries else []

@@ -25,7 +25,7 @@ APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATION
 
 
 def kind_of(trained: LoadedModel, collection: Collection) -> type[Index]:
-    """The kind of index that a model's vectors need.
+    """Return the kind of index that a model's vectors need.
 
     Raises:
         InputError: the model cannot rank the collection, or has no vectors to index.
@@ -43,12 +43,12 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     """Open an index with the collection and the model that it was made of.
 
     Args:
-        directory: its folder, which remembers where they were.
-        collection: where the collection is, if elsewhere.
-        model: where the model is, if elsewhere.
+        directory: the folder of the index, which records where they were.
+        collection: where the collection is now, if it has moved.
+        model: where the model is now, if it has moved.
 
     Raises:
-        InputError: the index is missing, unfinished or damaged; the collection or the model is missing, or another one.
+        InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.
     """
     folder = Folder.open(directory)
     if folder.manifest["kind"] not in KINDS:
@@ -62,7 +62,7 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
         )
     trained = _model(folder, model)
     if trained:
-        matching_of(trained, opened)  # refuse another tokenizer before the first query
+        matching_of(trained, opened)  # raise for another tokenizer before the first query
     return KINDS[folder.manifest["kind"]].open(folder, trained, opened)
 
 

@@ -20,10 +20,10 @@ Search = Callable[[str, int], list[Found]]
 
 
 def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> ThreadingHTTPServer:
-    """Return a server of the page, which listens already; `serve_forever` answers.
+    """Return a server of the page that already listens; `serve_forever` answers requests.
 
     Args:
-        systems: by name, each finds the best documents for a query.
+        systems: functions by name; each finds the best documents for a query.
         host: the address to listen at.
         port: 0 takes any that is free.
         k: documents to show for each query, unless the address says otherwise.
@@ -31,7 +31,7 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
     Raises:
         InputError: the port is in use, or the address is not this machine's.
     """
-    one_at_a_time = threading.Lock()  # a model's calls
+    one_at_a_time = threading.Lock()  # calls of a model
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # noqa: N802 (the library's name)
@@ -62,7 +62,7 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing of each request."""
+            """Do not log requests."""
 
     try:
         return ThreadingHTTPServer((host, port), Handler)
@@ -71,10 +71,10 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
 
 
 def _is_asked_of(name: str, host: str) -> bool:
-    """Whether a request that names its host so may be answered.
+    """Return whether to answer a request whose Host header is `name`.
 
-    A page elsewhere can have its own name point to this machine, and so read what is served to it alone: where only
-    this machine can ask, the name must be this machine's.
+    A web page from elsewhere can make its own host name point to this machine, and so read what is served to this
+    machine only. So where only this machine can connect, the name must be this machine's.
     """
     if not _is_loopback(host):
         return True

@@ -1,4 +1,4 @@
-"""What the ranks of an optimizer step send each other at every ZeRO stage, and how long that takes.
+"""What ranks send each other in an optimizer step at every ZeRO stage, and how long that takes.
 
 What DeepSpeed 0.19.8 sends is read in its source and checked by recording its calls (tests/trainer/planning):
 
@@ -12,13 +12,13 @@ What DeepSpeed 0.19.8 sends is read in its source and checked by recording its c
   micro-batch. The parameters below the threshold are all-gathered one by one at the end of the step.
 
 Gradients and weights travel in the precision of the training, 2 or 4 bytes a number. gloo, on CPUs, has no
-reduce-scatter of its own: torch does an all-reduce in its place (twice the bytes; measured). Besides, a step has a few
-all-reduces of some numbers, which cost latency alone.
+reduce-scatter of its own: torch does an all-reduce in its place (twice the bytes; measured). A step also has a few
+all-reduces of a few numbers, which cost only latency.
 
 The time is that of ring algorithms (Thakur, Rabenseifner and Gropp, 2005): for n ranks and a tensor of S bytes, every
 rank sends (n-1)/n S in an all-gather or reduce-scatter and twice that in an all-reduce. The slowest link of the ring
 decides how fast the bytes flow; the latencies of the links that a part passes add up. Ranks of one host are neighbours
-in the ring, so a host sends, in all, what one rank sends. NCCL's all-reduce takes a double binary tree where that is
+in the ring, so a host sends in total what one rank sends. NCCL's all-reduce uses a double binary tree where that is
 faster (NCCL 2.4): the same bytes, but a latency that grows with the logarithm of the hosts.
 
 Assumed: all links are equally fast and used by nobody else; no rank waits for a slower one; copying and adding cost
@@ -34,8 +34,8 @@ from typing import Any, Literal
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Backend = Literal["nccl", "gloo"]
-GROUPS = 2  # of parameters in the optimizer: those that decay and those that do not
-# all-reduces of some numbers a step: targets and losses by the trainer; the gradients' norm, of each group by DeepSpeed
+GROUPS = 2  # parameter groups of the optimizer: with and without weight decay
+# small all-reduces in a step: targets and losses, by the trainer; the gradients' norm of each group, by DeepSpeed
 SMALL = 2 + GROUPS
 
 
@@ -44,17 +44,17 @@ class Link:
     """A connection as its user sees it."""
 
     bandwidth: float  # bytes a second, in each direction
-    latency: float  # seconds of a message of no bytes, one way
+    latency: float  # seconds of an empty message, one way
 
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts of the same number of ranks."""
+    """Hosts with the same number of ranks each."""
 
     hosts: int
     ranks_per_host: int
-    between: Link  # of a host to the others, for all of its ranks together
-    within: Link  # of a rank to the others of its host
+    between: Link  # from a host to the others, for all of its ranks together
+    within: Link  # from a rank to the others of its host
     backend: Backend = "nccl"
 
     @property
@@ -65,7 +65,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Zero:
-    """What of a DeepSpeed configuration decides the communication; sizes are in numbers, not bytes."""
+    """The DeepSpeed settings that decide the communication; sizes are in numbers, not bytes."""
 
     stage: int
     bytes_per_number: int  # of weights and gradients on the wire: 2 or 4
@@ -76,7 +76,7 @@ class Zero:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], stage: int | None = None) -> Zero:
-        """Read a DeepSpeed configuration; `stage` replaces its own."""
+        """Read a DeepSpeed configuration; `stage` replaces its ZeRO stage."""
         keys = config.get("zero_optimization", {})
         half = any(config.get(name, {}).get("enabled") for name in ("fp16", "bf16"))
         return cls(
@@ -91,22 +91,22 @@ class Zero:
 
 @dataclass(frozen=True)
 class Collective:
-    """Calls of one kind in an optimizer step."""
+    """Collective calls of one kind in an optimizer step."""
 
     kind: Kind
     size: float  # bytes of the whole tensors of all calls of one round
-    calls: int  # of a round
-    rounds: int = 1  # the micro-batches of a step, or 1 for once a step
+    calls: int  # in a round
+    rounds: int = 1  # the micro-batches of a step, or 1 for once per step
 
 
 def collectives(sizes: Sequence[int], zero: Zero, micro_batches: int, backend: Backend = "nccl") -> list[Collective]:
     """Return what all ranks exchange in an optimizer step.
 
     Args:
-        sizes: the numbers of every trained parameter, in the order of the forward pass.
+        sizes: the size of every trained parameter in numbers, in the order of the forward pass.
         zero: the ZeRO stage and its settings.
-        micro_batches: of a rank and step.
-        backend: `gloo` reduce-scatters by an all-reduce.
+        micro_batches: how many each rank has in a step.
+        backend: `gloo` replaces reduce-scatter by all-reduce.
     """
     width, numbers = zero.bytes_per_number, sum(sizes)
     gradients, buckets = width * numbers, _buckets(sizes, zero.reduce_bucket)
@@ -135,7 +135,7 @@ def sent(collective: Collective, ranks: int) -> float:
 def sent_by_host(step: Iterable[Collective], network: Network) -> float:
     """Return the bytes that a host sends to others in an optimizer step, without the headers of packets.
 
-    TCP in Ethernet's frames of 1,500 bytes adds 4.6 % of headers; larger packets have fewer.
+    TCP in Ethernet frames of 1,500 bytes adds 4.6 % of headers; larger packets add less.
     """
     return sum(sent(collective, network.ranks) for collective in step) if network.hosts > 1 else 0.0
 
@@ -159,17 +159,17 @@ def step_seconds(step: Iterable[Collective], network: Network) -> float:
 
 
 def exposed(communication: float, compute: float, overlap: float) -> float:
-    """Return the seconds of communication that a step waits for, if a share `overlap` of it may run beside compute."""
+    """Return the seconds of communication that a step waits for, if a share `overlap` may overlap with compute."""
     return communication - min(overlap * communication, compute)
 
 
 def _passes(kind: Kind) -> int:
-    """How often each byte goes around the ring."""
+    """Return how often each byte goes around the ring."""
     return 2 if kind == "all_reduce" else 1
 
 
 def _ring_latency(network: Network) -> float:
-    """The latency of the ranks - 1 links that a part of a tensor passes, of a ring that enters each host once."""
+    """Return the latency of the ranks - 1 links that a part of a tensor passes in a ring that enters each host once."""
     ranks, hosts = network.ranks, network.hosts
     if hosts == 1:
         return (ranks - 1) * network.within.latency
@@ -178,13 +178,13 @@ def _ring_latency(network: Network) -> float:
 
 
 def _tree_latency(network: Network) -> float:
-    """The latency from the root of a binary tree of hosts to its leaves, and along the ranks of a host."""
+    """Return the latency from the root of a binary tree of hosts to its leaves, and along the ranks of a host."""
     within = (network.ranks_per_host - 1) * network.within.latency
     return math.ceil(math.log2(network.hosts)) * network.between.latency + within
 
 
 def _buckets(sizes: Iterable[int], most: int) -> int:
-    """How many buckets parameters fill one after another, each of at most `most` numbers or one parameter."""
+    """Count the buckets that parameters fill one after another, each of at most `most` numbers or one parameter."""
     buckets, filled = 0, math.inf
     for size in sizes:
         if filled + size > most:
@@ -194,10 +194,11 @@ def _buckets(sizes: Iterable[int], most: int) -> int:
 
 
 def _gathered(sizes: Sequence[int], zero: Zero) -> int:
-    """The numbers that stage 3 gathers in a micro-batch's forward and backward pass.
+    """Count the numbers that stage 3 gathers in a micro-batch's forward and backward pass.
 
-    A parameter is met again in the backward pass after all later ones, twice. Where prefetching runs ahead DeepSpeed
-    releases fewer: of models that are little larger than the reuse distance it gathers up to a fifth less than this.
+    Before a parameter is used in the backward pass, all later parameters are used twice. Where prefetching runs ahead,
+    DeepSpeed releases fewer parameters: for models slightly larger than the reuse distance, it gathers up to a fifth
+    less than this.
     """
     gathered, later = 0, sum(sizes)
     for size in sizes:

@@ -21,15 +21,15 @@ from trainer.planning.hardware import Device
 from trainer.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
 from trainer.recipe.schema import PretrainRecipe
 
-SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # of the made-up text: tokens, of a document, at once
-# of an optimizer step, for each parameter: read gradient, master weight and two moments, write the last three, in fp32,
-# and the weight in half precision
+SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # made-up text: tokens, per document, at once
+# bytes that an optimizer step moves per parameter: read gradient, master weight and two moments, write the last three,
+# all in fp32, and write the weight in half precision
 ADAM_BYTES = 30
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer's vocabulary, as far as a batcher asks."""
+    """The part of a tokenizer's vocabulary that a batcher needs."""
 
     vocab_size: int
     pad: int = 0
@@ -52,29 +52,29 @@ class MadeUp:
 
 @dataclass(frozen=True)
 class Work:
-    """What a recipe computes; a micro-batch of n examples is n times that of one, but for the operations."""
+    """What a recipe computes; all but `operations` grows n-fold for a micro-batch of n examples."""
 
     parameters: int  # of the whole model
     trained: tuple[int, ...]  # the sizes of the trained parameters
-    flops: float  # matrix products of an example, forward and backward
+    flops: float  # of the matrix products of an example, forward and backward
     tokens: float  # of text in an example
-    operations: int  # of PyTorch in a micro-batch, forward and backward, views left out
-    kept_bytes: float  # of an example, by the trunk's layers for the backward pass, at least
-    batching: float  # seconds that one core here took to make an example of token documents
+    operations: int  # of PyTorch in a micro-batch, forward and backward, without views
+    kept_bytes: float  # the least that the trunk's layers keep of an example for the backward pass
+    batching: float  # seconds that one core here took to make an example from token documents
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a rank computes: a roofline under stated shares, or what a benchmark measured."""
+    """How fast a rank computes: a roofline with an assumed efficiency, or what a benchmark measured."""
 
-    flops: float  # a second, of matrix products, attained
+    flops: float  # attained per second, in matrix products
     operation: float  # seconds that Python takes to start one operation
     memory_bandwidth: float  # bytes a second
     measured: bool = False
 
     @classmethod
     def roofline(cls, device: Device, efficiency: float, operation: float) -> Speed:
-        """A device that attains a share `efficiency` of its peak, and cannot start operations faster than it may."""
+        """Assume that a device attains a share `efficiency` of its peak, and that starting an operation takes time."""
         return cls(device.peak * efficiency, operation, device.memory_bandwidth)
 
     def micro_batch(self, work: Work, examples: int) -> float:
@@ -87,13 +87,13 @@ class Speed:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what PyTorch executes, without views. A question about data that are not there is answered by no."""
+    """Counts the operations that PyTorch executes, without views; answers False where a model asks about data."""
 
     count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten._local_scalar_dense.default:
-            return False  # of ModernBERT: whether there is no padding
+            return False  # ModernBERT asks whether there is no padding
         self.count += not function.is_view
         return function(*args, **(kwargs or {}))
 
@@ -101,10 +101,10 @@ class _Operations(TorchDispatchMode):
 def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
     """Count a micro-batch of a recipe on the meta device, where tensors have a shape and no memory.
 
-    The text is made up: sentences of 24 tokens in documents of 960. Dropout is counted as on any device.
+    The text is made up: sentences of 24 tokens in documents of 960 tokens. Dropout is counted as on any device.
 
     Raises:
-        InputError: the recipe does not describe its trunk, or what it describes cannot be built.
+        InputError: the recipe does not describe its trunk, or the trunk that it describes cannot be built.
     """
     vocabulary = Vocabulary(vocab_size)
     model = _model(recipe, vocabulary)
@@ -146,9 +146,9 @@ def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str
 
     Args:
         results: the content of its JSON file.
-        recipe: what is planned; without `case`, the last case of its method counts, which is the largest.
-        case: the name of one of its cases.
-        where: the file, for errors.
+        recipe: what is planned; without `case`, its method's last case is used, which is the largest.
+        case: the name of a measured case.
+        where: the file's name, for errors.
     """
     try:
         cases = results["cases"]
@@ -178,7 +178,7 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
 
 
 def _micro_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int) -> tuple[MicroBatch, float]:
-    """A micro-batch of made-up text, and the seconds of an example: cutting a window and making the arrays."""
+    """Make a micro-batch of made-up text; return it and the seconds per example: cutting a window, making arrays."""
     batcher, rng = build_batcher(method, vocabulary), np.random.default_rng(0)
     documents: list[MadeUp] = []
     examples: list[Any] = []

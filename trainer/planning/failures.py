@@ -1,7 +1,7 @@
 """How often to save: the checkpoint interval that loses the least time to failures, and how much time that is.
 
 All arguments are in seconds. Failures are independent and come at a constant rate, so that the times between them are
-exponential; `mtbf` is the mean time between failures of all hosts together, that of a host over the number of hosts.
+exponential; `mtbf` is the mean time between failures of all hosts together: one host's, divided by the number of hosts.
 
 Young, 1974: A first order approximation to the optimum checkpoint interval. Communications of the ACM 17 (9).
 Daly, 2006: A higher order estimate of the optimum checkpoint interval for restart dumps. Future Generation Computer
@@ -33,14 +33,14 @@ def daly_interval(save: float, mtbf: float) -> float:
 def expected_seconds(work: float, interval: float, save: float, restart: float, mtbf: float) -> float:
     """Return the mean length of a run with failures, which may strike saves and restarts, too (Daly, 2006).
 
-    mtbf e^(restart / mtbf) (e^((interval + save) / mtbf) - 1) work / interval; infinite where that is beyond numbers.
+    mtbf e^(restart / mtbf) (e^((interval + save) / mtbf) - 1) work / interval; infinite where that overflows.
 
     Args:
-        work: of computing in all.
-        interval: of computing between two saves.
-        save: of a checkpoint.
-        restart: from a failure to the first new step.
-        mtbf: of all hosts together.
+        work: total computing time.
+        interval: computing time between two saves.
+        save: time to save a checkpoint.
+        restart: time from a failure to the first new step.
+        mtbf: mean time between failures of all hosts together.
     """
     try:
         return mtbf * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf) * work / interval

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 class Device:
     """What one rank computes on, and what connects it to others."""
 
-    peak: float  # FLOP/s of dense matrix products, in half precision; of a CPU in fp32
+    peak: float  # FLOP/s of dense matrix products, in half precision; on a CPU in fp32
     memory: float  # bytes
     memory_bandwidth: float  # bytes a second
     within: float  # bytes a second to the other devices of its host, in each direction
     network: float  # bytes a second of its usual host to other hosts, in each direction
 
 
-# NVIDIA's data sheets; by a part of the name that the driver gives the device, a longer one before its beginning
+# NVIDIA's data sheets; each key is a part of the driver's name for the device, a longer key before its own prefix
 GPUS = {
     "H200": Device(989e12, 141e9, 4.8e12, 450e9, 400e9),  # DGX: 8 GPUs, 8 x 400 Gb/s
     "H100": Device(989e12, 80e9, 3.35e12, 450e9, 400e9),  # SXM; DGX: 8 x 400 Gb/s
@@ -32,5 +32,5 @@ DEVICES = {**{name.lower(): gpu for name, gpu in GPUS.items()}, "cpu": CPU}
 
 
 def peak_of(name: str) -> float | None:
-    """Return the peak of a GPU by the name that its driver gives; None if it is not known."""
+    """Return the peak of a GPU, given its driver's name for it; None if it is not known."""
     return next((gpu.peak for part, gpu in GPUS.items() if part in name), None)

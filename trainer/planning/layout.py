@@ -14,20 +14,20 @@ class Layout:
 
     recipe: PretrainRecipe
     ranks: int
-    changes: tuple[str, ...]  # the overrides that make it so; empty where the recipe is as it was
-    same_experiment: bool  # whether the examples of a step are as many as before
+    changes: tuple[str, ...]  # the overrides that change the recipe; empty where it is unchanged
+    same_experiment: bool  # whether a step has as many examples as before
 
     @property
     def micro_batches(self) -> int:
-        """Of a rank and step."""
+        """How many micro-batches a rank has in a step."""
         return self.recipe.batch.micro_batches // self.ranks
 
 
 def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
     """Change a recipe as little as needed for a number of ranks.
 
-    First the micro-batch becomes smaller and the lanes more, which the training hardly notices. Only where a step has
-    fewer examples than ranks, or they do not divide it, it gets more of them, and the run fewer steps.
+    First the micro-batch becomes smaller and lanes are added, which hardly affects the training. Only where a step has
+    fewer examples than ranks, or their number does not divide evenly, it gets more examples, and the run fewer steps.
     """
     size, lanes, workers, steps = recipe.batch.size, recipe.data.lanes, recipe.data.workers, recipe.steps
     if size % ranks:

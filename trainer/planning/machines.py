@@ -13,21 +13,21 @@ OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_com
 
 @dataclass(frozen=True)
 class Machines:
-    """Hosts of one kind; bytes a second, and seconds."""
+    """Hosts of one kind; rates are in bytes a second, times in seconds."""
 
-    gpus: int  # of a host: its ranks
+    gpus: int  # of a host, one rank each
     device: Device
     speed: Speed
-    between: Link  # of a host to the others
-    within: Link  # of a rank to those of its host
+    between: Link  # from a host to the others
+    within: Link  # from a rank to the others of its host
     backend: Backend
-    overlap: float | None  # the share of communication that may run beside compute; None: as OVERLAP
-    disk: float  # what a host reads shards with
-    storage: float  # what all ranks together write checkpoints with
-    writer: float  # what one rank writes them with, hashing included
+    overlap: float | None  # the share of communication that may overlap with compute; None: as OVERLAP
+    disk: float  # at which a host reads shards
+    storage: float  # at which all ranks together write checkpoints
+    writer: float  # at which one rank writes them, hashing included
     mtbf: float  # of a host
     restart: float  # from a failure until the first new step
-    repair: float  # until a failed host is back; 0: a spare one takes its place
+    repair: float  # until a failed host is back; 0: a spare host takes its place
 
     def network(self, ranks: int) -> Network:
         """Return the fewest hosts that share the ranks evenly."""
@@ -37,5 +37,5 @@ class Machines:
         return Network(hosts, ranks // hosts, self.between, self.within, self.backend)
 
     def overlap_of(self, stage: int) -> float:
-        """The share of a stage's communication that may run beside compute."""
+        """Return the share of a stage's communication that may overlap with compute."""
         return OVERLAP[stage] if self.overlap is None else self.overlap

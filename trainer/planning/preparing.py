@@ -1,7 +1,7 @@
 """How long `data_prep` takes for all of Wikipedia or Reddit on many machines.
 
-Every machine reads the whole input in one process, which cuts it for its workers, and these process the machine's share
-(docs/data.md, "On many machines"); then they write the share as shards, and one machine merges the parts.
+On every machine one process reads the whole input and splits it for the machine's workers, which process the machine's
+share (docs/data.md, "On many machines"). Then the workers write the share as shards, and one machine merges the parts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from data_prep.common.errors import InputError
 
 HOUR = 3600.0
 MONTH = 140e6  # lines of Reddit's RC_2019-12, for which docs/data.md gives the sizes
-REDDIT = 1.7e9 / MONTH  # months like it that make 1.7 billion comments
+REDDIT = 1.7e9 / MONTH  # how many such months make 1.7 billion comments
 # 2 GB of XML, about 0.42 GB of text, merged in 8 s by two workers (docs/data.md)
 MERGING = 26e6
 
 
 @dataclass(frozen=True)
 class Work:
-    """A part of the preparation: how much there is of what, and how fast one core does it."""
+    """A part of the preparation: its amount, in which unit, and how fast one core does it."""
 
     amount: float
     unit: str
@@ -28,19 +28,19 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Of one core."""
+        """The seconds that one core takes."""
         return self.amount / self.rate
 
 
 @dataclass(frozen=True)
 class Source:
-    """An input and the work that it makes, by name; the names of the rates that the command takes."""
+    """An input and its work by name; the command takes rates by these names."""
 
     what: str
-    bytes: float  # as it lies on the disk, read by every machine
+    bytes: float  # as stored on the disk, read by every machine
     reader: Mapping[str, Work]  # in the one process that reads
-    workers: Mapping[str, Work]  # in a machine's workers, while that reads
-    writers: Mapping[str, Work]  # in them afterwards
+    workers: Mapping[str, Work]  # in a machine's workers, while that process reads
+    writers: Mapping[str, Work]  # in the workers afterwards
     merge: Work
     text: float  # bytes of clean text
     shards: float  # bytes
@@ -88,7 +88,7 @@ class Preparation:
 
     @property
     def hours(self) -> float:
-        """Of all passes, one after another."""
+        """The hours of all passes, one after another."""
         return self.reading + self.writing + self.merging
 
 
@@ -97,10 +97,10 @@ def prepare(source: Source, machines: int, cores: int, disk: float, storage: flo
 
     Args:
         source: the input.
-        machines: how many, each with a part.
-        cores: of a machine.
-        disk: bytes a second that a machine reads the input with.
-        storage: bytes a second that all machines together read it with.
+        machines: the number of machines, each of which prepares a part.
+        cores: the cores of a machine.
+        disk: bytes a second at which a machine reads the input.
+        storage: bytes a second at which all machines together read it.
     """
     reader, workers, writers = (
         sum(work.seconds for work in works.values()) for works in (source.reader, source.workers, source.writers)
@@ -121,7 +121,7 @@ def prepare(source: Source, machines: int, cores: int, disk: float, storage: flo
 
 
 def with_rates(name: str, rates: Mapping[str, float]) -> Source:
-    """Return a source with other rates of one core, in its own units a second, by name."""
+    """Return a source with the given rates of one core by name, in the source's own units a second."""
     source = SOURCES[name]
     if unknown := [rate for rate in rates if rate not in source.works]:
         raise InputError(f"--rate {unknown[0]}: {name} has no such rate; it has {', '.join(source.works)}")

@@ -1,4 +1,4 @@
-"""A plan as text: the assumptions, a table, what changes in the recipe, where more hosts stop paying."""
+"""A plan as text: the assumptions, a table, what changes in the recipe, where more hosts stop paying off."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def changes(row: Row) -> Iterator[str]:
 
 
 def pays(limits: Sequence[Limit]) -> Iterator[str]:
-    """Yield a table of where more hosts stop paying."""
+    """Yield a table of where more hosts stop paying off."""
     yield f"A host does at least {PAYS:.0%} of what one alone does with ZeRO-1, up to so many hosts:"
     stages = sorted({limit.stage for limit in limits})
     rows = []

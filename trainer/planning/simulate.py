@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_TIMES = 50  # a run that takes so many times as long as without failures counts as one that never ends
+MOST_TIMES = 50  # a run that takes 50 times as long as without failures counts as one that never ends
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated; times are in seconds."""
+    """What to simulate; times are in seconds."""
 
     steps: int
     every: int  # steps between two checkpoints; the last step is saved, too
     save: float
     hosts: int
-    step: Callable[[int], float]  # of a step on the hosts that are up; infinite where they are too few to train
+    step: Callable[[int], float]  # of a step, given the number of hosts up; infinite where they are too few to train
     mtbf: float  # of one host
     restart: float  # from a failure until the first new step: notice it, start, load
-    repair: float  # until a failed host is back; 0: a spare one takes its place
+    repair: float  # until a failed host is back; 0: a spare host takes its place
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Outcome:
 
     seconds: float
     failures: int
-    saving: float  # of checkpoints that were completed
-    lost: float  # of steps and saves that a failure undid, of new starts, and of waiting for hosts
+    saving: float  # completed checkpoints
+    lost: float  # steps and saves that a failure undid, new starts, and waiting for hosts
 
     @property
     def finished(self) -> bool:
@@ -44,8 +44,8 @@ class Outcome:
 def simulate(scenario: Scenario, rng: np.random.Generator) -> Outcome:
     """Simulate a run from its first start to its last checkpoint.
 
-    Hosts that are up fail at a constant rate, at any moment of steps, saves and restarts. As `trainer.supervise` does,
-    the run goes on at once on the hosts that are up, and takes a repaired host in at the next start, not before.
+    Hosts that are up fail at a constant rate, at any moment of steps, saves and restarts. As with `trainer.supervise`,
+    the run goes on at once on the hosts that are up, and adds a repaired host at the next start, not before.
     """
     limit = MOST_TIMES * scenario.steps * scenario.step(scenario.hosts)
     clock = saving = lost = 0.0
@@ -81,7 +81,7 @@ def _hosts_up(scenario: Scenario, away: list[float], clock: float) -> int:
 
 
 def _progress(scenario: Scenario, done: int, step: float, seconds: float) -> tuple[int, float]:
-    """The steps that are computed and saved in so many seconds, and the seconds that it takes to do and save them."""
+    """Return how many steps are computed and saved in `seconds`, and how long computing and saving them takes."""
     segment = scenario.every * step + scenario.save
     left = scenario.steps - done
     whole, rest = divmod(left, scenario.every)

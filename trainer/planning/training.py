@@ -24,9 +24,9 @@ from trainer.recipe.schema import PretrainRecipe
 DAY = 86400.0
 STAGES = (1, 2, 3)
 SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
-GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's own stage3_max_live_parameters
-BATCHES = (1, 4, 16)  # times the recipe's batch.size, for where more hosts pay
-PAYS = 0.5  # more hosts pay while each does at least this share of what one alone does with ZeRO-1
+GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's default of stage3_max_live_parameters
+BATCHES = (1, 4, 16)  # multiples of the recipe's batch.size, to find where more hosts pay off
+PAYS = 0.5  # more hosts pay off while each does at least this share of what one host alone does with ZeRO-1
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Step:
 
     compute: float
     communication: float  # all of it
-    exposed: float  # what of it compute does not hide
-    loading: float  # of the shards that a host reads, beside all of it
+    exposed: float  # the part that compute does not hide
+    loading: float  # reading of a host's shards, at the same time as everything else
     sent: float  # bytes that a host sends to others
     tokens: float  # of text, all ranks
 
     @property
     def seconds(self) -> float:
-        """From one step to the next."""
+        """The seconds from one step to the next."""
         return max(self.compute + self.exposed, self.loading)
 
 
@@ -60,9 +60,9 @@ class Row:
     step: Step
     step_seconds: float
     tokens_per_second: float
-    read: float  # bytes of shards a second and host
-    read_share: float  # of what the disk gives
-    loaders: float  # loader processes of a rank that keep up with it
+    read: float  # bytes of shards that a host reads a second
+    read_share: float  # of what the disk can read
+    loaders: float  # loader processes that a rank needs to keep up
     fits: Sequence[int]  # the ZeRO stages that fit the memory
     save_seconds: float
     ideal_days: float  # without failures and saves
@@ -71,8 +71,8 @@ class Row:
     fewest_days: float
     most_days: float
     failures: float
-    share_lost: float  # of the mean: saves, what failures undid, new starts, fewer hosts
-    share_saving: float  # of the mean: saves alone
+    share_lost: float  # of the mean: saves, work that failures undid, new starts, fewer hosts
+    share_saving: float  # of the mean: only saves
     recipe_share_lost: float  # the same with the recipe's checkpoint.every
     gpu_hours: float
 
@@ -82,10 +82,10 @@ def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks:
 
     Args:
         layout: the recipe, for its largest number of ranks.
-        work: of the recipe.
+        work: what the recipe computes.
         zero: the stage and its settings.
         machines: the hosts.
-        ranks: fewer than the layout's, which the recipe allows as well.
+        ranks: a smaller number of ranks that the recipe allows as well.
     """
     ranks = ranks or layout.ranks
     batch, network = layout.recipe.batch, machines.network(ranks)
@@ -109,10 +109,10 @@ def plan(
     Args:
         recipe: what is trained, in the nearest form that the ranks can share.
         work: as `compute.count` counts it.
-        config: DeepSpeed's.
+        config: the DeepSpeed configuration.
         machines: the hosts.
-        hosts: how many.
-        seeds: how many runs with failures are simulated.
+        hosts: the number of hosts.
+        seeds: how many runs with failures to simulate.
     """
     layout = fit(recipe, hosts * machines.gpus)
     zero, steps = Zero.of(config), layout.recipe.steps
@@ -156,9 +156,9 @@ def plan(
 
 
 def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) -> list[int]:
-    """Return the stages whose states, with what the trunk's layers keep of a micro-batch, fit a rank's memory.
+    """Return the stages whose states, with the trunk's activations for a micro-batch, fit a rank's memory.
 
-    Stage 3 also holds the weights that it has gathered: all of a model of up to a billion.
+    Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights.
     """
     width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
     needed = {stage: bytes_of(stage, width == 2, work.parameters, ranks) + micro * work.kept_bytes for stage in STAGES}
@@ -169,7 +169,8 @@ def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) 
 def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> float:
     """Return how long a checkpoint takes: all ranks share the storage, and rank 0 writes the most.
 
-    Rank 0 writes the fp32 weights, below stage 3 those of the training, and as all ranks its part of Adam's states.
+    Rank 0 writes the fp32 weights, below stage 3 also the weights in the training's precision, and like all ranks its
+    part of Adam's states.
     """
     of_rank_0 = 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1) + 12 / ranks
     return work.parameters * max(CHECKPOINT_BYTES / machines.storage, of_rank_0 / machines.writer)
@@ -192,16 +193,16 @@ def simulated(
 
 @dataclass(frozen=True)
 class Limit:
-    """Up to how many hosts more of them pay, and what ends it."""
+    """Up to how many hosts more of them pay off, and what sets this limit."""
 
     batch: int
     stage: int
     hosts: int
-    because: str  # a step has too few examples; or what takes the time; "" where it pays up to the end
+    because: str  # too few examples in a step, or what takes the time; "" where even `most` hosts pay off
 
 
 def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, most: int) -> list[Limit]:
-    """Return, for batches and stages, up to how many hosts, a power of two and at most `most`, each pays (`PAYS`)."""
+    """Return for each batch size and stage up to how many hosts, a power of two, at most `most`, pay off (`PAYS`)."""
     found = []
     for factor in BATCHES:
         size = factor * recipe.batch.size

@@ -1,1 +1,1 @@
-"""Recipes: their keys, the YAML they are read from, the learning-rate schedule."""
+"""Recipes: their keys, their YAML files, the learning-rate schedule."""

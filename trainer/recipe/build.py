@@ -20,7 +20,7 @@ from models.trunk import TrunkModel, build_trunk, max_positions
 def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
     """Build a trunk with random weights for a tokenizer's vocabulary.
 
-    Raise InputError for an unknown key of the configuration, or a vocabulary size that differs from the data's.
+    Raise InputError for an unknown configuration key, or a vocabulary size that differs from the data's.
     """
     known = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
     for key, value in known.items():
@@ -30,13 +30,13 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
 
 
 def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
-    """Build a trunk with random weights, as `build_trunk`; raise InputError, naming `where`, for unusable settings."""
+    """Build a trunk with random weights by `build_trunk`; raise InputError, naming `where`, for unusable settings."""
     with as_input_error(where):
         return build_trunk(settings)
 
 
 def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Give the trunk's token embedding a row, drawn at random, for each token that the method adds."""
+    """Add a randomly initialised row to the trunk's token embedding for each token that the method adds."""
     added = method.added_tokens + method.markers
     rows = tokenizer.vocab_size + added
     if added and trunk.config.vocab_size != rows:
@@ -44,33 +44,33 @@ def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: T
 
 
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
-    """The plain settings from which `build_trunk` builds a trunk of this configuration."""
+    """Return the plain settings from which `build_trunk` builds a trunk of this configuration."""
     valid = {field.name for field in dataclasses.fields(type(config))} - {"transformers_version", "dtype"}
     settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
     return {"model_type": config.model_type, **settings}
 
 
 def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
-    """Raise InputError naming `key` where inputs of `tokens` tokens exceed the trunk's positions."""
+    """Raise InputError naming `key` if inputs of `tokens` tokens exceed the trunk's positions."""
     positions = max_positions(trunk)
     if tokens > positions:
         raise InputError(f"{key}: {tokens} tokens are more than the trunk's {positions} positions")
 
 
 def build_batcher(method: PretrainingConfig, vocabulary: Vocabulary) -> Batcher:
-    """Build a pre-training method's batcher; raise InputError where the vocabulary does not suit it."""
+    """Build a pre-training method's batcher; raise InputError if the vocabulary does not suit it."""
     with as_input_error("method"):
         return method.batcher(vocabulary)
 
 
 def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
-    """Build a method's model around a trunk; raise InputError where the trunk does not suit it."""
+    """Build a method's model around a trunk; raise InputError if the trunk does not suit it."""
     with as_input_error("method"):
         return method.model(trunk)
 
 
 def freeze_model(model: TrunkModel, trained: Trained) -> None:
-    """Freeze what a recipe does not train of a model; raise InputError where its trunk has no such part."""
+    """Freeze the parts of a model that a recipe does not train; raise InputError if its trunk has no such part."""
     with as_input_error("optimizer.train"):
         freeze(model, trained)
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-THRESHOLD = 1e-4  # of the best loss: a loss must be lower by more to count as lower
+THRESHOLD = 1e-4  # share of the best loss by which a loss must be lower to count as lower
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """The validations of a run so far, as torch.optim.lr_scheduler.ReduceLROnPlateau sees them."""
+    """The state after a run's validations so far, as in torch.optim.lr_scheduler.ReduceLROnPlateau."""
 
     best: float | None = None  # the lowest loss
-    bad: int = 0  # validations in a row that were not lower, since the last change of the rate
-    scale: float = 1.0  # what the learning rate is multiplied by
+    bad: int = 0  # consecutive validations without a lower loss, since the last change of the rate
+    scale: float = 1.0  # factor on the learning rate
 
     def after(self, loss: float, *, factor: float, patience: int) -> Plateau:
         """Return the state after one more validation; more than `patience` bad ones multiply `scale` by `factor`.
 
-        A loss that is NaN is bad.
+        A NaN loss is bad.
         """
         if loss < (float("inf") if self.best is None else self.best * (1 - THRESHOLD)):
             return Plateau(loss, 0, self.scale)

@@ -15,7 +15,7 @@ from trainer.recipe.schedule import Schedule, learning_rate
 
 
 class BatchConfig(Section):
-    """How many examples make an optimizer step, and how many of them a rank holds at once."""
+    """How many examples an optimizer step has, and how many of them a rank processes at once."""
 
     size: PositiveInt
     micro: PositiveInt
@@ -28,7 +28,7 @@ class BatchConfig(Section):
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of one optimizer step over all ranks."""
+        """The number of micro-batches in one optimizer step, over all ranks."""
         return self.size // self.micro
 
 
@@ -37,28 +37,28 @@ Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 
 
 class PlateauConfig(Section):
-    """When to lower the learning rate for good (plateau.py); the defaults are those of Poly-encoders, section 4.1."""
+    """When to lower the learning rate permanently (plateau.py); defaults as in Poly-encoders, section 4.1."""
 
     factor: float = Field(0.4, gt=0, lt=1)
-    patience: int = Field(0, ge=0)  # validations without a lower loss that change nothing
+    patience: int = Field(0, ge=0)  # validations without a lower loss that are tolerated
 
 
 class OptimizerConfig(Section):
     """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
 
     name: Literal["adamw", "adamax"] = "adamw"
-    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number of its top layers
+    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number: only so many top layers
     lr: PositiveFloat
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
     weight_decay: float = Field(0.01, ge=0)
     warmup_steps: int = Field(0, ge=0)
-    schedule: Schedule = "linear"  # to zero at the run's last step; inverse_sqrt never gets there
+    schedule: Schedule = "linear"  # decays to zero at the run's last step; inverse_sqrt never reaches it
     plateau: PlateauConfig | None = None
-    clip: float = Field(1.0, ge=0)  # global gradient norm; 0 clips nothing
+    clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
 
     def rate(self, step: int, steps: int) -> float:
-        """The learning rate of a step, counted from 0, in a run of `steps` steps."""
+        """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
         return learning_rate(step, peak=self.lr, warmup_steps=self.warmup_steps, steps=steps, schedule=self.schedule)
 
 
@@ -67,14 +67,14 @@ class CheckpointConfig(Section):
 
     every: PositiveInt = 1000
     keep: int = Field(2, ge=2)  # the newest; at least 2, because one may be damaged
-    keep_every: PositiveInt | None = None  # steps: checkpoints at its multiples are never removed
+    keep_every: PositiveInt | None = None  # steps; checkpoints at multiples of it are never removed
 
 
 class FaultsConfig(Section):
     """What to do when something goes wrong during a run; see docs/operations.md."""
 
     on_bad_shard: Literal["stop", "skip"] = "stop"
-    most_bad_shards: int = Field(10, ge=0)  # a run that skips them stops at more than this
+    most_bad_shards: int = Field(10, ge=0)  # a run that skips bad shards stops if there are more than this
     on_nan: Literal["stop", "skip"] = "stop"  # skip: load the last checkpoint, continue after the bad step's data
     hang_seconds: float = Field(1800.0, gt=0, le=threading.TIMEOUT_MAX)  # without a step, a save or a validation batch
 
@@ -83,21 +83,21 @@ class LanesConfig(Section):
     """The deterministic order of data (trainer/data/lanes.py); a resumed run may change only `workers`."""
 
     lanes: PositiveInt = 64
-    window: PositiveInt = 16  # chunks (of a fine-tuning: units of pairs) that are shuffled together
+    window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
     workers: int = Field(0, ge=0)  # loader processes per rank
 
 
 class MixedShardsConfig(Section):
-    """One source of a mix: its shards, and its weight against the other sources'."""
+    """One source of a mix: its shards, and its weight relative to the other sources."""
 
     shards: str
     weight: PositiveFloat
 
 
 class ShardDataConfig(LanesConfig):
-    """Shards of token documents, as data_prep writes them: of one source, or of several by name and weight.
+    """Shards of token documents, as written by data_prep: one source, or several with names and weights.
 
-    They are in a folder, or at an http(s), s3 or file URL; remote ones are read through a cache on every host.
+    They are in a folder, or at an http(s), s3 or file URL; remote shards are read through a cache on every host.
     """
 
     shards: str | None = None
@@ -113,7 +113,7 @@ class ShardDataConfig(LanesConfig):
 
     @property
     def sources(self) -> dict[str, MixedShardsConfig]:
-        """Every source by name; that of `shards` has the name ""."""
+        """Return every source by name; the source in `shards` has the name ""."""
         if self.shards is not None:
             return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
         return self.mix or {}
@@ -124,7 +124,7 @@ class PairDataConfig(LanesConfig):
 
     collection: Path
     split: str = "train"
-    pairs: PositiveInt | None = None  # how many, in an order that depends on the seed alone; null takes all
+    pairs: PositiveInt | None = None  # how many, in an order that depends only on the seed; null: all
 
 
 class ValidationConfig(Section):
@@ -153,27 +153,27 @@ class ProbeConfig(Section):
     split: str
     every: PositiveInt  # optimizer steps
     queries: PositiveInt = 200
-    documents: PositiveInt = 2000  # the relevant ones of these queries, filled up with others to this number
+    documents: PositiveInt = 2000  # the relevant documents of these queries, plus others up to this number
     max_tokens: int = Field(128, ge=3)
 
 
 class RefreshConfig(Section):
     """Hard negatives that the model itself mines while it learns, as ANCE does (Xiong et al., 2021)."""
 
-    every: PositiveInt  # optimizer steps; before the first time the groups' own negatives are used
-    depth: PositiveInt = 200  # documents that are ranked for each query, and of which those not relevant are kept
-    margin: float | None = Field(None, ge=0)  # a negative scores so much less than the best relevant document
+    every: PositiveInt  # optimizer steps; until the first refresh the groups' own negatives are used
+    depth: PositiveInt = 200  # documents ranked for each query; the irrelevant ones are kept as negatives
+    margin: float | None = Field(None, ge=0)  # a negative must score this much less than the best relevant document
 
 
 class Recipe(Section):
-    """What every kind of run has."""
+    """The keys of every kind of run."""
 
     run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
     seed: int = Field(1, ge=0, lt=2**63)
     steps: PositiveInt  # optimizer steps
     batch: BatchConfig
     optimizer: OptimizerConfig
-    ranks: PositiveInt | None = None  # how many must train it, for a launch that is silently another; None: any number
+    ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number
     deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
@@ -241,6 +241,6 @@ AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 def kind_of(values: Mapping[str, Any]) -> type[PretrainRecipe] | type[FinetuneRecipe]:
-    """The kind of recipe that plain values describe: matching models are fine-tuned, all other methods pre-train."""
+    """Return the kind of recipe that plain values describe: matching models fine-tune, all other methods pre-train."""
     method = values.get("method")
     return FinetuneRecipe if isinstance(method, Mapping) and method.get("name") in MATCHING else PretrainRecipe

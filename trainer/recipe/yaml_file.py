@@ -18,7 +18,7 @@ from trainer.recipe.schema import AnyRecipe
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 that also reads 1e-4 as a float, and refuses a mapping with the same key twice."""
+    """A YAML 1.1 loader that also reads 1e-4 as a float and refuses duplicate keys in a mapping."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -51,7 +51,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
-    """Build a typed recipe from plain values; errors name `where` they come from."""
+    """Build a typed recipe from plain values; errors name `where` the values come from."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -78,7 +78,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 def _parse(text: str, where: str) -> Any:
     """Parse a YAML text into plain values; raise InputError naming `where` the text comes from."""
     try:
-        return yaml.load(text, _Loader)  # a SafeLoader: builds plain values only
+        return yaml.load(text, _Loader)  # a SafeLoader builds only plain values
     except RecursionError:
         raise InputError(f"{where}: nested too deeply for a recipe") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
@@ -123,7 +123,7 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     path = ""
     for depth, part in enumerate(problem["loc"], start=1):
         longer = f"{path}.{part}" if path else str(part)
-        # the location also contains the member of a union that pydantic tried, which is not a key
+        # the location also contains the union member that pydantic tried, which is not a key
         if longer in known or (unknown_key and depth == len(problem["loc"])):
             path = longer
     if unknown_key:
@@ -138,7 +138,7 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
 
 
 def _named(path: str, loc: tuple[int | str, ...]) -> str:
-    """Replace `*` in a path by the name that the user gave, if any."""
+    """Replace `*` in a path with the name that the user gave, if any."""
     before, star, after = path.partition("*")
     depth = before.count(".")
     matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
@@ -146,9 +146,9 @@ def _named(path: str, loc: tuple[int | str, ...]) -> str:
 
 
 def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") -> list[str]:
-    """Every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
+    """Return every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
 
-    Where the section depends on a `name`, only the keys of the one that `loc` names.
+    If a section depends on a `name`, return only the keys of the section that `loc` names.
     """
     paths = []
     for name, field in kind.model_fields.items():
@@ -163,12 +163,12 @@ def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") 
 
 
 def _has_name(section: type[BaseModel], name: int | str) -> bool:
-    """Whether this `name` selects the section."""
+    """Return whether this `name` selects the section."""
     return "name" in section.model_fields and name in get_args(section.model_fields["name"].annotation)
 
 
 def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:
-    """The sections that an annotation allows; with `named`, those under names that the user chooses."""
+    """Return the sections that an annotation allows; with `named`, those under names that the user chooses."""
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
         return [section for part in get_args(annotation) for section in _sections(part, named=named)]
     if named:

@@ -15,7 +15,7 @@ DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no ste
 
 
 class Bm25:
-    """A system (see `System`) that scores documents by the words which they share with a query.
+    """A system (see `System`) that scores documents by the words that they share with a query.
 
     Args:
         queries: their texts.
@@ -28,16 +28,16 @@ class Bm25:
         self._queries = queries
 
     def scores(self, rows: slice) -> np.ndarray:
-        """The scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
+        """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
         return word_scores(self._words, self._queries[rows], self.shape[1])
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores of some documents, fp32 [n], for a query."""
+        """Return the scores of some documents, fp32 [n], for a query."""
         scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
         return scores
 
     def rank(self, k: int) -> list[Ranked]:
-        """At most k documents for each query, best first, equal scores in the order given.
+        """Return at most k documents for each query, best first, ties in the given order.
 
         A document that shares no word with the query is not ranked.
         """
@@ -45,7 +45,7 @@ class Bm25:
 
 
 def index_words(documents: Sequence[str]) -> Any:
-    """Index the words of texts: a bm25s.BM25, or None where they have no words, which it cannot index."""
+    """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
     import bm25s
 
     words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
@@ -57,7 +57,7 @@ def index_words(documents: Sequence[str]) -> Any:
 
 
 def word_scores(index: Any, queries: Sequence[str], documents: int) -> np.ndarray:
-    """The scores fp32 [Q, N] of `documents` indexed texts for some queries; 0 where no word is shared."""
+    """Return the scores fp32 [Q, N] of `documents` indexed texts for some queries; 0 where no word is shared."""
     import bm25s
 
     scores = np.zeros((len(queries), documents), np.float32)

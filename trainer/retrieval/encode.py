@@ -1,4 +1,4 @@
-"""Texts to vectors, one or several for each, in batches of similar lengths."""
+"""Encode texts into vectors, one or several for each, in batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from models.vectors import Vectors
 from trainer.retrieval.shared import computed
 
 # enough to fill a GPU; on a CPU, few enough that the feed-forward layers' output, 12 KB a token of BERT-base, is not
-# allocated anew for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU
+# newly allocated for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Group rows of similar lengths: the numbers of each batch's rows, the longest rows first.
+    """Group rows of similar lengths: yield the row numbers of each batch, the longest rows first.
 
     Args:
         lengths: tokens of each row.
@@ -37,38 +37,38 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 
 
 class Rows(Protocol):
-    """An array of vectors, [S, H], or what reads like one."""
+    """An array of vectors, [S, H], or an object that reads like one."""
 
     def __len__(self) -> int:
-        """Their number."""
+        """The number of rows."""
 
     @property
     def dtype(self) -> np.dtype:
-        """That of the numbers."""
+        """The dtype of the numbers."""
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Some rows, by their places int64 [n]."""
+        """Return some rows, by their places int64 [n]."""
 
 
 class TextVectors(NamedTuple):
-    """The vectors of N texts, of which U are different: those of equal texts are held once.
+    """The vectors of N texts, of which U are distinct; the vectors of equal texts are held once.
 
-    `encode_vectors` numbers the different texts as it encodes them, the longest first: neighbours have about as many
-    vectors.
+    `encode_vectors` numbers the distinct texts in the order in which it encodes them, the longest first, so neighbours
+    have similar numbers of vectors.
     """
 
     flat: Rows  # fp32 or fp16 [S, H]; padding is left out
-    ends: np.ndarray  # int64 [U], where the vectors of each different text end
-    rows: np.ndarray  # int64 [N], which of the different texts each text is
+    ends: np.ndarray  # int64 [U], where the vectors of each distinct text end
+    rows: np.ndarray  # int64 [N], which of the distinct texts each text is
 
     def counts(self, numbers: np.ndarray) -> np.ndarray:
-        """How many vectors each of some different texts has, int64 [n], from their numbers int64 [n]."""
+        """Return how many vectors each of some distinct texts has, int64 [n], given the texts' numbers int64 [n]."""
         return self.ends[numbers] - self._starts(numbers)
 
     def padded(
         self, numbers: np.ndarray, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> Vectors:
-        """The vectors of some different texts, from their numbers int64 [n]: [n, m, H], zeros where there is none."""
+        """Return the vectors of some distinct texts, padded with zeros: [n, m, H], given their numbers int64 [n]."""
         counts = self.counts(numbers)
         slots = np.arange(max(1, counts.max()))
         mask = slots < counts[:, None]
@@ -78,7 +78,7 @@ class TextVectors(NamedTuple):
         return Vectors(torch.from_numpy(vectors).to(device).to(dtype), torch.from_numpy(mask).to(device))
 
     def of(self, number: int) -> np.ndarray:
-        """The vectors of a different text, [m, H]."""
+        """Return the vectors of a distinct text, [m, H]."""
         start, end = int(self._starts(np.array(number))), int(self.ends[number])
         return self.flat[np.arange(start, end)]
 
@@ -95,7 +95,7 @@ def encode_texts(
     batch_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """Compute the embedding of each text, fp32 [N, H], in the order given, by a model with one vector a text.
+    """Compute the embedding of each text, fp32 [N, H], in the order given, by a model with one vector per text.
 
     The arguments and errors are those of `encode_vectors`.
     """
@@ -116,8 +116,8 @@ def encode_vectors(
 ) -> TextVectors:
     """Compute the vectors of each text.
 
-    Texts that are equal as the framing cuts them are encoded once: in two batches their embeddings could differ in the
-    last bits, and their scores would not be tied.
+    Texts that are equal after truncation are encoded once: in two batches their embeddings could differ in the last
+    bits, and their scores would not tie.
 
     Args:
         embed: `embed_queries` or `embed_documents` of a model on `device`, in eval mode.
@@ -158,12 +158,12 @@ def encode_batches(
     batch_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-    """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H], bool [n, m] where one is.
+    """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H] and mask bool [n, m].
 
     The arguments are those of `encode_vectors`.
     """
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
-    # a framing may fill up all texts, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
+    # a framing may pad all texts to one length, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
     least = framing.arrays([texts[0][:0]])["ids"].size - 7
 
     def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -178,6 +178,6 @@ def encode_batches(
 
 
 def require_finite(vectors: np.ndarray, what: str) -> None:
-    """Raise InputError, naming the work, where a number is infinite or NaN."""
+    """Raise InputError, which names the work, where a number is infinite or NaN."""
     if not np.isfinite(vectors).all():
         raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")

@@ -1,4 +1,4 @@
-"""Scores of lists, of the documents that are given for a query, by a fine-tuned model of any kind."""
+"""Score lists of documents that are given for a query, by a fine-tuned model of any kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_scores(
 
     Args:
         trained: any matching model.
-        collection: has the texts.
+        collection: contains the texts.
         lists: at least one, with at least one document each.
         what: names the work in the progress line.
 

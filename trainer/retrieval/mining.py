@@ -28,18 +28,18 @@ REASONS = ("relevant", "copy", "margin", "empty")
 
 @dataclass
 class Mined:
-    """The negatives of each query, best first, and what is said of them."""
+    """The negatives of each query, best first, and what to report on them."""
 
-    negatives: dict[int, Ranked] = field(default_factory=dict)  # by the query's number; documents' numbers
-    left_out: Counter[str] = field(default_factory=Counter)  # how many documents, for which of `REASONS`
+    negatives: dict[int, Ranked] = field(default_factory=dict)  # documents' numbers, by the query's number
+    left_out: Counter[str] = field(default_factory=Counter)  # how many documents, by which of `REASONS`
     above_relevant: int = 0  # how many negatives score more than the best relevant document: some may be relevant, too
 
 
 def mining_texts(collection: Collection, split: str) -> Texts:
-    """The queries of a split, and the documents to mine from, in pool order.
+    """Return the queries of a split, and the documents to mine from, in pool order.
 
-    They are the split's pool; for a split without one all documents but those that only the pools of other splits have,
-    so that no document of a held-out split is trained on.
+    The documents are the split's pool. For a split without a pool, they are all documents except those that are only in
+    the pools of other splits, so that no document of a held-out split is trained on.
 
     Raises:
         InputError: no such split; its labels are classes; none of its documents is relevant.
@@ -65,17 +65,17 @@ def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
 
 
 def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: float | None) -> Mined:
-    """Keep the documents of each ranking that may be a negative of its query.
+    """Keep the documents of each ranking that may serve as negatives of its query.
 
-    Left out are documents that are relevant to the query in any of its groups; copies and near-copies of such a
-    document, which share `NEAR` of their 5-grams of tokens with it; documents without text; and, with a margin, those
-    whose score is not at least that much below the best relevant document's (as in NV-Retriever, de Souza P. Moreira et
-    al., 2024, section 3: they may be relevant, too). A relevant document that was not found scores less than all that
-    were, and leaves none.
+    These documents are left out: those relevant to the query in any of its groups; copies and near-copies of a relevant
+    document, which share `NEAR` of their 5-grams of tokens with it; those without text; and, with a margin, those whose
+    score is not at least the margin below the best relevant document's, because they may be relevant, too (as in
+    NV-Retriever, de Souza P. Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not
+    found gets no negatives: they score less than all documents that were found.
 
     Args:
         texts: the queries and the pool.
-        relevant: the split's.
+        relevant: the split's relevant documents.
         ranked: what was found for each query, as positions in the pool.
         margin: in units of the system's scores; None: scores do not matter.
     """
@@ -101,7 +101,7 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
 
 
 class _Copies:
-    """Tells documents that are copies of each other, or nearly."""
+    """Detects documents that are copies or near-copies of each other."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -116,7 +116,7 @@ class _Copies:
         return both >= NEAR * (len(a) + len(b) - both)
 
     def _shingles(self, document: int) -> np.ndarray:
-        """The different 5-grams of a document's tokens, hashed, uint64; a shorter text is a single one."""
+        """Return the distinct 5-grams of a document's tokens, hashed, uint64; a shorter text is a single n-gram."""
         tokens = self.corpus.tokens(document).astype(np.uint64) + np.uint64(1)  # so that a leading 0 counts
         if not len(tokens):
             return tokens
@@ -129,8 +129,8 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
     """Append to each group the negatives of its query that it does not have yet, labelled 0.
 
     Args:
-        groups: those of the split.
-        mined: for their queries.
+        groups: the groups of the split.
+        mined: the negatives for their queries.
         system: the number of the system that found them, for `found_by`.
     """
     parts: list[tuple[np.ndarray, ...]] = []
@@ -155,7 +155,7 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
 
 
 def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Candidates:
-    """The groups of a split with a teacher's scores in place of their labels; the errors are `list_scores`'s."""
+    """Return the groups of a split with a teacher's scores in place of their labels; errors are as in `list_scores`."""
     groups = collection.groups(split)
     lists = [(query, candidates.tolist()) for query, candidates, _ in (groups[i] for i in range(len(groups)))]
     labels = np.concatenate(list_scores(teacher, collection, lists, "score"))

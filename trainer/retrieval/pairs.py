@@ -1,4 +1,4 @@
-"""Scores of pairs by a model that reads a query and a document together."""
+"""Score pairs by a model that reads a query and a document together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.retrieval.encode import BATCH_TOKENS, length_batches
 from trainer.retrieval.shared import computed
 from trainer.retrieval.texts import matching_of, on_device
 
-List = tuple[int, Sequence[int]]  # the number of a query, those of documents
+List = tuple[int, Sequence[int]]  # the number of a query, the numbers of documents
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class PairConfig(Protocol):
     """The keys of a `PairScorer`."""
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
-        """How a query and a document become the arguments of `score_pairs`."""
+        """Return how a query and a document become the arguments of `score_pairs`."""
 
 
 def pair_scores(
@@ -67,13 +67,13 @@ def score_lists(
 ) -> list[np.ndarray]:
     """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given.
 
-    Pairs that are equal as the framing cuts them are scored once, so that they tie.
+    Pairs that are equal after truncation are scored once, so that they tie.
 
     Args:
-        score_pairs: that of a model on `device`, in eval mode.
-        framing: makes its arguments.
+        score_pairs: the method of a model on `device`, in eval mode.
+        framing: makes the arguments of `score_pairs`.
         queries: the texts of the queries.
-        documents: those of the documents.
+        documents: the texts of the documents.
         lists: at least one, with at least one document each.
         what: names the work in the progress line.
         batch_tokens: the most tokens of a batch, padding included, unless one pair is longer; by default
@@ -83,7 +83,7 @@ def score_lists(
     Raises:
         InputError: a score is not finite.
     """
-    pairs: list[tuple[int, int]] = []  # the different ones
+    pairs: list[tuple[int, int]] = []  # the distinct ones
     lengths: list[int] = []
     numbers: dict[bytes, int] = {}
     number_of_pair = []
@@ -122,6 +122,6 @@ def score_lists(
 
 
 def _key(query: np.ndarray, document: np.ndarray) -> bytes:
-    """16 bytes, equal for equal texts: the texts of all pairs would not fit into memory."""
+    """Return 16 bytes that are equal for equal texts: the texts of all pairs would not fit into memory."""
     ids = np.concatenate([[len(query)], query, document]).astype(np.uint32)
     return hashlib.blake2b(ids.tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Rank again what another system found, by a model that cannot search: it reads pairs, or scores a list as a whole."""
+"""Re-rank what another system found, by a model that cannot search: it reads pairs, or scores a list as a whole."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from trainer.retrieval.texts import Texts
 
 
 class Rerank(NamedTuple):
-    """What is ranked again."""
+    """What to re-rank."""
 
-    system: str = "bm25"  # the name of the one that searches
-    documents: int = 100  # the first ones of each query
+    system: str = "bm25"  # the name of the system that searches
+    documents: int = 100  # how many of each query's first documents
 
     def __str__(self) -> str:
-        """As the command line has it."""
+        """Format as on the command line."""
         return f"{self.system}:{self.documents}"
 
 
 def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
-    """Rank the first documents of each ranking again; those after them follow in the order that they were found in.
+    """Re-rank the first documents of each ranking; the others follow in the order in which they were found.
 
     Args:
         trained: any matching model.
         task: the queries and the pool.
-        found: what each query's ranking has, which may be nothing.
-        documents: how many of them are ranked again.
+        found: the ranking of each query, which may be empty.
+        documents: how many documents of each ranking to re-rank.
 
     Raises:
         InputError: as `list_scores`.
@@ -40,7 +40,7 @@ def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], docu
 
 
 def scores_again(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[np.ndarray]:
-    """Score the first documents of each ranking, fp32 [n] for each query; arguments and errors are `rerank_task`'s."""
+    """Score the first documents of each ranking, fp32 [n] for each query; arguments and errors: see `rerank_task`."""
     lists = [
         (query, [task.pool[i] for i in ranked.documents[:documents].tolist()])
         for query, ranked in zip(task.queries, found, strict=True)
@@ -51,7 +51,7 @@ def scores_again(trained: LoadedModel, task: Texts, found: Sequence[Ranked], doc
 
 
 def again(ranked: Ranked, scores: np.ndarray) -> Ranked:
-    """Order the first documents by new scores, fp32 [n]; those after them get lower ones, one below the other."""
+    """Order the first documents by new scores, fp32 [n]; the others get lower scores, each below the one before."""
     if not len(scores):
         return ranked
     first, rest = ranked.documents[: len(scores)], ranked.documents[len(scores) :]

@@ -1,4 +1,4 @@
-"""Exact search: embeddings to rankings that do not depend on how the scores are cut into blocks."""
+"""Exact search: turn embeddings into rankings that do not depend on how the scores are split into blocks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 32 MiB in fp32
 PRODUCTS = 2**17  # numbers of documents that are copied at once to be scored one by one: 1 MiB in fp64
-NONE = np.uint64(2**64 - 1)  # a key behind all others
+NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
-SCORES = 2**27  # held at once where those of all documents are needed: 512 MiB in fp32
+SCORES = 2**27  # held at once where the scores of all documents are needed: 512 MiB in fp32
 
 
 class Ranked(NamedTuple):
-    """What is found for a query, best first."""
+    """The documents found for a query, best first."""
 
     documents: np.ndarray  # int64 [n], positions in the pool
     scores: np.ndarray  # fp32 [n]
@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
     scores: np.ndarray  # fp32 [Q, k]
 
     def each(self) -> list[Ranked]:
-        """Those of each query, as views."""
+        """Return each query's ranking, as views."""
         return [Ranked(*row) for row in zip(self.documents, self.scores, strict=True)]
 
 
@@ -42,12 +42,12 @@ def search(
     query_block: int = QUERY_BLOCK,
     corpus_block: int = CORPUS_BLOCK,
 ) -> Ranking:
-    """Find the k documents of largest inner product with each query: exact, equal scores in corpus order.
+    """Find the k documents of largest inner product with each query: exact, ties in corpus order.
 
     Scores are summed in fp64 and rounded to fp32: summed in fp32, two equal documents could differ in the last bit,
-    because BLAS adds in another order at the edge of a block. But fp32 has an error of known bound (Higham, 2002,
-    section 3.1), and so tells which documents cannot be among the k best; only the few others are scored again. Every
-    block of the corpus is read once. Memory is that of one block of scores and of k keys a query.
+    because BLAS adds in another order at the edge of a block. But the error of fp32 is bounded (Higham, 2002, section
+    3.1), so fp32 scores show which documents cannot be among the k best; only the few others are scored in fp64. Every
+    block of the corpus is read once. The memory needed is one block of scores, and k keys for each query.
 
     Args:
         queries: fp32 [Q, H], Q >= 1.
@@ -72,19 +72,19 @@ def search(
 def _found(
     queries: np.ndarray, documents: np.ndarray, longest: float, kept: np.ndarray, k: int, start: int
 ) -> np.ndarray:
-    """The keys of a block's documents that may be among the k best of each query, uint64 [q, n], filled up with `NONE`.
+    """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `NONE`.
 
     Args:
         queries: fp32 [q, H].
         documents: fp32 [n, H].
         longest: the largest norm of a document.
         kept: the keys of the best documents so far, [q, up to k].
-        k: how many are to be found.
+        k: how many documents to find.
         start: the position of the first document.
     """
     width = queries.shape[1]
     scores = queries @ documents.T
-    # of a sum of `width` products in any order; twice, for the errors of the norms and of scores that underflow
+    # error of a sum of `width` products in any order, doubled for the errors of the norms and of scores that underflow
     error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
     if kept.shape[1] == k:
         least = _scores_of(kept.max(axis=1)).astype(np.float64)
@@ -106,12 +106,12 @@ def _found(
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
-    """The norms fp64 [n] of vectors fp32 [n, H], but for the errors of fp32."""
+    """Return the norms fp64 [n] of vectors fp32 [n, H], computed with the errors of fp32."""
     return np.sqrt(np.einsum("nh,nh->n", vectors, vectors).astype(np.float64))
 
 
 def _pair_products(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The inner product of each pair of a query and a document, fp32 [P]: summed in fp64, rounded."""
+    """Return the inner product of each pair of a query and a document, fp32 [P]: summed in fp64, rounded."""
     products = np.empty(len(rows), np.float32)
     step = max(1, PRODUCTS // queries.shape[1])
     for at in range(0, len(rows), step):
@@ -122,7 +122,7 @@ def _pair_products(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray,
 
 
 def row_blocks(shape: tuple[int, int], held: int = SCORES) -> Iterator[slice]:
-    """Yield blocks of a matrix's rows, of at most `held` scores, or of one row."""
+    """Yield blocks of a matrix's rows, each of at most `held` scores or of one row."""
     rows, columns = shape
     block = min(QUERY_BLOCK, max(1, held // columns))
     for start in range(0, rows, block):
@@ -130,22 +130,22 @@ def row_blocks(shape: tuple[int, int], held: int = SCORES) -> Iterator[slice]:
 
 
 def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """The scores of a block, fp32 [q, n], of queries fp32 [q, H] and documents fp64 [n, H]: summed in fp64, rounded."""
+    """Return the scores fp32 [q, n] of queries fp32 [q, H] and documents fp64 [n, H]: summed in fp64, rounded."""
     return (queries.astype(np.float64) @ documents.T).astype(np.float32)
 
 
 def best(scores: np.ndarray, k: int) -> Ranking:
-    """The k best columns of each row of fp32 [Q, N], equal scores from left to right."""
+    """Return the k best columns of each row of fp32 [Q, N], ties from left to right."""
     return _ranking(_smallest(_keys(scores, 0), k))
 
 
 def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The order of a few documents, int64 [n], by their scores fp32 [n]: best first, equal ones by position."""
+    """Return the order of a few documents, int64 [n], by their scores fp32 [n]: best first, ties by position."""
     return np.lexsort((positions, -scores))
 
 
 def packed(ranked: Sequence[Ranked], k: int) -> np.ndarray:
-    """Write rankings as keys, uint64 [Q, k], filled up with `NONE`: an array of one shape, for ranks to exchange."""
+    """Write rankings as keys, uint64 [Q, k], padded with `NONE`: arrays of one shape, for ranks to exchange."""
     keys = np.full((len(ranked), k), NONE)
     for row, (documents, scores) in zip(keys, ranked, strict=True):
         row[: len(documents)] = _pair_keys(scores, documents)
@@ -153,22 +153,22 @@ def packed(ranked: Sequence[Ranked], k: int) -> np.ndarray:
 
 
 def merged(keys: np.ndarray, k: int) -> list[Ranked]:
-    """Read the k best of each query from keys uint64 [Q, n] of different documents, equal scores by document."""
+    """Read the k best of each query from keys uint64 [Q, n] of distinct documents, ties in the order of documents."""
     keys = _smallest(keys, k)
-    documents, scores = _ranking(keys)  # which sorts them
+    documents, scores = _ranking(keys)  # sorts the keys
     counts = (keys != NONE).sum(axis=1)
     return [Ranked(documents[i, :n], scores[i, :n]) for i, n in enumerate(counts.tolist())]
 
 
 def _keys(scores: np.ndarray, start: int) -> np.ndarray:
-    """The key of each score, uint64, fp32 [q, n] by n documents from number `start` on."""
+    """Return the key, uint64 [q, n], of each score fp32 [q, n] of the n documents from number `start` on."""
     return _pair_keys(scores, np.arange(start, start + scores.shape[1]))
 
 
 def _pair_keys(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """One integer for each score fp32 and its document, uint64: smaller is better, and all of a query's differ.
+    """Pack each score fp32 and its document into one integer, uint64: smaller is better, and all of a query's differ.
 
-    So the smallest k are the same however the documents are cut into blocks.
+    So the k smallest are the same however the documents are split into blocks.
     """
     if np.isnan(scores).any():
         raise ValueError("a score is NaN")
@@ -177,7 +177,7 @@ def _pair_keys(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def _smallest(keys: np.ndarray, k: int) -> np.ndarray:
-    """The k smallest of each row, unsorted; all where there are no more than k."""
+    """Return the k smallest of each row, unsorted; all where there are no more than k."""
     if keys.shape[1] <= k:
         return keys
     return np.partition(keys, k - 1, axis=1)[:, :k].copy()  # a view would keep the whole block in memory
@@ -189,7 +189,7 @@ def _ranking(keys: np.ndarray) -> Ranking:
 
 
 def _scores_of(keys: np.ndarray) -> np.ndarray:
-    """The scores fp32 that keys were made of."""
+    """Return the scores fp32 that are packed in keys."""
     return _descending((keys >> np.uint64(32)).astype(np.uint32)).view(np.float32)
 
 

@@ -12,12 +12,12 @@ import torch.distributed as dist
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
-_ranks: ContextVar[tuple[int, int]] = ContextVar("ranks", default=(0, 1))  # this one, how many
+_ranks: ContextVar[tuple[int, int]] = ContextVar("ranks", default=(0, 1))  # this rank, the number of ranks
 
 
 @contextmanager
 def shared_by(rank: int, ranks: int) -> Iterator[None]:
-    """Within the block all ranks encode and score the same texts, in the same order, together."""
+    """Let all ranks encode and score the same texts, in the same order, together within the block."""
     token = _ranks.set((rank, ranks))
     try:
         yield
@@ -26,9 +26,9 @@ def shared_by(rank: int, ranks: int) -> Iterator[None]:
 
 
 def computed(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result]]:
-    """Yield each batch with its result, in order; a rank computes every `ranks`-th one, outside `shared_by` each.
+    """Yield each batch with its result, in order; within `shared_by`, each rank computes every `ranks`-th batch.
 
-    A batch is the same whatever the number of ranks, and so is its result.
+    Neither a batch nor its result depends on the number of ranks.
     """
     rank, ranks = _ranks.get()
     left = iter(batches)
@@ -38,7 +38,7 @@ def computed(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> It
 
 
 def _gather(own: Any, ranks: int) -> list[Any]:
-    """The result of each rank."""
+    """Return the results of all ranks."""
     if ranks == 1:
         return [own]
     results = [None] * ranks

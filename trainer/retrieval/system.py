@@ -1,4 +1,4 @@
-"""What is compared: a system scores every document of a pool for each of its queries."""
+"""The systems to compare: each scores every document of a pool for each of its queries."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class System(Protocol):
         """The number of queries, the number of documents."""
 
     def scores(self, rows: slice) -> np.ndarray:
-        """The scores of all documents, fp32 [q, N], for the queries numbered by `rows`: both its ends are given."""
+        """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
 
     def rank(self, k: int) -> list[Ranked]:
-        """At most k documents for each query, best first, equal scores in the pool's order."""
+        """Return at most k documents for each query, best first, ties in the pool's order."""
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """A system whose scores are the inner products of embeddings, those that `search` ranks by."""
+    """A system whose scores are the inner products of embeddings, by which `search` ranks."""
 
     queries: np.ndarray  # fp32 [Q, H]
     documents: np.ndarray  # fp32 [N, H]
@@ -59,23 +59,23 @@ class Embedded:
         return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
 
     def rank(self, k: int) -> list[Ranked]:
-        """At most k documents for each query, by exact search."""
+        """Return at most k documents for each query, by exact search."""
         return search(self.queries, self.documents, k).each()
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A system whose scores are a model's own, of several vectors a text: it scores every document, none is searched.
+    """A system that scores by a model with several vectors per text: it scores every document, without search.
 
-    Equal texts have equal scores, because each different text is scored once. Memory is that of one block of padded
-    vectors, of their products and of one block of scores.
+    Equal texts have equal scores, because each distinct text is scored once. The memory needed is one block of padded
+    vectors, their products, and one block of scores.
     """
 
     score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
     queries: TextVectors
     documents: TextVectors
     device: torch.device | str = "cpu"
-    dtype: torch.dtype = torch.float32  # that the scores are computed in
+    dtype: torch.dtype = torch.float32  # of the computation of the scores
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,7 +93,7 @@ class Scored:
         return scores
 
     def rank(self, k: int) -> list[Ranked]:
-        """At most k documents for each query; all are scored."""
+        """Return at most k documents for each query; all are scored."""
         ranked: list[Ranked] = []
         done = 0
         with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:
@@ -114,7 +114,7 @@ class Scored:
     def table(
         self, queries: np.ndarray, documents: np.ndarray, add: Callable[[int], None] = lambda _: None
     ) -> np.ndarray:
-        """The scores fp32 [q, d] of different texts, by their numbers; `add` gets the number of those of each block."""
+        """Return the scores fp32 [q, d] of distinct texts, by their numbers; pass `add` the size of each block."""
         table = np.empty((len(queries), len(documents)), np.float32)
         query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
         of_queries = [(rows, self.queries.padded(queries[rows], self.device, self.dtype)) for rows in query_blocks]
@@ -130,7 +130,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoredTogether:
-    """Scores by a model for which they depend on the other documents of a list: it scores all of them at once."""
+    """Scores by a model whose score of a document depends on the rest of its list: it scores whole lists at once."""
 
     score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
     queries: TextVectors
@@ -138,7 +138,7 @@ class ScoredTogether:
     device: torch.device | str = "cpu"
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores of a list's documents, fp32 [n], for a query; equal texts tie, and each of them counts."""
+        """Return the scores of a list's documents, fp32 [n], for a query; equal texts tie, and the model reads each."""
         rows = self.documents.rows[documents]
         with torch.inference_mode():
             of_query = self.queries.padded(self.queries.rows[query : query + 1], self.device)
@@ -149,7 +149,7 @@ class ScoredTogether:
 
 
 def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:
-    """Cut texts with these numbers of vectors into blocks of at most `most`, padding included, or of one text."""
+    """Split texts with these numbers of vectors into blocks of at most `most`, padding included, or of one text."""
     start = longest = 0
     for i, count in enumerate(counts.tolist()):
         if i > start and max(longest, count) * (i + 1 - start) > most:

@@ -29,7 +29,7 @@ class Texts:
 
     collection: Collection
     queries: list[int]  # positions in collection.queries
-    pool: list[int]  # positions in collection.corpus; equal scores rank in this order
+    pool: list[int]  # positions in collection.corpus; ties rank in this order
 
 
 def in_pool_order(documents: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def in_pool_order(documents: np.ndarray) -> np.ndarray:
 
 
 def searches(trained: LoadedModel, collection: Collection) -> bool:
-    """Whether a model can score all documents of a pool, each by itself; the errors are `matching_of`'s."""
+    """Return whether a model can score all documents of a pool, each by itself; errors are as in `matching_of`."""
     model, _ = matching_of(trained, collection)
     return isinstance(model, DualEncoder) and model.index != "list"
 
@@ -62,7 +62,7 @@ def embed_task(trained: LoadedModel, task: Texts) -> Embedded | Scored:
 
 
 def encode_task(trained: LoadedModel, task: Texts) -> Embedded | Scored | ScoredTogether:
-    """Encode a task's queries and its pool with a fine-tuned model that encodes them apart."""
+    """Encode a task's queries and its pool with a fine-tuned model that encodes them separately."""
     collection = task.collection
     model, method = matching_of(trained, collection)
     assert isinstance(model, DualEncoder)
@@ -79,7 +79,7 @@ def encode_task(trained: LoadedModel, task: Texts) -> Embedded | Scored | Scored
 
 
 def query_vectors(trained: LoadedModel, collection: Collection, tokens: Iterable[np.ndarray]) -> np.ndarray:
-    """Encode queries, from their token ids, with a model of one vector a text: fp32 [Q, H].
+    """Encode queries, given as token ids, with a model of one vector per text: fp32 [Q, H].
 
     Raises:
         InputError: as `matching_of`, or an embedding is not finite.
@@ -104,7 +104,7 @@ def on_device(model: torch.nn.Module) -> torch.device:
 
 
 def matching_of(trained: LoadedModel, collection: Collection) -> tuple[DualEncoder | PairScorer, MatchingConfig]:
-    """The model and its method's keys; raise InputError where it cannot rank this collection."""
+    """Return the model and its method's keys; raise InputError where it cannot rank this collection."""
     model, method = trained.model, trained.method
     if not isinstance(model, DualEncoder | PairScorer) or not isinstance(method, MatchingConfig):
         raise InputError(
@@ -122,6 +122,6 @@ def matching_of(trained: LoadedModel, collection: Collection) -> tuple[DualEncod
 
 
 def require_scores(trained: LoadedModel, method: MatchingConfig) -> None:
-    """Raise InputError for a model that tells classes, by which nothing can be ranked."""
+    """Raise InputError for a model that predicts classes and has no score to rank by."""
     if method.loss == CLASSES:
         raise InputError(f"{trained.checkpoint}: tells classes and gives no score to rank by: evaluate with --classes")

@@ -1,1 +1,1 @@
-"""A run of the trainer: its command, job and loop, and what watches over it."""
+"""A run of the trainer: its command, job and loop, and its supervision."""

@@ -1,4 +1,4 @@
-"""The command of a training: one process of it, started by the deepspeed launcher, from its arguments to its exit."""
+"""The training command: one process, started by the deepspeed launcher, from its arguments to its exit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from trainer.run.stop import RESUME
 
 INTERRUPTED = 130  # exit code
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
-LOCK = "lock"  # in a run's folder, held by the process that trains it
+LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
 
 
 def main(
@@ -45,10 +45,10 @@ def main(
     build: Callable[[AnyRecipe], Job],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes of the recipe.
+    """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes from the recipe.
 
-    Bad input ends with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous that the
-    other ranks wait at, so that an error common to all ranks is printed once; the others then end with the same code.
+    Bad input exits with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous where the
+    other ranks wait, so an error common to all ranks is printed once; the others then exit with the same code.
     """
     with exit_on_input_error(name):
         world = World.from_environment()
@@ -66,7 +66,7 @@ def main(
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         ds_config.load(recipe.deepspeed)
-        # before the newest checkpoint is chosen: a process that holds the folder may save a newer one
+        # before choosing the newest checkpoint: a process that holds the lock may save a newer one
         held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
         resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None
         job = build(recipe)
@@ -93,7 +93,7 @@ def main(
 
 
 def record(job: Job, world: World) -> None:
-    """Write into the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
+    """Record in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
     environment = {
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
@@ -139,7 +139,7 @@ def skip_interpreter_shutdown() -> Iterator[None]:
 
 @contextmanager
 def _end_waiting_ranks(world: World) -> Iterator[None]:
-    """Where rank 0 ends before it has joined the others, let them end as well."""
+    """If rank 0 ends before it has joined the other ranks, end them as well."""
     try:
         yield
     except BaseException as error:
@@ -152,9 +152,9 @@ def _end_waiting_ranks(world: World) -> Iterator[None]:
 
 @contextmanager
 def _report_shared_errors_once(world: World) -> Iterator[None]:
-    """Leave a SharedError to rank 0, and a lost connection to the rank that failed: let that rank exit first.
+    """Let rank 0 report a SharedError, and the rank that failed a lost connection: let that rank exit first.
 
-    The launcher ends all ranks as soon as one has ended.
+    The launcher ends all ranks as soon as one ends.
     """
     try:
         yield
@@ -179,7 +179,7 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
-    """Choose the checkpoint to resume from; raise InputError where the folder has a run and `resume` is not set."""
+    """Choose the checkpoint to resume from; raise InputError if the folder has a run and `resume` is not set."""
     newest = checkpoint.newest(recipe.run)
     if newest is not None and not resume:
         raise InputError(
@@ -191,7 +191,7 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
 
 
 def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
-    """Print that the order of data is a new one where the checkpoint's micro-batches had another size."""
+    """Print that the order of data changes if the checkpoint's micro-batches had another size."""
     state = checkpoint.read_state(resume_from)
     before, now = state.cursor.micro, recipe.batch.micro
     if now != before:
@@ -203,9 +203,9 @@ def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
 
 
 def _check_ranks(recipe: Recipe, world: World) -> None:
-    """Raise InputError where other ranks were started than the recipe expects.
+    """Raise InputError if the number of ranks differs from the one that the recipe expects.
 
-    DeepSpeed only warns where the hostfile is missing, and trains on this host alone.
+    If the hostfile is missing, DeepSpeed only warns, and trains on this host alone.
     """
     if recipe.ranks not in (None, world.size):
         raise InputError(
@@ -215,16 +215,16 @@ def _check_ranks(recipe: Recipe, world: World) -> None:
 
 
 def _check_cluster(job: Job, world: World) -> None:
-    """Raise InputError where the ranks cannot share the lanes, or the host lacks room for the shards of its lanes."""
+    """Raise InputError if the ranks cannot share the lanes, or the host lacks room for the shards of its lanes."""
     check_layout(job.order.lanes, job.recipe.batch.micro_batches, world.size, job.recipe.data.workers)
     for lanes in job.order.sources.values():
         lanes.source.check_room(job.order.lanes * world.local_size // world.size)
 
 
 def _lock(run: Path) -> BinaryIO:
-    """Lock a run's folder, made if missing, until the file is closed or the process ends.
+    """Lock a run's folder, created if missing, until the file is closed or the process ends.
 
-    Raise InputError where another process has the lock: ranks whose launcher was killed run on until their next step.
+    Raise InputError if another process has the lock: ranks whose launcher was killed run on until their next step.
     """
     make_directory(run)
     return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")

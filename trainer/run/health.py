@@ -1,4 +1,4 @@
-"""Check the numbers and the data of a run: losses and gradients that are not finite, shards that cannot be read."""
+"""Check the numbers and the data of a run: non-finite losses and gradients, and unreadable shards."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from trainer.engine.engine import Engine, StepResult
 from trainer.errors import SharedError
 from trainer.recipe.schema import Recipe
 
-MOST_OVERFLOWS = 40  # steps in a row that fp16 overflow may skip: more than the loss scale can be halved
-MOST_ROLLBACKS = 3  # in a row without a new checkpoint
-MOST_DOCUMENTS = 5  # named of a bad micro-batch; trainer.trace shows all of them
+MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than the loss scale can be halved
+MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
+MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
 
 
 class Health:
-    """Judges every step by the policies of the recipe's `faults`; all ranks come to the same judgement."""
+    """Check every step against the policies of the recipe's `faults`; all ranks come to the same result."""
 
     def __init__(self, recipe: Recipe, engine: Engine, order: Order):
         self.recipe, self.engine, self.order = recipe, engine, order
-        self.overflows = self.rollbacks = 0  # in a row
+        self.overflows = self.rollbacks = 0  # consecutive
 
     def is_sound(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> bool:
         """Whether a step's losses and gradients are finite on every rank; all ranks call.
 
-        fp16 overflow is normal while the loss scale settles. Raise SharedError, naming lane, micro-batch and documents,
-        where they are not finite and the recipe does not allow going back, or going back does not help.
+        fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a
+        rollback, or rollbacks do not help, raise SharedError, naming lane, micro-batch and documents.
         """
         overflow = self.engine.fp16 and result.skipped
         blamed = blame(result.losses, result.grad_norm, overflow=overflow)
@@ -49,7 +49,7 @@ class Health:
         return False
 
     def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
-        """Report the shards skipped since the last step; raise SharedError where the cursor's are too many."""
+        """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""
         most = self.recipe.faults.most_bad_shards
         reasons = "; ".join(dict.fromkeys(skip.reason for skip in new))
         if cursor.bad_shards > most:
@@ -66,7 +66,7 @@ class Health:
             )
 
     def _describe(self, blamed: Sequence[tuple[LaneBatch, list[float]]]) -> str:
-        """Choose one description among those of all ranks: a bad loss comes before a bad gradient."""
+        """Choose one description among all ranks': a bad loss takes precedence over a bad gradient."""
         own = [(not self._bad_terms(losses), self._describe_batch(batch, losses)) for batch, losses in blamed]
         return min(described for rank in self.engine.gather(own) for described in rank)[1]
 
@@ -88,9 +88,9 @@ class Health:
 
 
 def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:
-    """The micro-batches to blame for a loss or gradient that is not finite; empty where all are finite.
+    """Return the micro-batches to blame for a non-finite loss or gradient; empty if all are finite.
 
-    losses: sums, fp32 [micro-batches, terms]. Where only the gradient is not finite, every micro-batch is to blame,
+    losses: sums, fp32 [micro-batches, terms]. If only the gradient is not finite, every micro-batch is to blame,
     unless the cause is fp16's `overflow`.
     """
     blamed = (~torch.isfinite(losses).all(dim=1)).nonzero()[:, 0].tolist()

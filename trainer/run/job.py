@@ -1,4 +1,4 @@
-"""What a run consists of, put together from its recipe."""
+"""The parts of a run, assembled from its recipe."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Job:
 
 
 def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
-    """Put a job together; raise SharedError where its held-out data give no example."""
+    """Assemble a job; raise SharedError if its held-out data give no example."""
     validation = None
     if data.held_out and recipe.validation:
         data.held_out.first()

@@ -1,4 +1,4 @@
-"""The loop: take the step's micro-batches, step the engine, report, save. One for every kind of training."""
+"""The training loop, the same for every kind of run: take micro-batches, step the engine, report, save."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Run:
         self.stop = Stop(self.recipe.run / STOP_FILE if world.rank == 0 else None)
 
     def train(self) -> bool:
-        """Train to the recipe's last step; return False where a stop was requested before, with the run saved."""
+        """Train to the recipe's last step; return False if a stop was requested earlier; the run is then saved."""
         with self.stop, self.watchdog, closing(self.monitor):
             stream: Iterator[LaneBatch] | None = None
             while self.step < self.recipe.steps:
@@ -73,7 +73,7 @@ class Run:
         return self.step == self.recipe.steps
 
     def _refresh(self) -> bool:
-        """Take the negatives that belong to this step, mined where that is due; return whether they are others."""
+        """Use the negatives that belong to this step, mining them if due; return whether they have changed."""
         refresh = self.job.refresh
         if refresh is None or refresh.current == refresh.step_of(self.step):
             return False
@@ -88,9 +88,9 @@ class Run:
         return True
 
     def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool]:
-        """Add up over the ranks, before a step, the targets of every loss term and the requests to stop.
+        """Before a step, sum the targets of every loss term and the stop requests over the ranks.
 
-        Shards that any rank had to skip on the way are recorded and reported.
+        Shards that any rank had to skip since the last step are recorded and reported.
         """
         terms = self.engine.weights
         targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in terms]
@@ -104,7 +104,7 @@ class Run:
         return dict(zip(terms, targets, strict=True)), stop_requests > 0
 
     def _probe(self, batches: Sequence[LaneBatch]) -> None:
-        """Measure the model, where it is due, before it is trained on `batches`."""
+        """Run the probe, if due, before the model is trained on `batches`."""
         probe = self.job.probe
         if probe is not None and self.step % probe.every == 0:
             with self.monitor.untimed():
@@ -132,7 +132,7 @@ class Run:
                 self._save(must_succeed=self.step == self.recipe.steps)
 
     def _validate(self, validation: Validation) -> None:
-        """Measure the losses on held-out data and, where they no longer fall, lower the rate of the next steps."""
+        """Measure the losses on held-out data; if they no longer fall, lower the learning rate of the next steps."""
         losses = validation.losses(self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
         keys = self.recipe.optimizer.plateau
@@ -146,7 +146,7 @@ class Run:
         return self.step % every == 0 or self.step == self.recipe.steps
 
     def _save(self, *, must_succeed: bool) -> None:
-        """Save a checkpoint; where that fails and it need not succeed, warn and train on."""
+        """Save a checkpoint; if that fails and need not succeed, warn and continue training."""
         cursor = Cursor.merged(self.engine.gather(self.cursor))
         state = checkpoint.State(self.step, cursor, self.world.size, self.job.resume_invariants, self.plateau)
         try:
@@ -161,7 +161,7 @@ class Run:
             self.monitor.warn(f"step {self.step}: {error}; training on, to try again at the next save")
 
     def _load(self, path: Path) -> checkpoint.State:
-        """Load a checkpoint into the engine and set step and plateau to its own; the cursor stays."""
+        """Load a checkpoint into the engine and take over its step and plateau; the cursor is not changed."""
         state = checkpoint.read_state(path)
         checkpoint.resume(self.engine, path, state.world_size)
         self.step, self.plateau = state.step, state.plateau

@@ -1,4 +1,4 @@
-"""Report a run while it trains: TensorBoard events and a progress line, from rank 0."""
+"""Report on a run while it trains: TensorBoard events and progress lines, from rank 0."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Interval:
 
     def __init__(self, sources: int, terms: int, device: torch.device):
         self.steps = self.tokens = self.skipped = 0
-        self.slots = self.filled = 0  # places for tokens, padding included; those that are not padding
-        self.waited = 0.0  # seconds the steps waited for data
+        self.slots = self.filled = 0  # slots for tokens, padding included; slots that are not padding
+        self.waited = 0.0  # seconds that the steps waited for data
         self.losses = torch.zeros(sources, terms, dtype=torch.float64, device=device)  # sums
         self.counts = torch.zeros(sources, terms, dtype=torch.float64)  # of targets
 
 
 class Monitor:
-    """Counts on every rank, reports from rank 0.
+    """Count on every rank, report from rank 0.
 
-    Tokens/s are those of rank 0's micro-batches times the number of ranks; where the device's peak is known, model FLOP
+    Tokens/s are those of rank 0's micro-batches times the number of ranks; if the device's peak is known, model FLOP
     utilisation is computed from them.
     """
 
@@ -45,7 +45,7 @@ class Monitor:
         self.peak = peak_of(name)
         self.flops_per_token: float | None = None
         self.stragglers = Stragglers(engine) if engine.world.size > 1 else None
-        self.generation: int | None = None  # the step that the negatives are of; 0: they are those of the groups
+        self.generation: int | None = None  # the step at which the negatives were mined; 0: the groups' own negatives
         self.writer: SummaryWriter | None = None
         self.restart(start)
 
@@ -121,21 +121,21 @@ class Monitor:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time as waiting for data."""
+        """Count the elapsed time as waiting for data."""
         began = time.monotonic()
         yield
         self.interval.waited += time.monotonic() - began
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Leave a save, a validation or a probe out of the rates; the ETA includes it."""
+        """Exclude a save, a validation or a probe from the rates; the ETA includes it."""
         began = time.monotonic()
         yield
         self.since += time.monotonic() - began
 
     @contextmanager
     def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
-        """Count the operations of the first step, where the device's peak is known."""
+        """Count the operations of the first step, if the device's peak is known."""
         if not self.peak or self.flops_per_token is not None:
             yield
             return
@@ -161,7 +161,7 @@ class Monitor:
                 writer.close()
 
     def _compare_ranks(self, seconds: float) -> tuple[dict[str, float], list[str]]:
-        """Compare this rank with the others over an interval of so many seconds; all ranks call."""
+        """Compare this rank with the others over an interval of `seconds`; all ranks call."""
         forward = self.engine.forward_clock.take()
         if self.stragglers is None:
             return {}, []
@@ -171,7 +171,7 @@ class Monitor:
         return Interval(len(self.sources), len(self.terms), self.engine.device)
 
     def _means(self) -> dict[str, float]:
-        """The mean of each loss term since the last line, over all ranks; with several sources also `term/source`."""
+        """Return each loss term's mean over all ranks since the last line; for several sources also `term/source`."""
         totals = self.engine.sum_over_ranks(
             torch.stack([self.interval.losses, self.interval.counts.to(self.engine.device)])
         )

@@ -3,8 +3,8 @@
 Retrieval: documents ranked by the cosine of the current embeddings, without fine-tuning. Geometry: alignment and
 uniformity (Wang and Isola, 2020), and the effective rank of the documents' embeddings (Roy and Vetterli, 2007). For
 methods that read a sequence through one vector (models.interface.Bottleneck), also how much they use it: by how many
-nats per target their loss rises when each sequence gets the vector of another. The texts are fixed, so that curves of
-different runs can be compared; the order of the training data does not change.
+nats per target their loss rises when each sequence gets another sequence's vector. The texts are fixed, so curves of
+different runs can be compared; the probe does not change the order of the training data.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Probe:
 
     every: int  # optimizer steps
     rows: list[np.ndarray]
-    relevant: list[frozenset[int]]  # of each query, its documents, counted from 0
+    relevant: list[frozenset[int]]  # the relevant documents of each query, counted from 0
     max_tokens: int
     pad: int
 
     def measure(
         self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
     ) -> dict[str, float]:
-        """Measure the model as it is now; all ranks call and share the work, `beat` is called after each batch.
+        """Measure the current model; all ranks call and share the work; `beat` is called after each batch.
 
         `micro_batches` are this rank's share of data that the model has not been trained on yet.
         """
@@ -61,7 +61,7 @@ class Probe:
         share: dict[int, np.ndarray] = {}
         for first in range(0, len(batches), engine.world.size):
             number = first + engine.world.rank
-            # under ZeRO-3 a forward pass needs every rank: one without a batch left encodes one that is not used
+            # under ZeRO-3 a forward pass needs every rank: a rank with no batch left encodes one that is not used
             batch = batches[number % len(batches)]
             embeddings = engine.embed(*pad([self.rows[i] for i in batch], self.max_tokens, self.pad))
             if number < len(batches):
@@ -74,8 +74,8 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     """Open the probe of a recipe: judged queries, their relevant documents, and other documents of the corpus.
 
     Raises:
-        InputError: the collection was tokenised with another tokenizer than the shards, or the split has no query with
-            a relevant document.
+        InputError: the collection and the shards were tokenised with different tokenizers, or the split has no query
+            with a relevant document.
     """
     collection = Collection.open(keys.collection)
     require_same_tokenizer(
@@ -97,7 +97,7 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     kept = list(dict.fromkeys(document for query in chosen for document in judged[query]))
     others = keyed_rng("probe documents").permutation(len(corpus)).tolist()
     kept = list(dict.fromkeys([*kept, *others]))[: max(keys.documents, len(kept))]
-    # equal scores rank in this order: where all embeddings are equal, the relevant documents must not come first
+    # this order breaks ties: if all embeddings are equal, the relevant documents must not come first
     kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
     place = {document: i for i, document in enumerate(kept)}
     texts = [queries.tokens(i) for i in queries.ids.find(chosen).tolist()] + [corpus.tokens(i) for i in kept]
@@ -107,11 +107,11 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
 
 
 def figures(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[frozenset[int]]) -> dict[str, float]:
-    """Measure embeddings fp32 [Q, H] of queries and [N, H] of documents, by name of the figure.
+    """Compute figures, by name, from embeddings fp32 [Q, H] of queries and [N, H] of documents.
 
     mrr@10: the mean reciprocal rank of the first relevant document among the first 10.
     alignment: the mean squared distance of a query and its relevant documents on the unit sphere, 0 at best.
-    uniformity: log of the mean of exp(-2 d^2) over pairs of documents, lower is more even; 0 where all are equal.
+    uniformity: log of the mean of exp(-2 d^2) over pairs of documents; lower is more even, 0 if all are equal.
     effective_rank: exp of the entropy of the documents' normalised singular values, from 1 to H.
     """
     queries, documents = _unit(queries), _unit(documents)
@@ -135,7 +135,7 @@ def figures(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[froze
 
 
 def bottleneck_rises(engine: Engine, micro_batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """By how many nats per target each term of a bottleneck model rises with another sequence's vector; else empty.
+    """Return each bottleneck term's rise in nats per target with another sequence's vector; empty for other models.
 
     `micro_batches` are this rank's; all ranks call. A micro-batch of one sequence counts as a rise of 0.
     """

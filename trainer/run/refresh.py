@@ -1,11 +1,11 @@
-"""Hard negatives that the model mines while it learns (ANCE: Xiong et al., 2021), as a part of the run.
+"""Hard negatives that the model mines while it learns (ANCE: Xiong et al., 2021), as part of the run.
 
-At every N-th step the run saves a checkpoint. All ranks encode the documents with its weights, a block each in turn,
-and search for the queries, a part each in turn. RUN/negatives/step-NNNNNNNN is then published in one rename, and the
-examples of the next steps draw their hard negatives from it.
+At every N-th step the run saves a checkpoint. The ranks share the blocks of documents, encode them with its weights,
+then share the parts of the queries and search for them. RUN/negatives/step-NNNNNNNN is then published in one rename,
+and the examples of the next steps draw their hard negatives from it.
 
-The negatives of a step depend on the checkpoint alone. A run that is killed on the way, and resumed from it on any
-number of ranks, goes on with the blocks and parts that are there, and draws the same negatives.
+The negatives of a step depend only on the checkpoint. If a run is killed during mining and resumed from the checkpoint
+on any number of ranks, it continues with the finished blocks and parts, and draws the same negatives.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ PARTS, INDEX, WORK = "parts", "index", ".work"
 
 @dataclass
 class Refresh:
-    """The generations of a run's negatives, and which of them its examples have."""
+    """The generations of a run's negatives, and which of them its examples use."""
 
     config: RefreshConfig
-    source: GroupSource  # of the examples
+    source: GroupSource  # the source of the examples
     run: Path
     world: World
     current: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
 
     def step_of(self, step: int) -> int:
-        """The step whose generation the examples after `step` steps have."""
+        """Return the step of the generation that the examples after `step` steps use."""
         return step - step % self.config.every
 
     def is_due(self, step: int) -> bool:
-        """Whether a generation is mined after `step` steps."""
+        """Return whether a generation is mined after `step` steps."""
         return step > 0 and step % self.config.every == 0
 
     def use(self, step: int) -> None:
-        """Let the examples have the negatives that belong to a step.
+        """Let the examples use the negatives that belong to a step.
 
         Raises:
-            SharedError: they are missing or damaged.
+            SharedError: the negatives are missing or damaged.
         """
         self.current = self.step_of(step)
         try:
@@ -72,7 +72,7 @@ class Refresh:
     def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
         """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
 
-        A generation that is there already, of the same weights, is not made again. `beat` is called on the way.
+        An existing generation of the same weights is not mined again. `beat` is called regularly.
 
         Raises:
             InputError: a file cannot be written, or an embedding is not finite.
@@ -97,7 +97,7 @@ class Refresh:
         return self.run / "negatives" / f"step-{step:08d}"
 
     def _mine(self, trained: LoadedModel, work: Path, beat: Callable[[], None]) -> None:
-        """Encode and search, each rank its own blocks and parts of those that are missing."""
+        """Encode and search; each rank does its share of the missing blocks and parts."""
         rank, ranks = self.world.rank, self.world.size
         texts = mining_texts(self.source.collection, self.source.split)
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
@@ -122,7 +122,7 @@ class Refresh:
             np.save(opened, np.array([*rows, (-1, mined.above_relevant)], np.int64))
 
     def _publish(self, work: Path, final: Path, about: dict[str, Any]) -> None:
-        """Put the parts together, in one folder that appears whole."""
+        """Combine the parts in one folder, which appears only when complete."""
         parts = [np.load(file, allow_pickle=False) for file in sorted((work / PARTS).iterdir())]
         pairs = np.concatenate([part[:-1] for part in parts])
         above = sum(int(part[-1, 1]) for part in parts)
@@ -140,7 +140,7 @@ class Refresh:
             generation.write(folder, negatives, {**about, "figures": figures})
 
     def _share_of_new(self, pairs: np.ndarray, step_before: int) -> float:
-        """The share of negatives that the generation before did not have; the first one is compared with the groups."""
+        """Return the share of negatives absent from the previous generation, or, for the first one, from the groups."""
         earlier = self._folder(step_before)
         before = Generation.map(earlier).pairs() if step_before else self.source.given_pairs()
         documents = len(self.source.collection.corpus)
@@ -148,7 +148,7 @@ class Refresh:
         return float(1 - np.isin(*numbers).mean()) if len(pairs) else 0.0
 
     def _tidy(self, final: Path) -> None:
-        """Remove what no checkpoint can need: work, and generations before that of the oldest checkpoint."""
+        """Remove what no checkpoint can need: work folders, and generations older than the oldest checkpoint's."""
         oldest = min(checkpoint.step_of(saved) for saved in checkpoint.newest_first(self.run))
         for folder in final.parent.iterdir():
             if folder.name.endswith(WORK) or folder.name < self._folder(self.step_of(oldest)).name:
@@ -156,7 +156,7 @@ class Refresh:
 
 
 def _begin(work: Path, about: dict[str, Any]) -> None:
-    """Make the folder to work in, or start over if it holds the work of other weights."""
+    """Create the work folder, or start over if it holds work of other weights."""
     file = work / generation.ABOUT
     if file.is_file() and json.loads(read_bytes(file, LARGEST_JSON)) != about:
         shutil.rmtree(work)

@@ -1,4 +1,4 @@
-"""Check that all ranks see one run folder: checkpoints are written by several, and read by all."""
+"""Check that all ranks see the same run folder: several ranks write checkpoints, and all read them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch.distributed as dist
 
 from trainer.errors import SharedError
 
-WAIT_SECONDS = 5.0  # until a file that rank 0 has written is seen through a network file system
+WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
 
 
 def check_shared(run: Path) -> None:
-    """Raise SharedError where a rank does not see a file that rank 0 writes into the run's folder.
+    """Raise SharedError if a rank does not see a file that rank 0 writes into the run's folder.
 
-    The file's name is new each time: one that was missing before may be remembered as missing.
+    The file's name is new each time, because a network file system may cache that a name was missing.
     """
     name = [uuid.uuid4().hex]
     dist.broadcast_object_list(name)

@@ -1,4 +1,4 @@
-"""Requests to stop that reach a run from outside."""
+"""Stop requests that reach a run from outside."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from types import FrameType
 
 RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-STOP_FILE = "stop"  # in a run's folder: asks it to save and end, from any host that sees the folder
+STOP_FILE = "stop"  # in a run's folder: asks the run to save and exit, from any host that sees the folder
 SAME_REQUEST = 5.0  # seconds within which signals count as one: the launcher may repeat a signal that the rank received
 
 
 class Stop:
     """A request to stop: SIGTERM, SIGUSR1 or Ctrl-C, the stop file, or the death of the launcher.
 
-    Without a launcher nobody would end ranks that lost another one. A second signal ends the process at once. The file
-    is removed when the block ends without an error; after an error nothing may have been saved, so the file stays.
+    Without a launcher, nothing would end the ranks that remain after another rank dies. A second signal ends the
+    process at once. The file is removed when the block ends without an error; after an error the run may not have been
+    saved, so the file stays.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
-        self.signalled: float | None = None  # when, by the monotonic clock
+        self.signalled: float | None = None  # time by the monotonic clock
         self.launcher = os.getppid()
 
     @property

@@ -1,8 +1,8 @@
-"""Name slow ranks and hosts: what a step takes each of them, compared with the others.
+"""Name slow ranks and hosts, by comparing the time that each needs for a step with the others' time.
 
-The ranks wait for each other in every step, so a slow one makes all slow, and the rate does not tell which it is. What
-tells it is measured before they meet: the forward passes, the wait for data, and messages between neighbouring hosts.
-With ZeRO-3 the ranks meet within the forward pass too, so that only the wait and the messages tell.
+The ranks wait for each other in every step, so a slow rank slows down all, and the rate does not tell which one it is.
+So the times are measured before the ranks meet: for forward passes, for waiting for data, and for messages between
+neighbouring hosts. With ZeRO-3 the ranks meet within the forward pass too, so only waiting and messages show it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainer.engine.engine import Engine
 from trainer.engine.links import MESSAGE_BYTES, Ring
 
 SLOWER = 1.5  # times the median of the others
-COSTS = 0.05  # the share of the time that the difference costs, at least
-WINDOW_SECONDS = 10.0  # of steps that are compared: less says little
+COSTS = 0.05  # minimum share of the time that the difference must cost
+WINDOW_SECONDS = 10.0  # minimum time of the compared steps: less is not informative
 LINES = {
     "forward": "is slow: its forward passes take {own:.3g} s of {seconds:.3g} s, those of the others {others:.3g} s",
     "waited": "is slow: it waits for data {own:.3g} s of {seconds:.3g} s, the others {others:.3g} s",
@@ -30,16 +30,16 @@ LINES = {
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank that is slow, or the first rank of a slow host, and how it shows."""
+    """A slow rank, or the first rank of a slow host, and the evidence for it."""
 
     rank: int
-    kind: str  # of LINES
+    kind: str  # a key of LINES
     own: float  # seconds
     others: float  # their median
 
 
 def slow_ones(times: Sequence[float], least: float) -> Iterator[tuple[int, float, float]]:
-    """Yield number, time and the median of the others of each that is slower by half, and by `least` seconds."""
+    """Yield number, own time and the others' median of each that is slower by half and by `least` seconds."""
     for number, own in enumerate(times):
         others = median([*times[:number], *times[number + 1 :]])
         if own > SLOWER * others and own - others > least:
@@ -47,10 +47,10 @@ def slow_ones(times: Sequence[float], least: float) -> Iterator[tuple[int, float
 
 
 def message_of_each(received: Sequence[Sequence[float]]) -> list[float]:
-    """Return the seconds of a message from or to each host, of those from the host before and after it (`Ring`).
+    """Return the seconds of a message from or to each host, from what each received from both neighbours (`Ring`).
 
-    A host is as slow as its faster neighbour says: a slow neighbour must not make it one. Of two hosts, which have the
-    same two ways between them, the sender is held to be the slow one.
+    A host counts as slow as its link to the faster neighbour, so that a slow neighbour does not make it look slow. With
+    two hosts, both links connect the same pair, and the sender is taken to be the slow one.
     """
     hosts = len(received)
     sent = [min(received[(host + 1) % hosts][0], received[host - 1][1]) for host in range(hosts)]
@@ -60,7 +60,7 @@ def message_of_each(received: Sequence[Sequence[float]]) -> list[float]:
 
 
 class Stragglers:
-    """Compares the ranks at every progress line, and names a slow one once, until it is no longer slow."""
+    """Compare the ranks at every progress line, and name a slow one once, until it is no longer slow."""
 
     def __init__(self, engine: Engine) -> None:
         """Gather the hosts' names; all ranks call."""
@@ -74,17 +74,17 @@ class Stragglers:
 
     def _begin(self) -> None:
         self.seconds, self.steps = 0.0, 0
-        self.totals = torch.zeros(2, self.ranks, dtype=torch.float64)  # seconds in forward passes, of waiting for data
-        self.messages: list[list[float]] = []  # at every progress line, of each host
+        self.totals = torch.zeros(2, self.ranks, dtype=torch.float64)  # seconds: forward passes, waiting for data
+        self.messages: list[list[float]] = []  # at every progress line, for each host
 
     def compare(self, steps: int, seconds: float, forward: float, waited: float) -> tuple[dict[str, float], list[str]]:
-        """Return figures of an interval, and a line for each rank or host that has become slow; all ranks call.
+        """Return figures for an interval, and a line for each rank or host that has become slow; all ranks call.
 
         Args:
-            steps: in the interval.
-            seconds: of the interval.
+            steps: number of steps in the interval.
+            seconds: length of the interval.
             forward: this rank's seconds in forward passes.
-            waited: this rank's seconds of waiting for data.
+            waited: this rank's seconds waiting for data.
         """
         own = torch.zeros_like(self.totals)
         own[:, self.rank] = torch.tensor([forward, waited])
@@ -112,7 +112,7 @@ class Stragglers:
                 yield Slow(rank, kind, own, others)
         if self.ring:
             usual = [median(of_host) for of_host in zip(*self.messages, strict=True)]
-            # a step sends about twice the gradients, so many messages
+            # a step sends about twice the size of the gradients; this is the equivalent number of messages
             messages = self.steps * 2 * self.engine.gradient_bytes / MESSAGE_BYTES
             for host, own, others in slow_ones(usual, least / messages):
                 yield Slow(self.first_ranks[host], "message", own, others)
@@ -123,5 +123,5 @@ class Stragglers:
 
 
 def _worst(times: Sequence[float]) -> float:
-    """The longest time, in medians."""
+    """Return the longest time, as a multiple of the median."""
     return max(times) / middle if (middle := median(times)) else math.inf

@@ -1,4 +1,4 @@
-"""Start a training, and start it again after a fault for as long as it makes progress."""
+"""Start a training run, and restart it after a fault for as long as it makes progress."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ MEANINGS = {
     INTERRUPTED: "interrupted",
 }
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-FIRST_PAUSE, LONGEST_PAUSE = 5, 300  # seconds before a new start; doubled for every start without progress
+FIRST_PAUSE, LONGEST_PAUSE = 5, 300  # seconds before a restart; doubled after every start without progress
 POLL_SECONDS = 0.5  # between two checks of the launcher and the signals
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is supervised: the launcher's command line, and the run folder that shows its progress."""
+    """The supervised training: the launcher's command line, and the run folder that shows its progress."""
 
     command: Sequence[str]
     run: Path
     steps: int
-    choose: Callable[[bool], Choice] | None = None  # of the hosts of its hostfile, which ssh reaches
+    choose: Callable[[bool], Choice] | None = None  # chooses among the hosts of the hostfile, reached by ssh
 
     @classmethod
     def from_command(cls, command: Sequence[str]) -> Training:
-        """The training that a deepspeed command line starts.
+        """Return the training that a deepspeed command line starts.
 
         Raises:
-            InputError: it starts none of this project, or its hosts are not those of its hostfile, or not as many as
-                the recipe allows.
+            InputError: it does not start a training of this project, its hosts are not in its hostfile, or the recipe
+                does not allow their number.
         """
         positions = [position for position, word in enumerate(command) if word in MODULES]
         if not positions:
@@ -73,9 +73,9 @@ class Training:
         return cls(command, recipe.run, recipe.steps, partial(choose, launch, recipe) if launch.by_ssh else None)
 
     def start(self, resumes: bool) -> Sequence[str]:
-        """The command line of the next start: on all hosts, or from the first checkpoint on, on those that are fit.
+        """Return the command line of the next start: on all hosts or, from the first checkpoint on, on the fit ones.
 
-        Empty where too few of them are. Raise InputError where one is not fit before the first checkpoint.
+        It is empty if too few hosts are fit. Raise InputError if a host is not fit before the first checkpoint.
         """
         if not self.choose:
             return self.command
@@ -91,13 +91,13 @@ class Training:
         return choice.command
 
     def request_stop(self) -> None:
-        """Make the training save and end: it checks for this file at every step, on any host."""
+        """Make the training save and exit: it checks for the stop file at every step, on any host."""
         make_directory(self.run)
         with os_errors_as_input_errors(self.run / STOP_FILE, "write"):
             (self.run / STOP_FILE).touch()
 
     def step(self) -> int:
-        """The step of the newest whole checkpoint, 0 before the first; raise InputError where every one is damaged."""
+        """Return the step of the newest intact checkpoint, 0 before the first; raise InputError if all are damaged."""
         newest = checkpoint.newest(self.run)
         return checkpoint.read_state(newest).step if newest else 0
 
@@ -105,11 +105,11 @@ class Training:
 def supervise(
     training: Training, tries: int, signals: Sequence[int], sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Start the training until it is finished or stopped on request, has bad input, or `tries` starts in a row failed.
+    """Restart the training until it is finished, stopped on request, has bad input, or failed `tries` times in a row.
 
-    A start fails where it brings no newer checkpoint. `signals` grows while this runs: the first signal makes the
-    training save and end, the second kills it. Return the exit code: 0 trained to the last step, RESUME stopped on
-    request, else the launcher's last one (never 0).
+    A start fails if it produces no newer checkpoint. `signals` grows while this runs: the first signal makes the
+    training save and exit, the second kills it. Return the exit code: 0 trained to the last step, RESUME stopped on
+    request, else the launcher's last exit code (never 0).
     """
     step, failed = training.step(), 0
     while True:
@@ -139,17 +139,17 @@ def supervise(
 
 
 def pause(failed: int) -> int:
-    """Seconds before a new start, after `failed` starts in a row without progress."""
+    """Return the seconds before a restart, after `failed` consecutive starts without progress."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2**failed)
 
 
 def _run(training: Training, command: Sequence[str], signals: Sequence[int], sleep: Callable[[float], None]) -> int:
-    """Run the launcher; return its exit code, as a shell reports it, once every process that it started has ended."""
+    """Run the launcher; return its exit code, as a shell reports it, after every process that it started has ended."""
     with os_errors_as_input_errors(Path(command[0]), "start it"):
         launcher = subprocess.Popen(command, start_new_session=True)  # its processes are found by the session
     handled = 0
     try:
-        # WNOWAIT leaves the launcher a zombie, so that no new process can get its number, which is the session's too
+        # WNOWAIT keeps the launcher as a zombie, so no new process can get its id, which is also the session's id
         while os.waitid(os.P_PID, launcher.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             if len(signals) > handled:
                 name = signal.Signals(signals[handled]).name
@@ -173,20 +173,20 @@ def _run(training: Training, command: Sequence[str], signals: Sequence[int], sle
 
 
 def _kill(session: int) -> None:
-    """Kill the remaining processes of a session: a new start needs their port and their devices."""
+    """Kill the remaining processes of a session: a restart needs their port and their devices."""
     if remaining := kill(session):
         _report(f"cannot kill {', '.join(map(str, remaining))}: the next start may find the port taken")
 
 
 def _wait(seconds: float, signals: Sequence[int], sleep: Callable[[float], None]) -> None:
-    """Sleep until the time is over or a signal arrives."""
+    """Sleep until the time has passed or a signal arrives."""
     while seconds > 0 and not signals:
         sleep(min(POLL_SECONDS, seconds))
         seconds -= POLL_SECONDS
 
 
 def _explain(code: int) -> str:
-    """An exit code with its meaning; where signal n killed a rank, the launcher's is 256 - n."""
+    """Return an exit code with its meaning; if signal n killed a rank, the launcher's exit code is 256 - n."""
     number = 256 - code if code > 192 else code - 128
     killer = signal.Signals(number).name if number in set(signal.Signals) else None
     meaning = MEANINGS.get(code) or (f"killed by {killer}" if killer else None)

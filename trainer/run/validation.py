@@ -14,7 +14,7 @@ from trainer.engine.engine import Engine
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out data, and how often the losses on all of them are measured."""
+    """Held-out data, and how often the losses on all of it are measured."""
 
     held_out: HeldOut
     every: int  # optimizer steps
@@ -22,8 +22,8 @@ class Validation:
     def losses(self, engine: Engine, beat: Callable[[], None]) -> dict[str, float]:
         """Return the mean of every loss term; all ranks call, and `beat` is called after each micro-batch.
 
-        A rank without micro-batches left repeats the first one, uncounted, until all ranks have finished: under ZeRO-3
-        a forward pass needs every rank. The sums are exact (math.fsum), so the number of ranks changes no bit of them.
+        A rank with no micro-batches left repeats the first one, uncounted, until all ranks have finished: under ZeRO-3
+        a forward pass needs every rank. The sums are exact (math.fsum), so they do not depend on the number of ranks.
         """
         terms = list(engine.weights)
         sums: list[list[float]] = []

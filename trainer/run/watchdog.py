@@ -13,7 +13,7 @@ HUNG = 76  # exit code: the watchdog saw no progress
 
 
 class Watchdog:
-    """Ends the process, with every thread's stack on stderr, when `beat` was not called for `seconds`.
+    """End the process, with every thread's stack on stderr, if `beat` was not called for `seconds`.
 
     It runs in its own thread, because the main thread of a hung rank waits inside a collective.
     """
@@ -53,5 +53,5 @@ class Watchdog:
                     flush=True,
                 )
                 faulthandler.dump_traceback(all_threads=True)
-                self.finished.wait(self.grace)  # the launcher ends every rank as soon as one has ended
+                self.finished.wait(self.grace)  # the launcher ends every rank as soon as one ends
                 self.end(HUNG)

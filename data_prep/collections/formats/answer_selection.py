@@ -1,4 +1,4 @@
-"""Answer selection: a question, passages, and which of these answer it.
+"""Answer selection: a question, its passages, and which of them answer it.
 
 JSON lines      {"query": ..., "passages": [{"text": ..., "label": 0 or 1}, ...]} a line
 TREC-QA         <QApairs id='1.1'>, then a line <question>, a line of words between tabs, lines of annotations, a line
@@ -6,13 +6,13 @@ TREC-QA         <QApairs id='1.1'>, then a line <question>, a line of words betw
 WikiQA          .tsv with the header QuestionID, Question, DocumentID, DocumentTitle, SentenceID, Sentence, Label
 other tables    with columns question, passage, label; or .tsv without a header: question TAB passage TAB 0 or 1
 HotpotQA        [{"question": ..., "context": [[title, [sentence, ...]], ...], "supporting_facts": [[title, number],
-                ...], ...}, ...]: a passage is a paragraph behind its title, right where a supporting fact is in it
+                ...], ...}, ...]: a passage is a title and its paragraph, right if a supporting fact is in it
 Quasar-T        two files for a split, {"uid": ..., "question": ..., "answer": ...} a line, and {"uid": ...,
-                "contexts": [[score, text], ...]} a line: a passage is right where the words of the answer are in it
+                "contexts": [[score, text], ...]} a line: a passage is right if it contains the words of the answer
 
-In a table the rows of a question stand together. Questions without a right passage stay, and are counted; those of
-TREC-QA without any passage are left out. Text has no ids here: the published ones are not read. In memory are the
-questions of Quasar-T, and of tables the hashes of the questions.
+In a table the rows of a question are consecutive. Questions without a right passage are kept, and counted; TREC-QA's
+questions without any passage are left out. The published ids are not read. Kept in memory: Quasar-T's questions, and
+the hashes of the questions of tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from data_prep.collections.table import JSON, TSV, table_columns, table_kind, ta
 from data_prep.common.errors import InputError
 
 Reader = Callable[..., Iterator[CandidateList | LeftOut]]
-COLUMNS = {  # of tables, in lower case; the first one that is there counts
+COLUMNS = {  # of tables, in lower case; the first one present is used
     "key": ("questionid", "question_id", "qid", "question", "query"),
     "question": ("question", "query"),
     "passage": ("sentence", "passage", "answer", "text"),
@@ -50,7 +50,7 @@ class AnswerSelection(CandidateLists):
     leaves_out = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Find out what each file is, by its beginning."""
+        """Detect the format of each file from its beginning."""
         super().__init__(inputs)
         self.named = super().files()
         readers = {file: _reader(file) for file in self.named}
@@ -67,7 +67,7 @@ class AnswerSelection(CandidateLists):
         self.readers = {file: reader for file, reader in readers.items() if reader is not None}
 
     def files(self) -> list[Path]:
-        """All that were named."""
+        """Return every named file."""
         return self.named
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
@@ -76,7 +76,7 @@ class AnswerSelection(CandidateLists):
 
 
 def _reader(file: Path) -> Reader | None:
-    """What reads a file; None for the questions of Quasar-T."""
+    """Return the reader of a file; None for the questions of Quasar-T."""
     if beginning(file).startswith(b"<"):
         return _trec
     if table_kind(file) != JSON:
@@ -99,7 +99,7 @@ def _prepared(file: Path) -> Iterator[CandidateList]:
 
 
 def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
-    start: Where | None = None  # of the question; None between two
+    start: Where | None = None  # where the question begins; None between two questions
     question, expected = "", ""
     texts: list[str] = []
     labels: list[float] = []
@@ -197,7 +197,7 @@ def _quasar(file: Path, questions: Path) -> Iterator[CandidateList]:
 
 
 def _words(text: str) -> str:
-    """The words and marks of a text in lower case, each between spaces, so that `in` finds whole ones."""
+    """Return a text's words and marks in lower case, each between spaces, so that `in` finds whole words."""
     return f" {' '.join(WORD.findall(text.lower()))} "
 
 

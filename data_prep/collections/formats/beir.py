@@ -3,7 +3,7 @@
 corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line; title may be absent
 queries.jsonl       {"_id": ..., "text": ...} a line
 qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
-pools/SPLIT.txt     optional: the corpus ids that SPLIT is ranked among, one a line (an addition of this project)
+pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class Beir(Format):
         self.folder = inputs[0]
 
     def files(self) -> list[Path]:
-        """The texts, and the qrels and pools that are there."""
+        """Return the files of the texts, and the existing qrels and pools."""
         judged = [*(self.folder / "qrels").glob("*.tsv"), *(self.folder / "pools").glob("*.txt")]
         return [self.folder / "corpus.jsonl", self.folder / "queries.jsonl", *sorted(judged)]
 
     def corpus(self) -> Iterator[Text]:
-        """Title and text of each document, joined by a space."""
+        """Yield the title and text of each document, joined by a space."""
         return _texts(self.folder / "corpus.jsonl")
 
     def queries(self) -> Iterator[Text]:
-        """The text of each query."""
+        """Yield the text of each query."""
         return _texts(self.folder / "queries.jsonl")
 
     def splits(self) -> list[str]:
-        """The names of the files in qrels/."""
+        """Return the names of the files in qrels/."""
         splits = sorted(path.stem for path in (self.folder / "qrels").glob("*.tsv"))
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The judgements of a split."""
+        """Yield the judgements of a split."""
         for row, (where, line) in enumerate(text_lines(self.folder / "qrels" / f"{split}.tsv")):
             cells = line.split("\t")
             if row == 0:
@@ -66,7 +66,7 @@ class Beir(Format):
                 raise InputError(f"{where}: score {score!r} is not a whole number") from error
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """The documents of pools/SPLIT.txt."""
+        """Yield the documents of pools/SPLIT.txt."""
         path = self.folder / "pools" / f"{split}.txt"
         return ((line, where) for where, line in text_lines(path)) if path.exists() else None
 

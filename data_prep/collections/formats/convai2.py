@@ -5,9 +5,10 @@
 3 hi , how are you doing ? TAB you must be very fast . TAB TAB my mom was single . | ... | you must be very fast .
 4 i am ! TAB i also remodel homes . TAB TAB ...
 
-A dialogue begins with line 1: lines of a persona, if any, then turns: what the other says, the reply, an empty column,
-and the candidates between `|`, of which one is the reply. In files `..._no_cands.txt` a turn ends with the reply, which
-is then the only candidate. The dialogues that the other side begins have `__SILENCE__` as the first turn, which stays.
+A dialogue begins with line 1. Its lines are a persona, if any, then turns: what the other speaker says, the reply, an
+empty column, and the candidates separated by `|`, one of which is the reply. In files `..._no_cands.txt` a turn ends
+with the reply, which is then the only candidate. The dialogues that the other side begins have `__SILENCE__` as the
+first turn, which is kept.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ConvAI2(CandidateLists):
 
 
 def _answer(cells: list[str], where: Where) -> tuple[str, list[str]]:
-    """The reply and the candidates among which it is."""
+    """Return the reply, and the candidates, which include it."""
     if len(cells) not in (1, 3):
         raise InputError(f"{where}: {1 + len(cells)} columns, expected turn TAB reply TAB TAB candidates")
     reply = check_text(cells[0], "reply", where)

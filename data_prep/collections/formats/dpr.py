@@ -6,9 +6,10 @@
     "negative_ctxs": [...], "hard_negative_ctxs": [...]
 }
 
-Only question, title and text are read; title may be absent, else it comes first, and a space. A question without
-positives, as some of DPR's own files have, is left out, as DPR's trainer does. The negatives were found by search: one
-that is a positive of another line with the same question counts as a positive. One question is in memory at a time.
+Only question, title and text are read. A title, if there is one, is put before the text, with a space. A question
+without positives, as some of DPR's own files have, is left out, as in DPR's trainer. The negatives were found by
+search: a negative that is a positive on another line with the same question counts as a positive. One question is in
+memory at a time.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ example-id, candidate-id, utterance     the answers to a test set, whose items h
 
 Consecutive messages of a speaker are one turn. As in ParlAI, a right answer that is not among the options is added to
 them (its augmented training set has such items). Only items of subtask 4 ("scenario": 4) may have no right answer.
-Answers are held in memory, and the ids of a candidate pool; of the arrays, one item.
+Answers, the ids of a candidate pool, and one item of an array at a time are held in memory.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Dstc7(CandidateLists):
         self.tables = [(path, _columns(path)) for path in tables]
 
     def files(self) -> list[Path]:
-        """All that were named."""
+        """Return every named file."""
         return [*super().files(), *(path for path, _ in self.tables)]
 
     def corpus(self) -> Iterator[Text]:
-        """The candidate pool, and every candidate of the dialogues."""
+        """Yield the candidate pool, and every candidate of the dialogues."""
         for where, (_, text) in self._rows(POOL):
             yield Text(content_id(text), [text], where)
         yield from super().corpus()
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """The candidate pool, where a table has one."""
+        """Yield the candidate pool, if a table has one."""
         return iter(self._pool.items()) if self._pool else None
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
@@ -83,7 +83,7 @@ class Dstc7(CandidateLists):
         return self._answers.get(str(item.get("example-id")), [])
 
     def _check_pool(self, right: list[str], where: Where) -> None:
-        """Raise InputError where the right answer of an item without options is not in the candidate pool."""
+        """Raise InputError if the right answer of an item without options is not in the candidate pool."""
         if not self._pool:
             raise InputError(f"{where}: without {OPTIONS!r}; for subtask 2, name the .tsv file of the candidates too")
         for text in right:
@@ -92,7 +92,7 @@ class Dstc7(CandidateLists):
 
     @cached_property
     def _pool(self) -> dict[str, Where]:
-        """The line of every text of the candidate pool, by its id; the first of equal texts."""
+        """The line of every text in the candidate pool, by its id; for equal texts, the first line."""
         pool: dict[str, Where] = {}
         for where, (_, text) in self._rows(POOL):
             pool.setdefault(content_id(text), where)
@@ -107,7 +107,7 @@ class Dstc7(CandidateLists):
         return answers
 
     def _rows(self, columns: int) -> Iterator[tuple[Where, list[str]]]:
-        """Yield the rows of the tables with so many columns."""
+        """Yield the rows of the tables with this number of columns."""
         for path, number in self.tables:
             for where, line in text_lines(path) if number == columns else ():
                 cells = line.split("\t")
@@ -117,7 +117,7 @@ class Dstc7(CandidateLists):
 
 
 def _columns(path: Path) -> int:
-    """The number of columns of a table."""
+    """Return the number of columns of a table."""
     where, line = next(text_lines(path), (Where(path, 1), ""))
     number = len(line.split("\t"))
     if number not in (POOL, ANSWERS):

@@ -1,13 +1,13 @@
-"""FlagEmbedding: a query with its positives and negatives a line, and a teacher's scores of them, maybe.
+"""FlagEmbedding: on each line a query with its positives and negatives, and optionally a teacher's scores of them.
 
 {
     "query": ..., "pos": [text, ...], "neg": [text, ...],
     "pos_scores": [number, ...], "neg_scores": [number, ...]
 }
 
-neg may be absent. Where every line of a split has scores, these are the labels; else the labels are 1 and 0, and a
-remark tells which line has no scores. The lines of one query make one group: a text that is positive in one of them, or
-has several scores, has the higher label. `prompt`, `type`, ids and other keys are not read.
+neg may be absent. If every line of a split has scores, the scores are the labels; else the labels are 1 and 0, and a
+remark tells which line has no scores. The lines of one query make one group: a text that is positive on one of them, or
+has several scores, gets the highest label. `prompt`, `type`, ids and other keys are not read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FlagEmbedding(CandidateLists):
             yield CandidateList([check_text(record.get("query"), "query", where)], texts, labels, where)
 
     def remarks(self) -> list[str]:
-        """Which splits have scores that are of no use."""
+        """Report the splits whose scores are not used."""
         unused = [(split, where) for split, where in self._unscored.items() if self._has_some(split)]
         return [f"split {split}: labels are 1 and 0: {where} has no scores, as others have" for split, where in unused]
 
@@ -65,7 +65,7 @@ class FlagEmbedding(CandidateLists):
 
 
 def _scored(record: dict[str, Any]) -> bool:
-    """Whether there is a list of scores wherever there is one of texts."""
+    """Return whether every list of texts has a list of scores."""
     return all(record.get(f"{side}_scores") is not None for side in SIDES if record.get(side))
 
 

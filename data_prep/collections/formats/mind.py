@@ -1,11 +1,11 @@
 """MIND: the folders of the Microsoft News Dataset, MINDlarge_train and the like, each with two tables without a header.
 
 behaviors.tsv   impression, user, time, history, impressions: the ids of the news that the user had clicked before, and
-                those that were shown, N123-1 where it was clicked, N456-0 where not, all between spaces
+                of the news that was shown: N123-1 if clicked, N456-0 if not; separated by spaces
 news.tsv        id, category, subcategory, title, abstract, url, entities of the title, entities of the abstract
 
-Read too: the older tables without the impression (user, time, history, impressions) and with one column of entities;
-and the first ones, whose three columns are user, history and `clicked#TAB#others#TAB#time`.
+Older tables are read too: those without the impression (user, time, history, impressions) and with one column of
+entities, and the first ones, whose three columns are user, history and `clicked#TAB#others#TAB#time`.
 
 The titles of all news are held in memory.
 """
@@ -24,9 +24,9 @@ LABELS = {"0": 0.0, "1": 1.0}
 
 
 class Mind(Format):
-    """A query is a history, its parts the titles, none for a new user; a group is an impression.
+    """A query is a history: its parts are the titles, empty for a new user. A group is an impression.
 
-    A document is the title and the abstract, if any, of a piece of news.
+    A document is the title and, if there is one, the abstract of a piece of news.
     """
 
     what = "MIND: folders with behaviors.tsv and news.tsv"
@@ -40,16 +40,16 @@ class Mind(Format):
             self.by_split[split] = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
 
     def files(self) -> list[Path]:
-        """The two tables of every folder."""
+        """Return the two tables of every folder."""
         return [file for tables in self.by_split.values() for both in tables for file in both]
 
     def corpus(self) -> Iterator[Text]:
-        """The news of every folder; most is in several."""
+        """Yield the news of every folder; most of it is in several folders."""
         for name, title, abstract, where in self._news():
             yield Text(name, [f"{title} {abstract}".strip()], where)
 
     def queries(self) -> Iterator[Text]:
-        """Every history."""
+        """Yield every history."""
         for split in self.by_split:
             for history, _, where in self._impressions(split):
                 if unknown := [name for name in history if name not in self._titles]:
@@ -57,11 +57,11 @@ class Mind(Format):
                 yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
 
     def splits(self) -> list[str]:
-        """As the folders are named."""
+        """Return the splits that the names of the folders tell."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The impressions of a split."""
+        """Yield the impressions of a split."""
         for history, shown, where in self._impressions(split):
             yield Labelled(content_id(" ".join(history)), [name for name, _ in shown], [y for _, y in shown], where)
 
@@ -108,7 +108,7 @@ def _labelled(shown: str, where: Where) -> list[tuple[str, float]]:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """A table of a folder, which may be compressed."""
+    """Return the path of a folder's table, which may be compressed."""
     found = sorted(folder.glob(f"{name}*"))
     if not found:
         raise InputError(f"{folder}: has no {name}; name the folders of MIND, such as MINDsmall_train")

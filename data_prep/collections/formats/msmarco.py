@@ -1,25 +1,25 @@
 """MS MARCO, passages or documents: files without headers, found by their names in a folder or among files.
 
 collection.tsv      pid TAB passage
-msmarco-docs.tsv    id TAB url TAB title TAB body; the text is title and body joined by a space, or the url of neither
+msmarco-docs.tsv    id TAB url TAB title TAB body; the text is title and body joined by a space, else the url
 queries.*.tsv       qid TAB query; all such files are one table (msmarco-doctrain-queries.tsv too)
 qrels.*.tsv         qid 0 pid grade, between tabs or spaces (msmarco-docdev-qrels.tsv, 2019qrels-pass.txt too)
 qidpidtriples.*.tsv qid TAB pid of a positive TAB pid of a negative
 triples.*.tsv       query TAB positive TAB negative, without ids
-top1000.*           qid TAB pid TAB query TAB passage: candidates to re-rank, the lines of a query anywhere; or, as in
-                    msmarco-docdev-top100, a run: qid Q0 id rank score tag
+top1000.*           qid TAB pid TAB query TAB passage: candidates to re-rank, a query's lines in any place; or, as in
+                    msmarco-docdev-top100, a run file: qid Q0 id rank score tag
 
-Each file of qrels, triples or candidates is a split, named as the file is: `dev.small` of qrels.dev.small.tsv is ranked
-among the whole collection, `train.small` of qidpidtriples.train.small.tsv has its triples, and `top1000.dev` re-ranks
-the candidates of top1000.dev. SPLIT=FILE names it otherwise; files of one split are joined. Which texts there are:
+Each file of qrels, triples or candidates is a split, named after the file: `dev.small` (qrels.dev.small.tsv) ranks the
+whole collection, `train.small` (qidpidtriples.train.small.tsv) has the file's triples, and `top1000.dev` re-ranks the
+candidates of top1000.dev. SPLIT=FILE gives another name; files of one split are joined. Where the texts come from:
 
-- with a collection, its own; queries are those of queries.*.tsv, or else of top1000.*.
-- with top1000.* but no collection, theirs; qrels then only label them.
-- with triples.*.tsv, theirs alone, by `content_id`: no other file can name them.
+- with a collection: documents from it, queries from queries.*.tsv, or else from top1000.*.
+- with top1000.* but no collection: from top1000.*; qrels then only label these texts.
+- with triples.*.tsv: only from these files, with ids by `content_id`: no other file can refer to them.
 
 A negative of a triple that is a positive elsewhere in its split counts as a positive. A candidate's label is its grade
-in any of the qrels, or 0; queries that none of them judges are left out. For that the grades of all qrels are held in
-memory: 100 MB for MS MARCO's passages.
+in any of the qrels, or 0; queries that no qrels judge are left out. This needs the grades of all qrels in memory:
+100 MB for MS MARCO's passages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TRIPLE = ("query", "positive", "negative")
 
 
 class Candidate(NamedTuple):
-    """A line of top1000.*; the texts of a run are empty."""
+    """A line of top1000.*; in a run file, the texts are empty."""
 
     query_id: str
     id: str
@@ -87,7 +87,7 @@ class MsMarco(Format):
             TRIPLES: _triples,
             CANDIDATES: self._candidates,
         }
-        self.sources: dict[str, list[Callable[[], Iterator[Labelled]]]] = {}  # of the groups of each split
+        self.sources: dict[str, list[Callable[[], Iterator[Labelled]]]] = {}  # the readers of each split's groups
         for kind, read in readers.items():
             for path, split in found[kind] if self.collections or kind != QRELS else ():
                 self.sources.setdefault(split, []).append(partial(read, path))
@@ -113,16 +113,16 @@ class MsMarco(Format):
             raise InputError(f"{named}: no {QUERIES}, so no queries")
         if not (paths[QRELS] or paths[ID_TRIPLES] or paths[TRIPLES]):
             raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, so no split")
-        for path in paths[CANDIDATES]:  # before hours go into the texts
+        for path in paths[CANDIDATES]:  # check this before spending hours on the texts
             if not any(listed.labels[0] > 0 for listed in self._candidates(path)):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
 
     def files(self) -> list[Path]:
-        """Every file that was found."""
+        """Return every file that was found."""
         return list(chain.from_iterable(self.paths.values()))
 
     def corpus(self) -> Iterator[Text]:
-        """The collection, or else the texts of the triples or candidates."""
+        """Yield the collection, or else the texts of the triples or candidates."""
         for path in self.paths[PASSAGES]:
             yield from id_texts(path)
         for path in self.paths[DOCUMENTS]:
@@ -135,7 +135,7 @@ class MsMarco(Format):
                 yield _text(line.id, "passage", line.passage, line.where)
 
     def queries(self) -> Iterator[Text]:
-        """Those of queries.*.tsv, or else of the triples or candidates."""
+        """Yield the queries of queries.*.tsv, or else of the triples or candidates."""
         for path in self.paths[QUERIES]:
             yield from id_texts(path)
         for path in self.paths[TRIPLES]:
@@ -145,16 +145,16 @@ class MsMarco(Format):
                 yield _text(line.query_id, "query", line.query, line.where)
 
     def splits(self) -> list[str]:
-        """The names of the files with groups, or the given ones."""
+        """Return the splits, named after the files with groups or as given."""
         return sorted(self.sources)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The judgements, triples and candidates of a split."""
+        """Yield the judgements, triples and candidates of a split."""
         for read in self.sources[split]:
             yield from read()
 
     def _candidates(self, path: Path) -> Iterator[Labelled]:
-        """The candidates of judged queries."""
+        """Yield the candidates of judged queries."""
         grades: dict[str, dict[str, float]] = {}
         for query, (document,), (grade,), where in chain.from_iterable(map(judgements, self.paths[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
@@ -191,7 +191,7 @@ def _text(name: str, key: str, text: str, where: Where) -> Text:
 
 
 def _lines(path: Path, *, texts: bool = False) -> Iterator[Candidate]:
-    """Yield the lines of top1000.* or, unless their texts are wanted, of a run."""
+    """Yield the lines of top1000.* or, unless their texts are wanted, of a run file."""
     for where, line in text_lines(path):
         cells = line.split("\t")
         if len(cells) == 4:

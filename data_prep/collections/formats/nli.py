@@ -7,11 +7,11 @@ RTE             sentence1, sentence2, label                             entailme
 QQP             question1, question2, is_duplicate                      not_duplicate, duplicate
 Hugging Face's  premise, hypothesis, label: the name or the number      as above
 
-The files are .tsv (or .txt) with a header, in which quotes are characters like any other, .jsonl or .parquet. A pair is
-a group: its first text is the query, its second one the only candidate, its class the label. Pairs without a gold label
-(`-`, or -1) are left out; of QQP, as by GLUE's readers, also rows that a line break in a question has cut short, and
-those with an empty question. Where a name says matched or mismatched, the split is dev_matched and so on. SICK.txt,
-which has a column SemEval_set, has the splits train, dev and test.
+The files are .jsonl, .parquet, or .tsv (or .txt) with a header, where quotes are ordinary characters. A pair is a
+group: its first text is the query, its second text the only candidate, its class the label. Pairs without a gold label
+(`-`, or -1) are left out. As in GLUE's readers, QQP's rows that a line break in a question has cut short, and those
+with an empty question, are left out too. If a file's name contains matched or mismatched, the split is dev_matched and
+so on. SICK.txt, which has a column SemEval_set, has the splits train, dev and test.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Nli(CandidateLists):
     leaves_out = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Find the splits, and by the first labels the classes."""
+        """Find the splits, and determine the classes from the first labels."""
         self.by_split: dict[str, list[Path]] = {}
         self.columns: dict[
             Path, tuple[tuple[str, str], str]
-        ] = {}  # of each file: those of the texts, that of the label
+        ] = {}  # of each file: the columns of the texts, and of the label
         for given in inputs:
             file = split_and_file(given)[1]
             names = table_columns(file)
@@ -66,12 +66,12 @@ class Nli(CandidateLists):
         return (item for _, item in self._pairs(file))
 
     def of_split(self, split: str) -> Iterator[CandidateList | LeftOut]:
-        """Those of the split's files, or of its part of SICK.txt."""
+        """Yield the pairs of the split's files, or of its part of SICK.txt."""
         for file in self.by_split[split]:
             yield from (item for of, item in self._pairs(file) if of in (None, split))
 
     def _pairs(self, file: Path) -> Iterator[tuple[str | None, CandidateList | LeftOut]]:
-        """Yield each pair, with its split where a column has it."""
+        """Yield each pair, with its split if a column gives it."""
         texts, label = self.columns[file]
         for where, row in table_rows(file, cut_short=True):
             split = _set(row[SET], where) if SET in row else None
@@ -87,7 +87,7 @@ class Nli(CandidateLists):
                 yield split, CandidateList([first], [second], [number], where)
 
     def _class(self, label: Any, texts: tuple[str, str], key: str, where: Where) -> float:
-        """The number of a class."""
+        """Return the number of a class."""
         name = str(label).lower()
         if name.isdecimal() and NUMBERED.get(texts) == self.classes and int(name) < len(self.classes):
             return float(name)
@@ -96,7 +96,7 @@ class Nli(CandidateLists):
         return float(self.classes.index(name))
 
     def _classes(self, file: Path) -> Sequence[str] | None:
-        """The classes of a file; None where its labels do not tell."""
+        """Return the classes of a file; None if its labels do not tell."""
         texts, label = self.columns[file]
         if texts == QUESTIONS:
             return QQP
@@ -104,7 +104,7 @@ class Nli(CandidateLists):
             name = str(row.get(label)).lower()
             if name.isdecimal():
                 return NUMBERED.get(texts)
-            if name in {*NLI[1:], RTE[1]}:  # "entailment" is in both
+            if name in {*NLI[1:], RTE[1]}:  # not "entailment", which is in both
                 return NLI if name in NLI else RTE
         return None
 

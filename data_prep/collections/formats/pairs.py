@@ -1,12 +1,12 @@
-"""Pairs of texts: a table with a query and a document in a row, and a score, maybe.
+"""Pairs of texts: a table whose rows have a query, a document and optionally a score.
 
 .tsv, .csv      a header line, then the cells: query TAB document TAB score
 .jsonl, .json   {"query": ..., "document": ..., "score": ...} a line, or an array of them
 .parquet        columns query, document, score
 
 Columns have these names or those of sentence-transformers, such as anchor and positive, or sentence1 and sentence2;
-others are taken in their order, with a remark. A column label or score is a number, the label; without one it is 1. The
-rows of one query make one group; a pair that comes again with another score has the higher one.
+columns with other names are taken in their order, with a remark. A column label or score holds numbers, the labels;
+without it the label is 1. The rows of one query make one group; a pair with several scores gets the highest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pairs(CandidateLists):
     negatives: ClassVar[bool] = False
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take any number of files; those of one split have all scores, or none."""
+        """Take any number of files; either all files of a split have scores, or none."""
         super().__init__(inputs)
         self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.files()}
         for split, (first, *others) in self.by_split.items():
@@ -51,11 +51,11 @@ class Pairs(CandidateLists):
             yield CandidateList([query], candidates, labels, where)
 
     def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:
-        """The labels of a row's candidates; `column` is None where no column has them."""
+        """Return the labels of a row's candidates; `column` is None if no column has them."""
         return [1.0] if column is None else [check_number(score, column, where)]
 
     def remarks(self) -> list[str]:
-        """Which columns were taken by their order."""
+        """Report which columns were taken by their order."""
         by_order = {file: columns.texts for file, columns in self.columns.items() if not columns.named}
         return [f"{file}: by the order of its columns, {_told(names)}" for file, names in by_order.items()]
 

@@ -1,12 +1,13 @@
 """Our own prepared dialogues: the folders that `python -m data_prep reddit` made.
 
 OUT/shards      the split train
-OUT/held_out    the split dev, where --held-out was given; test=OUT/held_out names it otherwise
+OUT/held_out    the split dev, if --held-out was given; test=OUT/held_out names it test
 
-Every reply of a dialogue is a document, and the utterances before it are the query: as many as have CONTEXT tokens, the
-nearest ones, at least that which it answers. Its candidates are the reply and NEGATIVES replies of other threads, of
-different tokens. They are drawn among the WINDOW replies, or somewhat more, of neighbouring shards: a fair sample, as
-prepared documents are in the order of a hash. The document and the position of the reply are the key of the draw.
+Every reply of a dialogue is a document. Its query is the nearest utterances before it, as many as fit in CONTEXT
+tokens, and at least the one that it answers. The candidates are the reply and NEGATIVES replies of other threads, all
+with different tokens. Negatives are sampled from a window of WINDOW replies, or somewhat more, of neighbouring shards:
+a fair sample, since prepared documents are in the order of a hash. The sampling is keyed by the document and the
+reply's position.
 
 The text is decoded from tokens: see prepared.py for what that loses. The documents of two windows are in memory.
 """
@@ -26,7 +27,7 @@ from data_prep.shards.document import TokenDocument
 CONTEXT = 360  # tokens, as in the Poly-encoders paper
 NEGATIVES = 19
 WINDOW = 100_000  # replies; a shard may have more
-TRIES = 100  # of drawing 2 * NEGATIVES
+TRIES = 100  # to sample 2 * NEGATIVES
 
 
 class Reply(NamedTuple):
@@ -66,28 +67,28 @@ class RedditDialogues(Format):
         self.folders = shard_folders(files_by_split(inputs), dialogues=True)
 
     def files(self) -> list[Path]:
-        """The manifests, tokenizers and shards."""
+        """Return the manifests, tokenizers and shards."""
         return [file for folders in self.folders.values() for folder in folders for file in folder.files()]
 
     def corpus(self) -> Iterator[Text]:
-        """Every reply."""
+        """Yield every reply."""
         for folder, shard in self._shards(*self.folders):
             for reply in shard:
                 yield Text(reply.id, [folder.text(reply.document.segments[reply.position])], reply.where)
 
     def queries(self) -> Iterator[Text]:
-        """Every context."""
+        """Yield every context."""
         for folder, shard in self._shards(*self.folders):
             for reply in shard:
                 said = reply.document.segments[reply.beginning : reply.position]
                 yield Text(reply.id, [folder.text(tokens) for tokens in said], reply.where)
 
     def splits(self) -> list[str]:
-        """As the folders are named."""
+        """Return the splits that the names of the folders tell."""
         return list(self.folders)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The candidates of each reply, itself first."""
+        """Yield the candidates of each reply, the reply itself first."""
         for window in self._windows(split):
             for reply in window:
                 yield Labelled(reply.id, _candidates(reply, window), [1.0, *[0.0] * NEGATIVES], reply.where)
@@ -99,7 +100,7 @@ class RedditDialogues(Format):
                     yield folder, [reply for where, document in shard for reply in _replies(document, where)]
 
     def _windows(self, split: str) -> Iterator[list[Reply]]:
-        """Yield the replies of a split in windows of whole shards; what is left at the end joins the last one."""
+        """Yield the replies of a split in windows of whole shards; the remaining replies join the last window."""
         full: list[Reply] = []
         open_: list[Reply] = []
         for _, shard in self._shards(split):
@@ -112,7 +113,7 @@ class RedditDialogues(Format):
 
 
 def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
-    """The replies beyond the context that repeats another document; the tokenizer may have left nothing of one."""
+    """Yield the replies after the context, which repeats another document; skip pairs that have an empty utterance."""
     for position in range(max(document.context, 1), len(document.segments)):
         if len(document.segments[position - 1]) and len(document.segments[position]):
             yield Reply(document, position, where)

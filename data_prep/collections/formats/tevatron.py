@@ -5,10 +5,10 @@ with passages   {"query_id": ..., "query": ..., "positive_passages": [{"docid": 
 with ids        {"query_id": ..., "query_text": ..., "positive_document_ids": [...], "negative_document_ids": [...]}
 corpus          {"docid": ..., "title": ..., "text": ...} a line; ids need one, passages may have one
 
-Tevatron's README calls the text of a corpus `document_text`, while its code reads `text` and takes a missing one for an
-empty one. Here either is read, and a document without any is refused. title may be absent, else it comes first, and a
-space. A passage without docid gets `content_id`. A file with queries is a split, SPLIT=FILE or as its name tells. A
-negative that is also a positive of its query counts as a positive.
+Tevatron's README calls the text of a corpus `document_text`, while its code reads `text` and treats a missing text as
+empty. Here either key is read, and a document without text is refused. A title, if there is one, is put before the
+text, with a space. A passage without docid gets `content_id`. A file with queries is a split, named by SPLIT=FILE or
+by the file's name. A negative that is also a positive of its query counts as a positive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tevatron(Format):
     mined = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Find out by its first record what each file is."""
+        """Detect what each file is from its first record."""
         self.of_kind: dict[str, list[Path]] = {PASSAGES[0]: [], IDS[0]: [], CORPUS: []}
         self.queried: dict[str, list[Path]] = {}  # the files of each split
         for split, paths in files_by_split(list(chain.from_iterable(map(_files, inputs)))).items():
@@ -69,11 +69,11 @@ class Tevatron(Format):
         return kind
 
     def files(self) -> list[Path]:
-        """The corpus and the files with queries."""
+        """Return the corpus and the files with queries."""
         return [*self.of_kind[CORPUS], *chain.from_iterable(self.queried.values())]
 
     def corpus(self) -> Iterator[Text]:
-        """The documents of the corpus, then the passages beside queries."""
+        """Yield the documents of the corpus, then the passages given with queries."""
         for path in self.of_kind[CORPUS]:
             for where, record in json_lines(path):
                 check_id(record.get("docid"), "docid", where)
@@ -83,18 +83,18 @@ class Tevatron(Format):
                 yield from chain.from_iterable(_passages(record, where))
 
     def queries(self) -> Iterator[Text]:
-        """The query of every record."""
+        """Yield the query of every record."""
         for path in chain.from_iterable(self.queried.values()):
             for where, record in json_lines(path):
                 key = "query_text" if "query_text" in record else "query"
                 yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
 
     def splits(self) -> list[str]:
-        """The splits of the files with queries."""
+        """Return the splits of the files with queries."""
         return sorted(self.queried)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Positives with label 1, negatives with label 0."""
+        """Yield positives with label 1, negatives with label 0."""
         for path in self.queried[split]:
             with_passages = path in self.of_kind[PASSAGES[0]]
             for where, record in json_lines(path):
@@ -122,12 +122,12 @@ def _query_id(record: dict[str, Any], where: Where) -> str:
 
 
 def _passages(record: dict[str, Any], where: Where) -> list[list[Text]]:
-    """The positives and the negatives of a record."""
+    """Return the positives and the negatives of a record."""
     return [[_document(passage, where) for passage in _list(record, key, where)] for key in PASSAGES]
 
 
 def _list(record: dict[str, Any], key: str, where: Where) -> list[Any]:
-    """A list of a record; the negatives may be absent."""
+    """Return a list of a record; the negatives may be absent."""
     values = record.get(key, [] if key in (PASSAGES[1], IDS[1]) else None)
     if not isinstance(values, list):
         raise InputError(f"{where}: {key!r} is missing or not a list")

@@ -1,12 +1,12 @@
 """TREC: documents, topics and qrels, found by their names in a folder or among files.
 
-corpus.jsonl    {"id": ..., "title": ..., "contents": ...} a line; _id, docid, doc_id or docno may stand for id, text
-                for contents; title may be absent, else it comes first, and a space
+corpus.jsonl    {"id": ..., "title": ..., "contents": ...} a line; id may also be named _id, docid, doc_id or docno, and
+                contents text; a title, if there is one, is put before the contents, with a space
 corpus.tsv      or id TAB text; a name may also begin with collection, docs or documents; files are joined
 topics.*.tsv    id TAB text; or queries.*.tsv; all such files are one table
 qrels.SPLIT.*   query 0 document grade, or without the 0, between tabs or spaces; a grade above 0 is relevant
 
-`qrels.dev.txt` is the split `dev`, `qrels.txt` is `train`; SPLIT=FILE names it otherwise. TREC's SGML is not read.
+`qrels.dev.txt` is the split `dev`, `qrels.txt` is `train`; SPLIT=FILE gives another name. TREC's SGML is not read.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ class Trec(Format):
             self.judged.setdefault(split, []).append(path)
 
     def files(self) -> list[Path]:
-        """Every file that was found."""
+        """Return every file that was found."""
         return list(chain.from_iterable(self.paths.values()))
 
     def corpus(self) -> Iterator[Text]:
-        """The documents, with their titles."""
+        """Yield the documents, with their titles."""
         for path in self.paths[CORPUS]:
             is_json = any(suffix.lower() in (".json", ".jsonl") for suffix in path.suffixes)
             yield from _records(path) if is_json else id_texts(path)
 
     def queries(self) -> Iterator[Text]:
-        """The topics."""
+        """Yield the topics."""
         return chain.from_iterable(map(id_texts, self.paths[TOPICS]))
 
     def splits(self) -> list[str]:
-        """The names of the qrels, or the given ones."""
+        """Return the splits, named after the qrels or as given."""
         return sorted(self.judged)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """The judgements of a split."""
+        """Yield the judgements of a split."""
         return chain.from_iterable(map(judgements, self.judged[split]))
 
 

@@ -1,13 +1,13 @@
-"""Triples of texts: a table with a query, a document and its negatives in a row, and their scores, maybe.
+"""Triples of texts: a table whose rows have a query, a document, its negatives and optionally their scores.
 
 .tsv, .csv      a header line, then the cells: query TAB document TAB negative
 .jsonl, .json   {"query": ..., "document": ..., "negative": ...} a line, or an array of them
 .parquet        columns query, document, negative
 
 Columns are found as in pairs.py; there may be several negatives (negative_1, negative_2, ...). Labels are 1 for the
-document and 0 for the negatives, or a teacher's scores: a column label or score with a list, one for each. The rows of
-one query make one group, in which a text with several labels has the highest one: a positive of one row is not a
-negative of another. MS MARCO's triples, which have no header, are of the format msmarco.
+document and 0 for the negatives, or a teacher's scores: a column label or score with a list, one score for each text.
+The rows of one query make one group, in which a text with several labels gets the highest: a positive of one row is
+never a negative of another. For MS MARCO's triples, which have no header, use the format msmarco.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Triples(Pairs):
     negatives = True
 
     def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:
-        """The labels of a document and its negatives."""
+        """Return the labels of a document and its negatives."""
         if column is None:
             return [1.0] + [0.0] * (candidates - 1)
         if not isinstance(score, list) or len(score) != candidates:

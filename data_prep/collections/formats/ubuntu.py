@@ -1,10 +1,10 @@
 """The Ubuntu Dialogue Corpus V2: CSV files with a header.
 
-train.csv               Context,Utterance,Label: 1 where the utterance is the next one, 0 where it is any other
+train.csv               Context,Utterance,Label: 1 if the utterance is the next one, 0 if it is any other
 valid.csv, test.csv     Context,Ground Truth Utterance,Distractor_0,...,Distractor_8
 
-`__eou__` ends an utterance and `__eot__` a turn. The marks are removed: a turn, its utterances joined by a space, is a
-part of the query. A line of train.csv is a group of one candidate.
+`__eou__` ends an utterance and `__eot__` a turn. These marks are removed. A turn is a part of the query, with its
+utterances joined by spaces. A line of train.csv is a group of one candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ubuntu(CandidateLists):
 
 
 def _words(text: str) -> str:
-    """A text without the ends of utterances, on one line."""
+    """Return a text on one line, without the marks that end utterances."""
     return " ".join(text.replace("__eou__", " ").split())
 
 

@@ -1,13 +1,13 @@
 """Wikipedia article search (Wu et al., 2018; Humeau et al., 2020): a sentence, and the article that it was taken from.
 
-Read are the folders that `python -m data_prep wikipedia` made (OUT/held_out is the split dev) and WikiExtractor's JSON
-lines, files or folders. An article is a document, without one sentence, which is its query: both have the id of the
-article, and a hash of that id chooses the sentence. In JSON lines, which do not tell headings from short paragraphs, it
-is one of a paragraph of several sentences. Articles without text (redirects) or another sentence are left out.
+The inputs are folders that `python -m data_prep wikipedia` made (OUT/held_out is the split dev) and WikiExtractor's
+JSON lines, as files or folders. One sentence of an article is the query, the rest is the document: both have the id of
+the article, and a hash of that id chooses the sentence. JSON lines do not tell headings from short paragraphs, so there
+it is chosen from paragraphs of several sentences. Articles without text (redirects) or a second sentence are left out.
 
-Splits other than train have POOL articles at most, and are ranked among POOL: their own and, where these are fewer,
-some of train. Where only files of train are named, dev and test are cut from them: POOL articles each, or a tenth where
-that is less. Hashes of the ids choose all of these. The ids of the chosen articles are in memory, and one shard.
+Splits other than train have at most POOL articles, and their queries rank POOL: their own and, if these are fewer, some
+of train. If only files of train are named, dev and test are taken from them: POOL articles each, or a tenth if that is
+less. Hashes of the ids choose all of these. The ids of the chosen articles, and one shard, are in memory.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ TRAIN, CUT = "train", ("test", "dev")
 
 
 class Article(NamedTuple):
-    """An article; `text` tells what one of its segments says."""
+    """An article; `text` turns one of its segments into text."""
 
     id: str
     where: Where
     segments: Sequence[Any]
-    sentences: Sequence[int]  # the numbers of the segments among which the query is chosen; at least two
+    sentences: Sequence[int]  # the numbers of the segments that may be the query; at least two
     text: Callable[[Any], str]
 
     @property
@@ -51,7 +51,7 @@ class Article(NamedTuple):
 
     @property
     def rest(self) -> str:
-        """All but that sentence."""
+        """The text of the article without the query."""
         query = self.query
         return " ".join(self.text(segment) for i, segment in enumerate(self.segments) if i != query)
 
@@ -76,24 +76,24 @@ class WikipediaSearch(Format):
                 self.paths.append(file.path)
 
     def files(self) -> list[Path]:
-        """Every file that is read."""
+        """Return every file that is read."""
         return self.paths
 
     def corpus(self) -> Iterator[Text]:
-        """The articles without their queries."""
+        """Yield the articles without their queries."""
         return (Text(article.id, [article.rest], article.where) for article in self._articles(*self.readers))
 
     def queries(self) -> Iterator[Text]:
-        """A sentence of each article."""
+        """Yield the query sentence of each article."""
         for article in self._articles(*self.readers):
             yield Text(article.id, [article.text(article.segments[article.query])], article.where)
 
     def splits(self) -> list[str]:
-        """As the files are named; or train, dev and test."""
+        """Return the splits that the names of the files tell, or train, dev and test."""
         return list(self._chosen)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Each query with its article."""
+        """Yield each query with its article."""
         if split != TRAIN:
             return (Labelled(name, [name], [1.0], where) for name, where in self._chosen[split])
         kept_out = {name for other, articles in self._chosen.items() if other != TRAIN for name, _ in articles}
@@ -101,12 +101,12 @@ class WikipediaSearch(Format):
         return (Labelled(article.id, [article.id], [1.0], article.where) for article in mine)
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """POOL articles, or as many as there are."""
+        """Yield POOL articles, or as many as there are."""
         return None if split == TRAIN else iter([*self._chosen[split], *self._chosen.get(TRAIN, [])][:POOL])
 
     @cached_property
     def _chosen(self) -> dict[str, list[tuple[str, Where]]]:
-        """The articles of each split; of train, those that fill up the pools of others."""
+        """The articles of each split; for train, only those that fill up the pools of other splits."""
         chosen = {split: self._lowest(split, POOL)[0] for split in self.readers if split != TRAIN}
         if TRAIN in self.readers:
             lowest, count = self._lowest(TRAIN, (1 + len(CUT)) * POOL)
@@ -122,7 +122,7 @@ class WikipediaSearch(Format):
         return chosen
 
     def _lowest(self, split: str, most: int) -> tuple[list[tuple[str, Where]], int]:
-        """The articles of a split with the lowest hashes, lowest first, and the number of all its articles."""
+        """Return the `most` articles of a split with the lowest hashes, lowest first, and its number of articles."""
         count = 0
 
         def hashed() -> Iterator[tuple[int, str, Where]]:

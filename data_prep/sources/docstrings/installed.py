@@ -55,7 +55,7 @@ def find(root: Path, package: str | None = None, release: str | None = None) -> 
 
 
 def _importable(paths: Iterable[tuple[PurePath, Path]], package: str | None, release: str | None) -> list[SourceFile]:
-    """The importable files outside test folders; `paths` are relative paths, each with the path to open."""
+    """Return the importable files outside test folders; `paths` are relative paths, each with the path to open."""
     files = []
     for relative, path in paths:
         parts = relative.with_suffix("").parts

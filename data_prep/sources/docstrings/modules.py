@@ -91,7 +91,7 @@ def read(file: SourceFile) -> tuple[list[Docstring], Counter[str]]:
 
 
 def _walk(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    """The qualified names and docstrings of a module, its classes and its functions, in source order."""
+    """Yield the qualified names and docstrings of a module, its classes and its functions, in source order."""
     if isinstance(node, (ast.Module, *DEFINITIONS)):
         docstring = ast.get_docstring(node, clean=False)
         if docstring:

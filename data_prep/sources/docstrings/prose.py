@@ -58,7 +58,7 @@ _MARKUP = [
 
 
 def paragraphs(docstring: str) -> tuple[str, list[str]]:
-    """The opening paragraph of a docstring, "" if it is not prose, and the prose paragraphs after it."""
+    """Return the opening paragraph of a docstring, "" if it is not prose, and the prose paragraphs after it."""
     reader = _Reader(inspect.cleandoc(normalise(docstring)).split("\n"))
     return reader.opening, reader.rest
 
@@ -159,7 +159,7 @@ class _Reader:
         self.begun = self.begun or self.section in FIELDS | REMARKS | DROPPED
 
     def _entry(self, text: str, indent: int, next_indent: int) -> bool:
-        """Handle the first line of a field, of which only the description is text; return False for another line."""
+        """Handle the first line of a field: only its description is text; return False for another line."""
         match = _ENTRY.match(text) or _DASHED.match(text)
         if indent != self.base or (self.lines and not self.underlined and not match):
             return False

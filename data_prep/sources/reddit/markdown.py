@@ -45,19 +45,19 @@ _TIDY = [
 
 
 def paragraphs(markdown: str) -> list[str]:
-    """The paragraphs, list items and headings of a text; none is empty, and line breaks are blanks."""
+    """Return the paragraphs, list items and headings of a text; none is empty, and line breaks are blanks."""
     plain = map(_plain, _blocks(legible(unescape(markdown)).split("\n")))
     return [text for text in plain if text]
 
 
 def is_links_only(markdown: str) -> bool:
-    """Whether a text has links, but no letter outside them and their labels."""
+    """Return whether a text has links, but no letter outside them and their labels."""
     rest, links = _ANY_LINK.subn("", unescape(markdown))
     return links > 0 and not any(map(str.isalpha, rest))
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:
-    """The joined lines of each paragraph or item, without code, tables and quotations; a heading joins what follows."""
+    """Yield each paragraph or item as joined lines, without code, tables and quotations; a heading joins the next."""
     block: list[str] = []
     fenced = quotation = table = item = False  # state at the previous line
     for line in lines:

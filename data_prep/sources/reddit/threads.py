@@ -35,7 +35,7 @@ class Utterance(NamedTuple):
     parent: str  # "" for a submission
     retrieved: int  # the newest version of an utterance is the one with the latest `retrieved`, then highest `score`
     score: int
-    text: str  # one line; "" where the utterance is dropped, but for its language
+    text: str  # one line; "" if the utterance is dropped for any reason but its language
     dropped: str  # the reason; "" where it is kept
     doubtful: bool = False  # too short to tell its language: its thread decides
 
@@ -43,11 +43,12 @@ class Utterance(NamedTuple):
 def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Document | Dropped]:
     """Yield the documents of a thread and its dropped utterances; the order of the utterances does not matter.
 
-    Doubtful utterances are kept where the thread is `wanted`: all texts, those in another language included.
+    Doubtful utterances are kept if `wanted` accepts all texts of the thread, including those in another language.
 
     Replies to a dropped or missing utterance have no parent: they begin documents. An utterance without parent and
-    replies is dropped as `alone`; of utterances with the same id and content all but one as `duplicate`; of those with
-    the same id all but the newest as `older version`. A circle of replies is cut before its first utterance.
+    replies is dropped as `alone`. If several utterances have the same id and content, all but one are dropped as
+    `duplicate`; if several have the same id, all but the newest as `older version`. A circle of replies is cut before
+    its first utterance.
     """
     kept: dict[str, Utterance] = {}
     texts = []
@@ -79,7 +80,7 @@ def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Docu
 
 
 def _newest(thread: list[Utterance]) -> Iterator[Utterance | Dropped]:
-    """Yield the newest version of each utterance, by time, then id; and the others, dropped."""
+    """Yield the newest version of each utterance, by time, then id, and the other versions as Dropped."""
     newest: dict[str, Utterance] = {}
     for utterance, same in groupby(sorted(thread, key=lambda u: (u.retrieved, u.score, u))):
         yield from [Dropped("duplicate")] * (len(list(same)) - 1)
@@ -130,7 +131,7 @@ def _documents(
 
 
 def _context(name: str, kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
-    """Return the utterances before one, oldest first, as many as the bounds allow."""
+    """Return the utterances before this one, oldest first, as many as the bounds allow."""
     texts: list[str] = []
     while name in parents and len(texts) < CONTEXT:
         name = parents[name]

@@ -22,12 +22,12 @@ _DELETED = re.compile(r"\[ ?(?:deleted|removed)[^\[\]]*\]", re.I)
 
 
 def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, choices: Mapping[str, Any]) -> str:
-    """Why an utterance is left out regardless of its plain text; "" if it is not.
+    """Return why an utterance is left out regardless of its plain text; "" if it is not.
 
     Args:
         utterance: a line of a dump.
         texts: its Markdown: the body of a comment, or the title and text of a submission.
-        score: its score; None where the dump has none, which no bound leaves out.
+        score: its score; None if the dump has none, and then no bound applies.
         choices: `subreddits`, `without` and `bots`, sorted names in lower case, and `min_score`.
     """
     author = str(utterance.get("author")).lower()
@@ -46,7 +46,7 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
 
 
 def text(texts: list[str], plain: str) -> str:
-    """Why an utterance is left out for its text, as Markdown and plain; "" if it is not."""
+    """Return why an utterance is left out for its text, as Markdown and plain; "" if it is not."""
     if len(texts[0]) > LONGEST_MARKDOWN or len(plain) > MOST:
         return "too long"
     if is_links_only(texts[0]):
@@ -81,6 +81,6 @@ def _names(path: str, prefix: str) -> list[str]:
 
 
 def _among(name: str, names: Sequence[str]) -> bool:
-    """Whether a name is in a sorted sequence."""
+    """Return whether a name is in a sorted sequence."""
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name

@@ -48,7 +48,7 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Ba
 
 
 def _thread(piece: Piece) -> str:
-    """The thread of the utterance on a line; some other text if the line is damaged."""
+    """Return the thread of the utterance on a line; some other text if the line is damaged."""
     try:
         return _names(_json_object(piece.content))[1]
     except ValueError:
@@ -63,7 +63,7 @@ def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dr
 
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
-    """The utterance on a line; raise ValueError with what is wrong with the line."""
+    """Return the utterance on a line; raise ValueError with what is wrong with the line."""
     record = _json_object(line)
     name, thread = _names(record)
     comment = isinstance(record.get("body"), str)
@@ -92,7 +92,7 @@ def _utterance(line: Line, choices: Choices) -> Utterance:
 
 
 def _names(record: dict[str, Any]) -> tuple[str, str]:
-    """The full names of an utterance and of its thread; raise ValueError if one is missing."""
+    """Return the full names of an utterance and of its thread; raise ValueError if one is missing."""
     if isinstance(record.get("body"), str):
         kind = "t1_"
     elif isinstance(record.get("title"), str):
@@ -119,13 +119,13 @@ def _json_object(line: Line) -> dict[str, Any]:
 
 
 def _name(value: Any, kind: str) -> str:
-    """The full name of an id with or without its kind; "" if it is not an id or of another kind."""
+    """Return the full name of an id with or without its kind; "" if it is not an id or of another kind."""
     match = _ID.fullmatch(value) if isinstance(value, str) else None
     return kind + match[2] if match and match[1] in (None, kind) else ""
 
 
 def _parent(value: Any, thread: str) -> str:
-    """The full name of a parent, which some dumps give as a number (a comment) or null (the submission)."""
+    """Return the full name of a parent, which some dumps give as a number (a comment) or null (the submission)."""
     if value is None:
         return thread
     if isinstance(value, int) and 0 < value < 36**16:
@@ -139,14 +139,14 @@ def _parent(value: Any, thread: str) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    """A number of seconds or votes, which some dumps give as a string; None if it is neither."""
+    """Return a number of seconds or votes, which some dumps give as a string; None if it is neither."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     return int(value) if isinstance(value, (int, float)) and abs(value) < 1e15 else None
 
 
 def _plain(texts: list[str]) -> str:
-    """A comment, or a title with as many first paragraphs of its selftext as fit in MOST characters."""
+    """Return a comment, or a title with as many first paragraphs of its selftext as fit in MOST characters."""
     first, *rest = [paragraphs(text) if len(text) <= LONGEST_MARKDOWN else [] for text in texts]
     plain = " ".join(first)
     for paragraph in rest[0] if rest else []:

@@ -111,7 +111,7 @@ def _article(page: Page, hiding: frozenset[str], choices: Choices) -> Document |
 
 
 def _left_out(page: Page, keep_disambiguation: bool) -> str:
-    """The reason why a page is not an article; "" if it is one."""
+    """Return the reason why a page is not an article; "" if it is one."""
     if page.namespace != 0:
         return "other namespace"
     if page.redirect or _REDIRECT.match(page.text):
@@ -142,7 +142,7 @@ def _extracted(line: bytes | None, name: str, where: str) -> Document | Bad | Dr
 
 
 def _plain(number: Any, text: Any, name: str, where: str, title: Any) -> Document | Bad | Dropped:
-    """The document of a text without markup, one paragraph per line."""
+    """Return the document of a text without markup, one paragraph per line."""
     if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
         return Bad(name, where, "`id` is not the number of a page")
     if not isinstance(text, str):

@@ -11,7 +11,7 @@ class Arguments(NamedTuple):
     """The arguments of a template, as plain text."""
 
     template: str
-    listed: list[str]  # without a name, or with a number or `text` or `quote` for a name
+    listed: list[str]  # without a name, or named by a number, `text` or `quote`
     named: dict[str, str]
 
 
@@ -40,7 +40,7 @@ _NOT_SHOWN = re.compile(
 
 
 def _quantity(arguments: Arguments) -> str:
-    """The quantity without its conversion: `5|to|10|km|mi` is 5 to 10 km, `6|ft|2|in|m` is 6 ft 2 in."""
+    """Return the quantity without its conversion: `5|to|10|km|mi` is 5 to 10 km, `6|ft|2|in|m` is 6 ft 2 in."""
     listed = arguments.listed
     ends = 4 if len(listed) > 2 and listed[1] in _BETWEEN else 2
     if ends == 2 and len(listed) > 3 and _NUMBER.fullmatch(listed[2]) and listed[3] in _SMALL_UNITS:
@@ -49,7 +49,7 @@ def _quantity(arguments: Arguments) -> str:
 
 
 def _date(arguments: Arguments) -> str:
-    """A date of year, month and day, or one that is written out; in American order, unless `df` is set."""
+    """Return a date of year, month and day, or one that is written out; in American order, unless `df` is set."""
     listed = [one for one in arguments.listed if one]
     numbers = [int(one) for one in listed[:3] if one.isdecimal() and len(one) < 5]
     if len(numbers) < min(len(listed), 2) or len(numbers) < 2 or not 1 <= numbers[1] <= len(MONTHS):
@@ -61,13 +61,13 @@ def _date(arguments: Arguments) -> str:
 
 
 def _height(arguments: Arguments) -> str:
-    """A height as it is given: `m=1.85` is 1.85 m, `ft=6|in=2` is 6 ft 2 in."""
+    """Return a height as written: `m=1.85` is 1.85 m, `ft=6|in=2` is 6 ft 2 in."""
     given = (f"{arguments.named[unit]} {unit}" for unit in ("m", "cm", "ft", "in") if arguments.named.get(unit))
     return " ".join(given)
 
 
 def _fraction(arguments: Arguments) -> str:
-    """A fraction: `2` is 1/2, `3|4` is 3/4, `1|3|4` is 1 3/4."""
+    """Return a fraction: `2` is 1/2, `3|4` is 3/4, `1|3|4` is 1 3/4."""
     match arguments.listed:
         case [whole, over, under, *_]:
             return f"{whole} {over}/{under}"
@@ -116,18 +116,18 @@ _FORMATS: dict[str, str | Callable[[Arguments], str]] = {
 
 
 def template_name(start: str) -> str:
-    """The name of the template whose content begins with `start`, as `inline_text` knows it."""
+    """Return the name of the template whose content begins with `start`, as `inline_text` knows it."""
     name = start.partition("|")[0].strip().replace("_", " ").lower()
     return "lang-xx" if name.startswith("lang-") else name
 
 
 def is_inline(start: str) -> bool:
-    """Whether the template whose content begins with `start` shows words of a sentence."""
+    """Return whether the template whose content begins with `start` shows words of a sentence."""
     return template_name(start) in _FORMATS
 
 
 def inline_text(content: str) -> str:
-    """The text that an inline template shows; `content` is what is between its braces, with plain text for links."""
+    """Return the text that an inline template shows; `content` is between its braces, with plain text for links."""
     arguments = _arguments(content)
     shown = _FORMATS[arguments.template]
     if not isinstance(shown, str):
@@ -138,12 +138,12 @@ def inline_text(content: str) -> str:
 
 
 def is_infobox(start: str) -> bool:
-    """Whether the template whose content begins with `start` is an infobox."""
+    """Return whether the template whose content begins with `start` is an infobox."""
     return template_name(start).startswith("infobox")
 
 
 def infobox_lines(content: str) -> str:
-    """The rows of an infobox that have words, each a list item `* label: value`."""
+    """Return the rows of an infobox that have words, each a list item `* label: value`."""
     rows = []
     for part in content.split("|")[1:]:
         label, _, value = part.partition("=")

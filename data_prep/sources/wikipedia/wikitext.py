@@ -68,7 +68,7 @@ _ANY_WORD = re.compile(r"\w")
 def segments(
     markup: str, hiding: Collection[str] = HIDING, apparatus: bool = False, infoboxes: bool = False
 ) -> tuple[list[str], list[int]]:
-    """The paragraphs, list items and headings of a page, one line each, and the numbers of the headings.
+    """Return the paragraphs, list items and headings of a page, one line each, and the numbers of the headings.
 
     Headings of sections without text are dropped.
 
@@ -159,7 +159,7 @@ def _shown(kind: str, content: list[str], hiding: Collection[str], infoboxes: bo
 
 
 def _label(link: str, hiding: Collection[str]) -> str:
-    """The text that a link shows: its label or target; "" for a file, a category or another language."""
+    """Return the text that a link shows: its label or target; "" for a file, a category or another language."""
     target, pipe, label = link.partition("|")
     target = target.strip()
     namespace, colon, _ = target.partition(":")

@@ -1,4 +1,4 @@
-"""MediaWiki XML exports, read page by page: of any size, and damaged or hostile ones."""
+"""Read MediaWiki XML exports page by page: of any size, even damaged or hostile."""
 
 import io
 import re
@@ -48,14 +48,14 @@ class Page:
 
 
 class Export:
-    """An export, read once; from the first page on, `hiding` has the wiki's own names of HIDING, in lower case."""
+    """An export, read once; from the first page on, `hiding` has the wiki's own names for HIDING, in lower case."""
 
     def __init__(self, stream: "io.BufferedReader[Any]", name: str) -> None:
         self.hiding: set[str] = set()
         self._stream = stream
         self._name = name
         self._finished: list[Page | Bad] = []  # pages of the chunk that is being parsed
-        self._begun = 0  # pages
+        self._begun = 0  # pages begun
         self._valid = 0
         self._path: tuple[str, ...] = ()
         self._start_page(0)
@@ -115,7 +115,7 @@ class Export:
         self._byte = byte
         self._size = 0  # characters of its fields
         self._fields: dict[str, list[str]] = {}
-        self._field: list[str] | None = None  # that the parser is in
+        self._field: list[str] | None = None  # the field that the parser is in
         self._redirect = False
         self._suppressed = False
 
