@@ -137,74 +137,87 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
+    for name, what, add_arguments, run_command in (
+        ("merge", "join the parts of a data set, prepared with --part", _add_merge, _merge),
+        ("stats", "count what a folder of shards holds", _add_stats, _stats),
+        ("docstrings", "shards and a collection from the docstrings of Python packages", _add_docstrings, _docstrings),
+        ("verify", "read and check every byte of a folder of shards, or of a collection", _add_folder, _verify),
+        (
+            "export",
+            "write the documents of a data set as text: the cleaned one, or as its tokens decode",
+            _add_export,
+            _export,
+        ),
+        ("inspect", "print documents and lengths of a shard, or find documents in all", _add_inspect, _inspect),
+        (
+            "collection",
+            "labelled texts of a published format, to fine-tune on and to evaluate with",
+            _add_collection,
+            _collection,
+        ),
+    ):
+        command = commands.add_parser(name, help=what)
+        add_arguments(command)
+        command.set_defaults(run=run_command)
+    return parser
 
-    merge = commands.add_parser("merge", help="join the parts of a data set, prepared with --part")
-    merge.add_argument("parts", nargs="+", type=Path, metavar="PART", help="the --out folder of every part")
-    merge.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
-    workers_argument(merge)
-    merge.set_defaults(run=_merge)
 
-    count = commands.add_parser("stats", help="count what a folder of shards holds")
-    _folder_argument(count)
-    count.add_argument("--json", action="store_true", help="as JSON")
-    count.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with languages, words and documents")
-    count.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
-    count.set_defaults(run=_stats)
+def _add_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("parts", nargs="+", type=Path, metavar="PART", help="the --out folder of every part")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
+    workers_argument(parser)
 
-    build = commands.add_parser("docstrings", help="shards and a collection from the docstrings of Python packages")
+
+def _add_stats(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with languages, words and documents")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
+
+
+def _add_docstrings(parser: argparse.ArgumentParser) -> None:
     defaults = dataset.Options()
-    build.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
     for option, default, what in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
         ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
     ]:
-        build.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    build.add_argument(
+        parser.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} ({default})")
+    parser.add_argument(
         "--tokenizer", type=Path, metavar="PATH", help="an existing tokenizer.json, or its folder, instead of a new one"
     )
-    workers_argument(build)
-    build.set_defaults(run=_docstrings)
+    workers_argument(parser)
 
-    check = commands.add_parser("verify", help="read and check every byte of a folder of shards, or of a collection")
-    _folder_argument(check)
-    check.set_defaults(run=_verify)
 
-    lines = commands.add_parser(
-        "export", help="write the documents of a data set as text: the cleaned one, or as its tokens decode"
-    )
-    _folder_argument(lines)
-    lines.add_argument("--jsonl", action="store_true", required=True, help="as JSON lines (the only format)")
-    lines.add_argument("--out", type=Path, metavar="FILE", help="file to write, in place of stdout")
-    lines.set_defaults(run=_export)
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("--jsonl", action="store_true", required=True, help="as JSON lines (the only format)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write, in place of stdout")
 
-    look = commands.add_parser("inspect", help="print documents and lengths of a shard, or find documents in all")
-    _folder_argument(look)
-    look.add_argument("--shard", type=int, default=0, metavar="N", help="which shard (0)")
-    look.add_argument("--chunk", type=int, default=0, metavar="N", help="which chunk of it (0)")
-    look.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
-    which = look.add_mutually_exclusive_group()
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("--shard", type=int, default=0, metavar="N", help="which shard (0)")
+    parser.add_argument("--chunk", type=int, default=0, metavar="N", help="which chunk of it (0)")
+    parser.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--id", metavar="ID", help="the document of this id, in any shard")
     which.add_argument("--grep", type=pattern, metavar="REGEX", help="documents with it, in any shard; without case")
-    look.set_defaults(run=_inspect)
 
-    labels = commands.add_parser(
-        "collection",
-        help="labelled texts of a published format, to fine-tune on and to evaluate with",
-        description="The formats: " + "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items()),
-    )
-    labels.add_argument(
+
+def _add_collection(parser: argparse.ArgumentParser) -> None:
+    parser.description = "The formats: " + "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items())
+    parser.add_argument(
         "format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place"
     )
-    labels.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
-    labels.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
-    labels.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
-    workers_argument(labels)
-    labels.set_defaults(run=_collection)
-    return parser
+    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
+    workers_argument(parser)
 
 
-def _folder_argument(parser: argparse.ArgumentParser) -> None:
+def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder with manifest.json, or its parent")
 
 
