@@ -128,6 +128,7 @@ def in_numbers(sizes: Sizes, seconds: Values, memory: Mapping[str, int]) -> dict
     """Turn the seconds per step of each round into rates and ratios."""
     rates = {name: [sizes.batch / value for value in values] for name, values in seconds.items()}
     return {
+        "unit": "pairs/s",
         "rounds": len(seconds[OURS]),
         "pairs_per_second": {name: spread(values) for name, values in rates.items()},
         "step_seconds": {name: spread(values) for name, values in seconds.items()},

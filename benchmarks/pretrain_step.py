@@ -38,13 +38,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks import machine, step_runs
+from benchmarks import machine, ratio_chart, step_runs
+from benchmarks.ratio_chart import Bar
 from benchmarks.side_by_side import Job, in_words, run_all, write
 from benchmarks.step_cases import CASES, Workload, recipe_of, workload_of
 from benchmarks.step_measures import OURS, join_alone, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from trainer.analysis import plots
 from trainer.hosts.commit import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
@@ -129,26 +129,12 @@ def lines_of(name: str, case: Mapping[str, Any]) -> Iterator[str]:
 
 
 def draw(results: Mapping[str, Any], path: Path) -> Path:
-    """Draw the ratios of all cases: a bar for the median, a line from the minimum to the maximum."""
+    """Draw the ratios of all cases."""
     cases = results["cases"]
-    bars = [(name, ratio, numbers) for name, case in cases.items() for ratio, numbers in case["ratios"].items()]
-    colors = dict(zip(dict.fromkeys(ratio for _, ratio, _ in bars), (*plots.COLORS, plots.GREY), strict=False))
-    figure, (panel,) = plots.new_figure(1, 7, 1.4 + 0.28 * len(bars))
-    for ratio, color in colors.items():
-        places = [place for place, bar in enumerate(bars) if bar[1] == ratio]
-        least, middle, most = ([bars[place][2][key] for place in places] for key in ("min", "median", "max"))
-        errors = [
-            [m - low for m, low in zip(middle, least, strict=True)],
-            [h - m for h, m in zip(most, middle, strict=True)],
-        ]
-        panel.barh(places, middle, xerr=errors, color=color, ecolor="black", capsize=2, label=ratio)
-    panel.axvline(1, color="black", linewidth=0.8)
-    panel.set_yticks(range(len(bars)), [name for name, _, _ in bars])
-    panel.invert_yaxis()
-    panel.set_xlabel("ratio of tokens a second" if f"{OURS} / plain" in colors else "ratio of steps a second")
-    panel.set_title(results["machine"]["gpu"] or results["machine"]["cpu"], fontsize="medium")
-    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
-    return plots.save(figure, path)
+    rivals = [(name, ratio, numbers) for name, case in cases.items() for ratio, numbers in case["ratios"].items()]
+    unit = "tokens/s" if any(ratio == f"{OURS} / plain" for _, ratio, _ in rivals) else "steps/s"
+    bars = [Bar(name, f"{unit} of {ratio}", numbers) for name, ratio, numbers in rivals]
+    return ratio_chart.draw(bars, results["machine"], path)
 
 
 def _check(chosen: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ratio_chart
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_file
 
@@ -91,6 +92,8 @@ def run_parts(
     results: dict[str, Any] = {"machine": machine, "sizes": {part: asdict(sizes[part]) for part in jobs}}
     results["parts"], results["skipped"] = run_all(jobs, end, lines_of)
     write(chosen.out, results)
+    if bars := ratio_chart.of_parts(results["parts"]):
+        print(f"wrote {ratio_chart.draw(bars, machine, chosen.out.with_suffix('.png'))}")
 
 
 def sizes_of(default: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
