@@ -1,4 +1,4 @@
-"""The benchmark of search measures every part, on sizes that take seconds."""
+"""The search benchmark measures every part, at sizes that take seconds."""
 
 import json
 from dataclasses import asdict, replace
@@ -68,8 +68,8 @@ def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_memory_is_that_of_the_search_alone() -> None:
-    sizes = retrieval_search.SearchSizes(texts=100_000, width=256, queries=100, best=5)  # 102 MB, not counted
-    scores = sizes.queries * CORPUS_BLOCK * 4  # 13 MB
+    sizes = retrieval_search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
+    scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     assert scores < retrieval_search.memory_of(sizes, retrieval_search.OURS) < 4 * scores
 
 

@@ -20,7 +20,7 @@ from trainer.indexes.blocks import Blocks, TextDocuments, open_blocks
 from trainer.indexes.encode_blocks import Layout, encode_blocks
 from trainer.indexes.folder import Folder
 from trainer.indexes.ranks import NOTHING, each_its_queries, wait_for
-from trainer.retrieval.search import CORPUS_BLOCK, Ranked, search
+from trainer.retrieval.search import Ranked, search
 from trainer.retrieval.texts import query_vectors
 
 
@@ -35,7 +35,7 @@ class DenseIndex:
     documents: TextDocuments
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    BLOCK: ClassVar[int] = CORPUS_BLOCK  # texts in a block
+    BLOCK: ClassVar[int] = 32_768  # texts in a block: some 100 MB at a width of 768
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.common.progress import meter
 
-QUERY_BLOCK, CORPUS_BLOCK = 256, 32768  # scores held at once: 32 MiB in fp32
+QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
 PRODUCTS = 2**17  # numbers of documents that are copied at once to be scored one by one: 1 MiB in fp64
 NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
