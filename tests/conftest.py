@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import toy
 
-# a busy machine misses hypothesis's deadlines
+# hypothesis's deadlines would fail on a busy machine
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 

@@ -1,4 +1,4 @@
-"""Hosts of a cluster on one machine: network namespaces at one switch, with an ssh server in each."""
+"""Hosts of a cluster on one machine: network namespaces on one switch, with an ssh server in each."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tests import toy
 NETWORK = "10.213.77"
 TOOLS = ("ip", "tc", "ssh", "sshd", "ssh-keygen", "pdsh")
 CABLE = "cable"  # the interface's name on every host
-# of every rank; all hosts share the machine's cores, on which waiting threads would use the time of others
+# for every rank; one thread each: all hosts share this machine's cores, and waiting threads would slow the others
 VARIABLES = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": CABLE, "OMP_NUM_THREADS": "1"}
 
 SSHD = """
@@ -45,11 +45,11 @@ class Hosts:
 
     names: tuple[str, ...]
     here: Path  # the folder of keys, ssh's configuration and the hostfile
-    servers: tuple[int, ...]  # the process of each one's ssh server
+    servers: tuple[int, ...]  # the process id of each host's ssh server
 
     @property
     def addresses(self) -> list[str]:
-        """The hosts' addresses, by which ssh knows them."""
+        """The hosts' addresses, which are also their names for ssh."""
         return [address(number) for number in range(len(self.names))]
 
     @property
@@ -58,7 +58,7 @@ class Hosts:
         return self.here / "hostfile"
 
     def environment(self) -> dict[str, str]:
-        """An environment with an ssh that knows these hosts, and the file of variables that DeepSpeed sends to each."""
+        """An environment with an ssh that knows these hosts, and the variables file that DeepSpeed sends to them."""
         changes = {
             "PATH": f"{self.here}{os.pathsep}{os.environ['PATH']}",
             "DS_ENV_FILE": str(self.here / "environment"),
@@ -80,16 +80,16 @@ class Hosts:
         _ip("-n", self.names[host], "link", "set", CABLE, "down")
 
     def mend(self, host: int = 1) -> None:
-        """Connect it again."""
+        """Reconnect a host, counted from 0."""
         _ip("-n", self.names[host], "link", "set", CABLE, "up")
 
     def slow(self, host: int, rate: str) -> None:
-        """Limit what a host sends to a rate, as `8mbit`; `unslow` ends it."""
+        """Limit a host's sending rate, for example to `8mbit`; `unslow` removes the limit."""
         limit = ["root", "tbf", "rate", rate, "burst", "16kb", "latency", "1s"]
         self._tc(host, "add", *limit)
 
     def unslow(self, host: int) -> None:
-        """Let a host send as fast as the others."""
+        """Let a host send as fast as the others again."""
         self._tc(host, "del", "root")
 
     def _tc(self, host: int, verb: str, *words: str) -> None:
@@ -97,7 +97,7 @@ class Hosts:
         subprocess.run([*command, *words], check=True)
 
     def hide(self, host: int, folder: Path) -> None:
-        """Give a host a folder of its own in place of one that all share, until the end."""
+        """Replace a folder that all hosts share by an empty one on this host, until the network is removed."""
         subprocess.run(
             ["nsenter", "-t", str(self.servers[host]), "-m", "mount", "-t", "tmpfs", "own", str(folder)], check=True
         )
@@ -116,7 +116,7 @@ def network(here: Path, number: int) -> Iterator[Hosts]:
         raise InputError(f"hosts in network namespaces need root and {', '.join(TOOLS)}; missing: {', '.join(missing)}")
     remove_stale()
     names = tuple(f"deepsiam-{os.getpid()}-{host}" for host in range(number))
-    switch = f"deepsiam-{os.getpid()}-switch"  # in a namespace too: nothing of the user's changes
+    switch = f"deepsiam-{os.getpid()}-switch"  # also in a namespace: the user's own network does not change
     with ExitStack() as undo:
         for name in (switch, *names):
             try:
@@ -151,7 +151,7 @@ def remove_stale() -> None:
     for name in (line.split()[0] for line in listed.splitlines() if line.startswith("deepsiam-")):
         if psutil.pid_exists(int(name.split("-")[1])):
             continue
-        with suppress(subprocess.CalledProcessError):  # another test removes it, too
+        with suppress(subprocess.CalledProcessError):  # another test may be removing it
             while left := _ip("netns", "pids", name).split():
                 for process in left:
                     with suppress(ProcessLookupError):
@@ -172,7 +172,7 @@ def _write_settings(here: Path, number: int) -> None:
 
 
 def _path_of(tool: str) -> str:
-    """A tool's absolute path, which sshd needs of itself; empty where it is missing."""
+    """A tool's absolute path, or an empty string where it is missing; sshd must be started by its absolute path."""
     return shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
 
 

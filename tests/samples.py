@@ -1,4 +1,4 @@
-"""Real text and labelled collections for slow tests, which skip where they are absent."""
+"""Real text and labelled collections for slow tests; tests are skipped where the data are absent."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,6 @@ DATA = Path(os.environ.get("DEEPSIAM_DATA", Path(__file__).resolve().parents[2] 
 
 
 def needs(folder: str) -> pytest.MarkDecorator:
-    """Skip a test unless there is DATA/FOLDER."""
+    """Skip a test unless DATA/FOLDER exists."""
     reason = f"no {folder}/ in $DEEPSIAM_DATA, nor in ../shared/data next to the checkout"
     return pytest.mark.skipif(not (DATA / folder).is_dir(), reason=reason)

@@ -1,4 +1,4 @@
-"""The files that docs/cluster.md gives to Slurm and Kubernetes; tests/trainer/test_hosts.py runs what they run."""
+"""The Slurm and Kubernetes files of docs/cluster.md; tests/trainer/test_hosts.py runs the commands in them."""
 
 import json
 import shlex
@@ -15,8 +15,8 @@ from trainer.hosts import hostfile
 from trainer.hosts.launch import Launch
 
 MANIFEST = ROOT / "docs" / "kubernetes.yaml"
-# of Kubernetes 1.34, from kubernetes-validate 1.37 (Apache 2.0): ConfigMap, Service, Job and those of their parts that
-# the manifest uses, without descriptions
+# the schema of Kubernetes 1.34, from kubernetes-validate 1.37 (Apache 2.0): ConfigMap, Service, Job and the parts of
+# them that the manifest uses, without descriptions
 SCHEMA = json.loads((ROOT / "tests" / "kubernetes_schema.json").read_text())
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -35,7 +35,7 @@ def manifest() -> dict[str, dict[str, Any]]:
 
 
 def errors(value: Any, schema: dict[str, Any], at: str) -> Iterator[str]:
-    """Say where a value differs from a schema, of which only the words that Kubernetes' use are known."""
+    """Yield where a value differs from a schema; only the keywords that Kubernetes' schemas use are supported."""
     if "$ref" in schema:
         schema = SCHEMA[schema["$ref"]]
     if "oneOf" in schema:
@@ -106,11 +106,11 @@ def test_the_job_script_is_one() -> None:
     script = ROOT / "docs" / "slurm.sbatch"
     assert subprocess.run(["bash", "-n", script], capture_output=True).stderr == b""
     lines = script.read_text().splitlines()
-    assert lines[0].startswith("#!")  # sbatch refuses others
+    assert lines[0].startswith("#!")  # sbatch refuses scripts without it
     options = [number for number, line in enumerate(lines) if line.startswith("#SBATCH ")]
     first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     assert options
-    assert max(options) < first  # sbatch reads no further
+    assert max(options) < first  # sbatch reads no options after the first command
 
 
 def test_a_hostfile_is_made_of_a_slurm_job(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.toy import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments name files, too
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments also name files
 
 
 def names(files: list[Path]) -> list[str]:
@@ -68,14 +68,14 @@ def test_the_trail_names_functions_of_its_files(file: str, function: str) -> Non
     assert isinstance(node, ast.FunctionDef)
 
 
-# what differs from run to run in a message that docs/operations.md quotes
+# the parts of a message quoted in docs/operations.md that differ from run to run
 VARIABLE = r"…|\S*\d\S*|weights\.safetensors|\bmlm\b|\bnan\b|\bsave\b"
 MESSAGES = [
     (quote, part.strip(" :;"))
     for row in re.findall(r"^\| .+ \| .+ \| (.+) \| .*\|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
     for quote in re.findall(r"`([^`]+)`", row)
     for part in re.split(VARIABLE, quote)
-    if len(part.strip(" :;")) > 8 and quote != "exits with return code"  # the launcher's
+    if len(part.strip(" :;")) > 8 and quote != "exits with return code"  # printed by the launcher
 ]
 
 
@@ -86,5 +86,5 @@ def test_messages_are_quoted() -> None:
 @pytest.mark.parametrize(("quote", "part"), MESSAGES)
 def test_quoted_messages_are_those_of_the_code(quote: str, part: str) -> None:
     files = [file for package in ("trainer", "data_prep") for file in sorted((ROOT / package).rglob("*.py"))]
-    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text() for file in files))  # literals over several lines
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text() for file in files))  # join literals that span lines
     assert part in code, f"docs/operations.md quotes `{quote}`"

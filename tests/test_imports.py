@@ -1,4 +1,4 @@
-"""The direction of imports: each room imports only rooms below it, no circle, DeepSpeed in one room, short files."""
+"""Import rules: each room imports only rooms below it, no cycles, DeepSpeed in one room only, short files."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -67,7 +67,7 @@ NAMES = [str(file) for file in FILES]
 
 
 def imported(file: Path, *, at_once: bool = False) -> set[str]:
-    """Every module a file imports, as dotted names of modules of ours where they are: anywhere in it, or `at_once`."""
+    """The dotted names that a file imports, also `a.b` of `from a import b`; `at_once`: not in functions or classes."""
     tree, names = ast.parse((ROOT / file).read_text()), set()
     if at_once:
         tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -80,7 +80,7 @@ def imported(file: Path, *, at_once: bool = False) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    """The room of a dotted module: its second part."""
+    """The room of a module: the second part of its dotted name."""
     return module.split(".")[1]
 
 
@@ -111,7 +111,7 @@ def test_no_circle_of_imports() -> None:
     modules = {str(file.with_suffix("")).replace("/", "."): file for file in FILES}
     graph = {name: imported(file) & modules.keys() for name, file in modules.items()}
     assert any(graph.values())
-    list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the circle
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)

@@ -1,4 +1,4 @@
-"""Every command of the README runs: in a fresh clone, as written, in order; its table is that of a whole demo."""
+"""Every command of the README runs in a fresh clone, as written and in order; its table comes from a full demo."""
 
 import json
 import re
@@ -11,12 +11,12 @@ import pytest
 from tests.toy import ROOT, environment
 from trainer.evaluate import table
 
-# added to the trainings of `make demo`: a whole run takes up to twenty minutes; benchmarks/results/demo.json is of one
+# added to the trainings of `make demo`: a full run, as in benchmarks/results/demo.json, takes up to twenty minutes
 BRIEF = "steps=20 optimizer.warmup_steps=2 checkpoint.every=20"
-# commands that a test cannot run as written, and what it runs instead
+# commands that the test cannot run as written, and what it runs instead
 INSTEAD = {
     "make test": None,  # it runs this test
-    # the paper's run on a cluster of this one host, reached without ssh: two steps of a one-layer trunk on demo shards
+    # the paper's run, with this host as the whole cluster, without ssh: two steps of a one-layer trunk on demo shards
     "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
         "deepspeed --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
         "--module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
@@ -39,7 +39,7 @@ def test_the_readme_has_commands_and_only_known_exceptions() -> None:
 
 def brief_demo(clone: Path) -> str:
     """The commands of `make demo`, with a few steps of each training."""
-    # make test runs this test: its own settings are not for this make
+    # this test itself runs under `make test`, whose settings must not reach this make
     outside = {name: value for name, value in environment().items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     make = ["make", "--no-print-directory", "--dry-run", "demo"]
     printed = subprocess.run(make, cwd=clone, capture_output=True, text=True, env=outside, check=True).stdout
@@ -63,7 +63,7 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     clone = tmp_path / "deepsiam"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     (clone / ".venv").symlink_to(ROOT / ".venv")
-    (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make does not set up again
+    (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make skips the setup
     (clone / "hostfile").write_text("localhost slots=2\n")
     instead = {**INSTEAD, "make demo": brief_demo(clone)}
     for command in commands():

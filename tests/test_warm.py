@@ -1,4 +1,4 @@
-"""Commands forked from a process with their imports behave like those that are started afresh."""
+"""Commands forked from a process that has their imports behave like freshly started ones."""
 
 import multiprocessing
 import os
@@ -12,14 +12,14 @@ import pytest
 
 from tests import toy, warm
 
-pytestmark = pytest.mark.slow  # the first starts a process that imports all that trainings do
+pytestmark = pytest.mark.slow  # the first test starts a process that imports all that trainings import
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the lines of a program, on a number of ranks or without, to its end."""
+    """Run a program, given as lines, to its end: on `ranks` ranks, or with 0 as an ordinary process."""
 
     def run(lines: str, *arguments: str, ranks: int = 0, timeout: float = 100) -> subprocess.CompletedProcess[str]:
         (tmp_path / "program.py").write_text(lines)

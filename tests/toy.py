@@ -1,4 +1,4 @@
-"""Small data and real processes for the tests: a made-up language, shards and a collection of it, a launch."""
+"""Small data and real processes for the tests: shards and a collection in a made-up language, and launches."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ SEED_RECIPE: dict[str, Any] = {
 
 
 def documents(count: int, seed: int = 0) -> list[list[str]]:
-    """Documents of one to five sentences of made-up words, of Zipf-like frequencies."""
+    """Documents of one to five sentences; the made-up words have Zipf-like frequencies."""
     rng = np.random.default_rng(seed)
     words = ["".join(rng.choice(list("abcdefghij"), rng.integers(2, 6))) for _ in range(200)]
     chance = 1 / np.arange(1, 201)
@@ -49,7 +49,7 @@ def documents(count: int, seed: int = 0) -> list[list[str]]:
 
 
 def write_shards(folder: Path, count: int = 600, seed: int = 0) -> Path:
-    """Shards of `count` documents: 20 or so, of two chunks each."""
+    """Shards of `count` documents: about 20 shards of two chunks each."""
     texts = documents(count, seed)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = tokenizer.train((s for d in texts for s in d), 300, folder / "trained.json")
@@ -86,7 +86,7 @@ def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed:
 
 
 def write_classes(folder: Path, tokenizer_json: Path, count: int = 120, seed: int = 5) -> Path:
-    """A collection of pairs of sentences, of three classes, with a split `train`."""
+    """A collection of sentence pairs with three classes and a split `train`."""
     import json
 
     texts = [sentences[0] for sentences in documents(2 * count, seed)]
@@ -136,9 +136,9 @@ def launch(
     through_launcher: bool = False,
     **variables: object,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ranks to their end, with environment variables; the caller looks at the exit code and what they printed.
+    """Run ranks to their end, with environment variables; the caller checks the exit code and the output.
 
-    They are forked from a process that has their imports, or start through DeepSpeed's launcher, as a user's do.
+    They are forked from a process that has their imports, or started by DeepSpeed's launcher as a user would.
     """
     own = environment() | {name: str(value) for name, value in variables.items()}
     if through_launcher:
@@ -149,7 +149,7 @@ def launch(
 
 
 def run(module: str, *arguments: object, timeout: float = warm.PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module argument ...` to its end, forked as above."""
+    """Run `python -m module argument ...` to its end, forked as in `launch`."""
     own = environment() | {"MASTER_PORT": str(free_port())}
     return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
 
@@ -157,7 +157,7 @@ def run(module: str, *arguments: object, timeout: float = warm.PATIENCE) -> subp
 def start(
     ranks: int, module: str, *arguments: object, printed: Path, through_launcher: bool = False
 ) -> warm.Started | subprocess.Popen[bytes]:
-    """Start ranks in the same two ways, as the leader of a session; what they print is added to a file."""
+    """Start ranks in the same two ways, as the leader of a session; append their output to a file."""
     if through_launcher:
         command = launch_command(ranks, module, *arguments)
         with open(printed, "a") as out:
@@ -169,12 +169,12 @@ def start(
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, on the CPU, with no rank of a distributed run."""
+    """This process's environment, on the CPU, without the variables of a distributed run."""
     dropped = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
     return {**{k: v for k, v in os.environ.items() if k not in dropped}, "DS_ACCELERATOR": "cpu"}
 
 
 def scalars(run: Path, tag: str) -> dict[int, float]:
-    """A TensorBoard scalar of a run by step, as the exact fp32 that was written."""
+    """A TensorBoard scalar of a run by step: the exact fp32 values that were written."""
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     return {event.step: event.value for event in events.Scalars(tag)}

@@ -1,8 +1,8 @@
 """Start the project's commands in milliseconds: fork them from a process that has already imported what they import.
 
-To import torch, DeepSpeed and the trainer takes six seconds of CPU a process, and DeepSpeed's launcher is two more. A
-forked command is a process like any other, with its own environment, streams, signals and exit code. But all share the
-seed of the hashes of strings: tests of what that might change start real interpreters, through DeepSpeed's launcher.
+Importing torch, DeepSpeed and the trainer takes six seconds of CPU per process, and DeepSpeed's launcher is two more. A
+forked command is a process like any other, with its own environment, streams, signals and exit code. But all share one
+seed of string hashes: tests whose result could depend on it start real interpreters through DeepSpeed's launcher.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 1200.0  # seconds after which a command hangs: a busy machine takes ten times as long as a quiet one
+PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machine takes ten times as long as a quiet one
 IMPORTED = [
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
@@ -30,17 +30,17 @@ IMPORTED = [
     "trainer.finetune",
     "trainer.report",
 ]
-# read at import; with more than one thread of OpenBLAS, the server would have a thread that its forks lack
+# read at import; with several OpenBLAS threads, the server would have threads that its forks lack
 SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-# not the one that multiprocessing has for all: a benchmark that a test calls starts that one with imports of its own
+# not multiprocessing's global server: a benchmark that a test calls starts that one with its own imports
 SERVER = forkserver.ForkServer()
 SERVER.set_forkserver_preload(IMPORTED)
 
 
 class Started:
-    """A command under way: the leader of its own session, and the parent of its ranks if it has any.
+    """A running command: the leader of its own session, and the parent of its ranks if it has any.
 
-    `pid`, `poll` and `wait` are those of subprocess.Popen.
+    `pid`, `poll` and `wait` are as in subprocess.Popen.
     """
 
     def __init__(self, process: BaseProcess) -> None:
@@ -52,7 +52,7 @@ class Started:
         return self.process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """Return the exit code; raise TimeoutExpired where the command runs for longer."""
+        """Return the exit code; raise TimeoutExpired if the command runs longer."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             raise subprocess.TimeoutExpired(self.process.name, timeout)
@@ -60,9 +60,9 @@ class Started:
 
 
 def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, str], out: Path, err: Path) -> Started:
-    """Start `python -m module argument ...`, or that many ranks of it; they append what they print to `out` and `err`.
+    """Start `python -m module argument ...`, or `ranks` ranks of it; append their output to `out` and `err`.
 
-    `environment` names the MASTER_PORT of the ranks. With 0 ranks, the command gets no variables of a rank.
+    `environment` sets the MASTER_PORT of the ranks. With 0 ranks, no variables of a distributed run are set.
     """
     with patch.dict(os.environ, SETTINGS):
         SERVER.ensure_running()
@@ -77,7 +77,7 @@ def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, st
 def run(
     module: str, *arguments: str, ranks: int, environment: Mapping[str, str], timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """Start a command and wait for its end."""
+    """Start a command and wait until it ends."""
     with TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         started = start(module, *arguments, ranks=ranks, environment=environment, out=out, err=err)
@@ -98,7 +98,7 @@ def _begin(
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
-    if threads := environment.get("OMP_NUM_THREADS"):  # which torch has read already
+    if threads := environment.get("OMP_NUM_THREADS"):  # torch has already read its own value
         torch.set_num_threads(int(threads))
     command(*arguments)
 
@@ -122,7 +122,7 @@ def _launch(ranks: int, module: str, *arguments: str) -> None:
         running.append(multiprocessing.get_context("fork").Process(target=_become, args=words))
         running[-1].start()
     while running:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # until one has ended; its exit code is read below
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # wait until one has ended; its exit code is read below
         failed = [process.exitcode for process in running if process.exitcode]
         running = [process for process in running if process.exitcode is None]
         if failed:

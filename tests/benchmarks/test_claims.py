@@ -1,4 +1,4 @@
-"""The claims benchmark: every start is trained alike, with its own rate; measurements are kept."""
+"""The claims benchmark: every start is trained alike, with its own learning rate; measurements are kept."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +17,12 @@ TOKENS = 1000
 
 
 class Trained:
-    """Stand-ins for training and ranking: a run's recipe, as the launcher would read it; its MRR is its rate."""
+    """Fake training, which records recipes as the launcher would read them, and ranking: MRR is the learning rate."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.recipes: dict[Path, Recipe] = {}
-        self.kept: dict[Path, Path] = {}  # the run whose embeddings a checkpoint has
+        self.kept: dict[Path, Path] = {}  # from an embeddings-only folder to the run whose embeddings it has
         self.ranked: list[tuple[Path, str]] = []
 
     def train(self, module: str, recipe: str, run: Path, settings: dict[str, object], ranks: int) -> None:
@@ -69,7 +69,7 @@ def test_each_rate_is_chosen_with_the_first_seed_and_off_the_ranked_queries(trai
     chosen = {"docstrings": 1e-3, "cranfield": max(RATES), "vaswani": max(RATES)}
     assert {collection: set(mrr) for collection, mrr in values.items()} == {c: {rate} for c, rate in chosen.items()}
     of_test = [run for run, split in trained.ranked if split == "test" or split.endswith(("-first", "-second"))]
-    assert len(of_test) == 5  # docstrings, and two collections in two folds: with the chosen rate only
+    assert len(of_test) == 5  # docstrings, and two folds of two collections; only with the chosen rate
     trained.bench.ranked("mlm", 2)
     second = [recipe for recipe in trained.finetuned() if recipe.seed == 2]
     assert sorted(recipe.optimizer.lr for recipe in second) == sorted([1e-3, max(RATES), max(RATES)])
@@ -121,7 +121,7 @@ def test_the_time_that_is_left_follows_the_pace() -> None:
     assert str(remaining) == f"4 left to measure, about {everything / 60:.0f} minutes"
     assert remaining.seconds[1, "mlm"] > remaining.seconds[1, "random"] > remaining.seconds[2, "random"]
     left = everything - remaining.seconds[1, "random"] - remaining.seconds[1, "mlm"]
-    remaining.measured("random", 1, None)  # by an earlier process, so it tells nothing of the pace
+    remaining.measured("random", 1, None)  # by an earlier process: does not count towards the pace
     remaining.measured("mlm", 1, 2 * remaining.seconds[1, "mlm"])
     assert str(remaining) == f"2 left to measure, about {2 * left / 60:.0f} minutes"
 
@@ -129,7 +129,7 @@ def test_the_time_that_is_left_follows_the_pace() -> None:
 def test_the_command_writes_the_tables_after_every_seed(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    queries = {"docstrings": 1, "cranfield": 2, "vaswani": 2}  # as the stand-in ranks: one a split
+    queries = {"docstrings": 1, "cranfield": 2, "vaswani": 2}  # the fake returns one query per split
     by_bm25 = {"whole text": {name: [0.5] * number for name, number in queries.items()}}
     monkeypatch.setattr(claims.material, "make", lambda data, out: trained.bench.material)
     monkeypatch.setattr(claims, "bm25", lambda tunings: by_bm25)

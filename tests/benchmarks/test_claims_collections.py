@@ -1,4 +1,4 @@
-"""What the claims benchmark fine-tunes on, chooses on and ranks: never the same queries."""
+"""The claims benchmark fine-tunes, chooses its settings and ranks on different queries."""
 
 from pathlib import Path
 from types import SimpleNamespace

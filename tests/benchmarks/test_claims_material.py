@@ -76,15 +76,15 @@ def test_the_pools_are_of_the_querys_own_collection(collection: Collection) -> N
 
 def test_the_tokenizer_sees_as_many_characters_of_each_source(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = {"a": [f"a{i:03}" for i in range(100)], "b": ["b" * 30] * 10, "c": ["c" * 1000]}
-    assert characters(sources) == {"a": 300, "b": 300, "c": 300}  # what the smallest has
+    assert characters(sources) == {"a": 300, "b": 300, "c": 300}  # as many as the smallest source has
     monkeypatch.setattr(claims_material, "SAMPLE", 50)
     assert characters(sources) == {"a": 50, "b": 50, "c": 50}
     shortest = [text for text in claims_material.mixed(sources) if text[0] == "a"]
-    assert shortest != sorted(shortest)  # from all over the source
+    assert shortest != sorted(shortest)  # taken from the whole source, not from its beginning
 
 
 def characters(sources: dict[str, list[str]]) -> dict[str, int]:
-    """The characters of each source, whose texts begin with its name."""
+    """Count the characters of each source; its texts begin with its name."""
     found = dict.fromkeys(sources, 0)
     for text in claims_material.mixed(sources):
         found[text[0]] += len(text)

@@ -1,4 +1,4 @@
-"""A tenth of MS MARCO's passages: what processes hold of them is pages of the files, shared, and little else."""
+"""Memory for a tenth of MS MARCO's passages: processes share the pages of the files and hold little else."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ from benchmarks.collection_size import measure
 
 def test_memory_of_a_large_collection(tmp_path: Path) -> None:
     results = measure(tmp_path / "collection", 880_000, 2)
-    assert results["memory of all processes, bytes"] < 200e6  # a tenth of the 2 GB that a host may need
+    assert results["memory of all processes, bytes"] < 200e6  # a tenth of the 2 GB that a host is allowed
     assert results["of it not file pages, bytes"] < 20e6  # a dict of the ids would take 100 MB in each process

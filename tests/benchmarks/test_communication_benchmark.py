@@ -1,4 +1,4 @@
-"""The comparison of measured communication with its model, and the measurement itself on two hosts."""
+"""Measured communication compared with its model, and the measurement itself on two hosts."""
 
 import json
 import sys
@@ -16,8 +16,8 @@ BYTES = 4 * sum(SIZES)
 
 
 def measured(stage: int, ranks: int, bits: float, delay: float) -> dict[str, Any]:
-    """What ranks would measure that behave as the model says, and compute for a quarter of a second."""
-    # each byte goes around the ring twice to be summed, once to be gathered
+    """What ranks measure if they behave exactly as the model says and compute for a quarter of a second."""
+    # each byte goes around the ring twice for an all-reduce and once for an all-gather
     passes = {1: 2 + 1, 2: 2 * ACCUMULATION + 1, 3: ACCUMULATION * (1 + 2)}[stage]
     size = passes * (ranks - 1) / ranks * BYTES
     step = collectives(SIZES, Zero.of({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
@@ -44,7 +44,7 @@ def test_what_differs_from_the_model_shows_in_the_ratios() -> None:
     found["networks"][0]["seconds"] = [100.0]
     found["networks"][0]["bytes"] = [BYTES, 3 * BYTES]
     (row,) = compare(found, 2, 1)
-    assert row["bytes"]["ratio"] == pytest.approx(2)  # of the host that sent more; the model says 1.5
+    assert row["bytes"]["ratio"] == pytest.approx(2)  # 3 x BYTES from the host that sent more; the model says 1.5
     assert row["seconds"]["measured"] == 99.75
     rows = [row, *compare(measured(1, 2, 50e6, 0.0), 2, 1)]
     assert spread_of(rows, "bytes") == pytest.approx({"min": 1.0, "median": 1.5, "max": 2.0})
@@ -63,4 +63,4 @@ def test_two_hosts_send_as_much_as_the_model_says(tmp_path: Path, monkeypatch: p
         pytest.skip("this machine has no network namespaces or no TAP devices")
     (row,) = json.loads(out.read_text())["rows"]
     assert row["bytes"]["ratio"] == pytest.approx(1, abs=0.1)
-    assert row["sum_of_one_number"] > 2 * 0.02  # there and back
+    assert row["sum_of_one_number"] > 2 * 0.02  # the delay, there and back

@@ -1,4 +1,4 @@
-"""The curves of cost at sizes that take milliseconds: all work is done, fitted, written and drawn."""
+"""The cost curves, at sizes that take milliseconds: all work is measured, fitted, written and drawn."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""BM25 on cut text: the text that it reads is what an encoder reads."""
+"""BM25 on truncated text: it reads the same text as an encoder."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_texts_within_the_limits_rank_as_whole_ones(toy_collection: Path) -> Non
     whole = evaluate_bm25(collection, "test")
     within = evaluate_cut_bm25(collection, "test", max_query_tokens=500, max_document_tokens=500)
     np.testing.assert_array_equal(within.values["mrr@10"], whole.values["mrr@10"])
-    # a query is the first sentence of its document: cut texts still share words, but fewer
+    # a query is the first sentence of its document: truncated texts still share words, but fewer
     cut_texts = evaluate_cut_bm25(collection, "test", max_query_tokens=6, max_document_tokens=6)
     assert 0 < cut_texts.means["recall@100"] < whole.means["recall@100"] + 1e-9
     assert not np.array_equal(cut_texts.values["mrr@10"], whole.values["mrr@10"])

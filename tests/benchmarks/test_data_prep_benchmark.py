@@ -1,4 +1,4 @@
-"""The benchmarks of data_prep on synthetic text: every promised number is measured, kept and lost text counted."""
+"""data_prep's benchmarks on synthetic text: every promised number is measured, kept and lost text is counted."""
 
 import json
 import sys

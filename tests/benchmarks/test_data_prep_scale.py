@@ -15,7 +15,7 @@ def test_parts_are_merged_and_the_memory_of_all_processes_is_summed(
     assert merged["seconds"].keys() == {"0.02", "0.04"}
     assert min(merged["seconds"].values()) > 0
     peaks = data_prep_scale.memory(material, numbers=(1, 2), megabytes=0.2)
-    assert peaks["2"] > 1.2 * peaks["1"] > 50  # workers are processes of their own
+    assert peaks["2"] > 1.2 * peaks["1"] > 50  # workers are separate processes
     assert "merge of 2 parts: 0.02 MB of text" in capsys.readouterr().out
     parts = data_prep_scale.parts(material, megabytes=0.2, number=2)
     assert parts.keys() == {"1/2", "2/2", "merge"}

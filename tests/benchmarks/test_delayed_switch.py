@@ -15,7 +15,7 @@ def test_a_frame_goes_to_the_port_of_its_destination_or_to_all_others() -> None:
     assert switch.due(0.0) == [(0, A + B)]
     switch.receive(2, B + C, 0.0)
     assert switch.due(0.0) == [(1, B + C)]
-    switch.receive(0, A + A, 0.0)  # to itself
+    switch.receive(0, A + A, 0.0)  # from A to itself
     assert switch.due(0.0) == []
 
 

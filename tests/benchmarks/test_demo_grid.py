@@ -1,4 +1,4 @@
-"""The demo's comparison is fair: random and pre-trained weights each have the settings that the grid chose."""
+"""The demo's comparison is fair: random and pre-trained weights each use the settings that the grid chose for them."""
 
 import json
 

@@ -15,7 +15,7 @@ from trainer.recipe.yaml_file import load
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """The settings of every training; a run's MRR is its learning rate."""
+    """Record the settings of every training instead of training; a run's MRR is its learning rate."""
     settings_of_runs: list[dict[str, object]] = []
 
     def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""What each part of the demo brings: its starts differ in pre-training only, its table says what was measured."""
+"""What each part of the demo contributes: starts differ only in pre-training, the table shows what was measured."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ Recipes = dict[Path, Recipe]
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Recipes:
-    """The recipe of every training, as the launcher would read it, by the folder of the run."""
+    """The recipe of every training as the launcher would read it, by run folder."""
     recipes: Recipes = {}
 
     def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The embeddings-only control: trained token embeddings, and the rest as random weights are drawn."""
+"""The embeddings-only control: trained token embeddings, and random weights for everything else."""
 
 from pathlib import Path
 

@@ -56,7 +56,7 @@ def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch:
     monkeypatch.setattr(matching_scoring, "SHORTEST", 0.0)
     results = matching.scoring(SCORING, 3600.0)
     assert results["rounds"] == 3
-    assert len(results["seconds"]) == 2 * 2 * 3  # candidates, with and without encoding, models
+    assert len(results["seconds"]) == 2 * 2 * 3  # numbers of candidates, with and without encoding, models
     assert len(results["ratios"]) == 2 * 2 * 2
     assert all(numbers["min"] > 0 for numbers in (*results["seconds"].values(), *results["ratios"].values()))
     for line in matching.lines_of("scoring", results):
@@ -91,7 +91,7 @@ def test_all_rivals_train_alike_and_are_measured(tmp_path: Path, monkeypatch: py
         assert names | {matching.OURS} <= measured["losses"].keys()
         ours = measured["losses"][matching.OURS]
         assert ours[0] != ours[1]
-        rel = 1e-4 if measured["precision"] == "float32" else 0.03  # this library's losses are fp32 in bf16, too
+        rel = 1e-4 if measured["precision"] == "float32" else 0.03  # this library's losses are fp32 also in bf16 runs
         for losses in measured["losses"].values():
             assert losses == pytest.approx(ours, rel=rel)
         assert all(size > 0 for size in measured["peak_memory_bytes"].values())

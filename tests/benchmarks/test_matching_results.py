@@ -1,4 +1,4 @@
-"""The benchmark of matching models: rates are chosen off what is reported, every model is trained alike."""
+"""The benchmark of matching models: rates are chosen on items that are not reported; every model is trained alike."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ ITEMS = 9
 
 
 class Trained:
-    """Stand-ins for training and measuring: a run's recipe; a split's first items like one rate, others another."""
+    """Fake training, which records recipes, and measuring: a split's first third prefers one rate, the rest another."""
 
     def __init__(self) -> None:
         self.recipes: dict[Path, Recipe] = {}
@@ -73,7 +73,7 @@ def bench(out: Path) -> Bench:
 
 def test_the_rate_is_chosen_on_the_first_third_and_the_rest_is_reported(trained: Trained, tmp_path: Path) -> None:
     found = bench(tmp_path).results(STUDY, ["random", "seed"], [1, 2])
-    assert found["lists", "mrr", "one", "seed"] == [[1.0] * 6, [2.0] * 6]  # the chosen rate is not what these like
+    assert found["lists", "mrr", "one", "seed"] == [[1.0] * 6, [2.0] * 6]  # these items prefer the other rate
     assert found["lists", "mrr", "", ""] == [[1.0] * 6]
     finetuned = [recipe for recipe in trained.recipes.values() if isinstance(recipe, FinetuneRecipe)]
     tried = sorted((recipe.seed, recipe.optimizer.lr) for recipe in finetuned)
@@ -81,7 +81,7 @@ def test_the_rate_is_chosen_on_the_first_third_and_the_rest_is_reported(trained:
     assert {str(recipe.init_from) for recipe in finetuned} == {str(tmp_path / start) for start in PRETRAINED}
     assert {recipe.random_weights for recipe in finetuned if recipe.init_from == tmp_path / "mlm"} == {True}
     assert {recipe.steps for recipe in finetuned if recipe.method.name == "siamese"} == {7}
-    again = Trained()  # everything is kept
+    again = Trained()  # all measurements are kept on disk
     assert bench(tmp_path).results(STUDY, ["random", "seed"], [1, 2]) == found
     assert not again.recipes
 

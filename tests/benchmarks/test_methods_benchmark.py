@@ -1,4 +1,4 @@
-"""The plain way of the methods benchmark computes the same losses and gradients."""
+"""The plain implementation in the methods benchmark computes the same losses and gradients."""
 
 import pytest
 import torch

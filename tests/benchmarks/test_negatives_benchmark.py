@@ -49,7 +49,7 @@ def test_runs_differ_in_their_negatives_alone(
     assert mined.manifest["mined"] == ["bm25"]
     assert of_seed_1[3].data.collection == mined.directory
     recipes.clear()
-    run(Bench(bench.tunings, bench.out), [1, 2])  # all is measured
+    run(Bench(bench.tunings, bench.out), [1, 2])  # everything has been measured
     assert not recipes
 
 

@@ -1,4 +1,4 @@
-"""What moved: verdicts on made-up costs, and the whole command with tiny pieces."""
+"""Which costs have changed: verdicts on made-up costs, and the whole command with tiny pieces."""
 
 import json
 import re

@@ -28,7 +28,7 @@ def test_it_writes_the_seconds_and_ratios_of_both(tmp_path: Path) -> None:
 
 
 def test_two_codes_are_compared_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkouts' own reports are made up: the second round takes twice as long."""
+    """The reports of the two checkouts are made up: the second round takes twice as long."""
     asked = []
 
     def report(code: Path, sizes: list[str]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_two_codes_are_compared_within_each_round(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_folder_without_the_benchmark_is_named(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").mkdir()  # it hides the package that is installed
+    (tmp_path / "benchmarks").mkdir()  # hides the installed package
     (tmp_path / "benchmarks" / "__init__.py").touch()
     with pytest.raises(InputError, match=f"{tmp_path}: .*benchmarks.saving .*ended with code 1"):
         saving.measure_code(tmp_path, [])

@@ -14,7 +14,7 @@ from data_prep.common.errors import InputError
 
 
 def test_efficiencies_are_those_within_a_round() -> None:
-    # a micro-batch takes a second, the exchange of two ranks one more; in the second round all takes twice as long
+    # a micro-batch takes 1 s, the exchange between two ranks 1 s more; all times are doubled in the second round
     sizes = (1, 2, 4)
     seconds = {
         ONE: {size: [float(size), 2.0 * size] for size in sizes},
@@ -60,7 +60,7 @@ def test_the_parts_of_a_death_are_found_in_the_lines_of_a_run(monkeypatch: pytes
     found = scaling_hosts.death(scaling_hosts.DeathSizes(hosts=2, at=8, hang_seconds=10), 0.5)
     medians = {name: one["median"] for name, one in found["spread"].items()}
     assert medians == {"from death to the next step": 36, "noticed": 11, "started again": 14, "next step": 11}
-    assert cuts[:2] == [1, 1]  # cut, and connected again
+    assert cuts[:2] == [1, 1]  # disconnected, then reconnected
 
 
 def test_a_run_that_never_says_it_is_named() -> None:

@@ -1,4 +1,4 @@
-"""What the shuffle benchmark measures, on orders whose measures are known."""
+"""The measures of the shuffle benchmark, on orders for which they are known."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Rivals take turns, and their ratios are of the same round."""
+"""Rivals take turns, and ratios compare rivals within one round."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def test_results_are_written_as_json(tmp_path: Path) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A clock that stands at 0 until it is moved on."""
+    """A clock that stays at 0 until the test advances it."""
     now = [0.0]
 
     def move_on(seconds: float) -> None:

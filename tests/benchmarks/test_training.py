@@ -1,4 +1,4 @@
-"""Tokens of source text: what every method reads, each once."""
+"""How many tokens of source text every method reads, each counted once."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from trainer.data.open_data import shard_data
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import build
 
-LANES = training.SAMPLED  # all of them, and their only window: the estimate is then exact
+LANES = training.SAMPLED  # all lanes are sampled, with their only window: the estimate is exact
 
 
 def recipe(shards: Path, **method: Any) -> PretrainRecipe:
@@ -57,8 +57,8 @@ def test_a_masked_lm_reads_the_tokens_of_its_blocks(shards: Path) -> None:
     "method",
     [
         {"name": "poly", "max_tokens": 32, "tokens": 128},  # an inner sentence is in two pairs
-        {"name": "skip_thought", "max_tokens": 32},  # and the neighbour of two others
-        {"name": "ict", "max_tokens": 32, "max_query_tokens": 16},  # a sentence is a query, and in its passage
+        {"name": "skip_thought", "max_tokens": 32},  # a sentence is also the neighbour of two others
+        {"name": "ict", "max_tokens": 32, "max_query_tokens": 16},  # a sentence is a query and part of its passage
     ],
 )
 def test_a_sentence_in_several_examples_counts_once(shards: Path, method: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def test_a_sentence_in_several_examples_counts_once(shards: Path, method: dict[s
         read += sum(tokens(document) for document in documents if sentences(document) > 1)
         all_read += sum(map(tokens, documents))
         examples += len(of_window)
-    if method["name"] == "ict":  # nor do passages that only one sentence fits into
+    if method["name"] == "ict":  # passages that hold one sentence give no example either
         assert 0 < training.tokens_a_step(one) <= 4 * read / examples
     else:
         assert training.tokens_a_step(one) == pytest.approx(4 * read / examples)
@@ -106,7 +106,7 @@ def test_data_without_examples_are_refused(shards: Path, tmp_path: Path) -> None
 def test_the_launcher_gets_the_ranks_and_the_settings(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(training, "run_or_exit", commands.append)
-    given = {} if ranks == 2 else {"ranks": ranks}  # two unless another number is given
+    given = {} if ranks == 2 else {"ranks": ranks}  # 2 is the default
     training.train("trainer.pretrain", "recipe.yaml", Path("runs/x"), {"steps": 3}, **given)
     (command,) = commands
     assert command[command.index("--num_accelerators") + 1] == str(ranks)

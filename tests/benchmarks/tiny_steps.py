@@ -1,4 +1,4 @@
-"""The benchmark of a step with a case that takes milliseconds, in a process of its own: DeepSpeed joins its ranks.
+"""The step benchmark with a case that takes milliseconds, in its own process, in which DeepSpeed joins the ranks.
 
 python -m tests.benchmarks.tiny_steps losses                    the losses of three steps, by rival, as JSON
 python -m tests.benchmarks.tiny_steps measure [ARGUMENT ...]    the benchmark's own command
@@ -46,7 +46,7 @@ def _next(rival: TimedRival) -> list[float]:
 
 
 if __name__ == "__main__":
-    side_by_side.MOST_ROUNDS, step_measures.COMPILING = 3, 10**6  # so that it ends soon, however busy the machine
+    side_by_side.MOST_ROUNDS, step_measures.COMPILING = 3, 10**6  # end soon even on a busy machine
     step_cases.CASES.clear()
     step_cases.CASES.update(CASES)
     if sys.argv[1] == "losses":

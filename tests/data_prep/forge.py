@@ -54,7 +54,7 @@ def swap_member(directory: Path, number: int, content: bytes) -> None:
 
 
 def npz(**arrays: np.ndarray) -> bytes:
-    """Return an .npz as np.savez makes it, also of objects."""
+    """Return an .npz as np.savez writes it, also of object arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -83,7 +83,7 @@ def zipped(ids: bytes, name: str = "ids.npy", compression: int = zipfile.ZIP_STO
 
 
 def npy(literal: bytes, payload: bytes = b"\1\0") -> bytes:
-    """Return an array file with any header."""
+    """Return a .npy file with an arbitrary header."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", min(len(literal) + 1, 65535)) + literal + b"\n" + payload
 
 

@@ -107,7 +107,7 @@ def parts(folder: Path, number: int, source: str, *arguments: object) -> list[Pa
 
 
 def agree(folder: Path, source: str, *arguments: object, numbers: Sequence[int] = (1, 2, 3)) -> Path:
-    """Assert that parts, of any number and in any order, merge to what one run makes; return that folder, `whole`."""
+    """Assert that parts, in any number and order, merge to the output of one run; return that run's folder, `whole`."""
     run(source, *arguments, "--out", folder / "whole")
     whole = contents(folder / "whole")
     for number in numbers:
@@ -163,7 +163,7 @@ def documents(out: Path, split: str = "shards") -> list[TokenDocument]:
 
 
 def ids(out: Path, split: str = "shards") -> set[str]:
-    """Return the last parts of the ids of all documents."""
+    """Return the last part of each document's id."""
     return {document.id.rpartition("/")[2] for document in documents(out, split)}
 
 

@@ -1,4 +1,4 @@
-"""A real http server of a folder, on a free port, that counts requests and misbehaves on demand."""
+"""A real HTTP server for a folder, on a free port, that counts requests and misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FolderServer(ThreadingHTTPServer):
-    """`requests` counts by file name; `misbehaviour` has the answers to the first requests, by file name."""
+    """By file name: `requests` counts requests, `misbehaviour` has the answers to the first ones."""
 
     daemon_threads = True
 
@@ -67,7 +67,7 @@ class FolderServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/data"
 
     def handle_error(self, *arguments: object) -> None:
-        """A client that hangs up is what many tests are about."""
+        """Print nothing: in many tests the client hangs up on purpose."""
 
 
 @contextmanager

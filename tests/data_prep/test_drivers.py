@@ -16,12 +16,12 @@ from tests.data_prep.raw import contents
 from tests.toy import ROOT, environment
 
 PARTS = 3
-# the block's `python`, and its scheduler's programs, are those of this test
+# the block then finds the `python` and the scheduler's programs of this test
 PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
 
 def block(first: str) -> str:
-    """Return the code block of docs/data.md whose first line begins so."""
+    """Return the code block of docs/data.md whose first line begins with `first`."""
     found = re.search(
         rf"^    {re.escape(first)}.*\n(?:    .*\n|\n(?=    ))+", (ROOT / "docs/data.md").read_text(), re.M
     )
@@ -30,7 +30,7 @@ def block(first: str) -> str:
 
 
 def run(*command: Any, **variables: Any) -> None:
-    """Run a command in the project's folder; its failure is the test's."""
+    """Run a command in the project's folder; the test fails if it does."""
     env = {**environment(), "PATH": PATH, **{name: str(value) for name, value in variables.items()}}
     done = subprocess.run(list(map(str, command)), cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_the_dask_driver_makes_the_bytes_of_one_run(given: tuple[Path, Path, Pat
     script = tmp_path / "driver.py"
     script.write_text(block("import subprocess, sys"))
     quiet = {"threads_per_worker": 1, "dashboard_address": None}
-    # Dask leaves OMP_NUM_THREADS in the environment, and other threads round differently in the tests that follow
+    # Dask leaves OMP_NUM_THREADS set; another number of threads would change the rounding in later tests
     with patch.dict(os.environ), distributed.LocalCluster(2, processes=True, **quiet) as cluster:
         address = cluster.scheduler_address
         run(sys.executable, script, address, tmp_path / "out", PARTS, dump, "--tokenizer", vocabulary, "--workers", 1)

@@ -18,7 +18,7 @@ HALF_PRECISIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float1
 
 
 def half_precision(model: TrunkModel, arrays: Mapping[str, Tensor], dtype: torch.dtype, rel: float = 0.02) -> None:
-    """Assert that in half precision an fp64 model's losses are fp32 and near the exact ones, its gradients finite."""
+    """Assert that an fp64 model in half precision has fp32 losses near the exact ones, and finite gradients."""
     exact = model(**arrays)
     losses = model.to(dtype)(**arrays)
     for name, loss in losses.items():
@@ -45,9 +45,9 @@ def training_lowers_every_loss(model: TrunkModel, arrays: Mapping[str, Tensor], 
 def losses_add_up(
     model: TrunkModel, micro_batch: Callable[[Sequence[Any], int], MicroBatch], examples: Sequence[Any]
 ) -> None:
-    """Assert that the losses of a micro-batch are finite and the sums of its examples' own.
+    """Assert that the losses of a micro-batch are finite and equal the sums over its single examples.
 
-    `micro_batch(examples, start)` makes one with the rngs number start, start + 1, ...
+    `micro_batch(examples, start)` makes one with the generators start, start + 1, ...
     """
     with torch.no_grad():
         together = model(**tensors(micro_batch(examples, 0)))
@@ -58,7 +58,7 @@ def losses_add_up(
 
 
 def pad_more(arrays: Mapping[str, Tensor], width: int, rows: int = 0) -> dict[str, Tensor]:
-    """Return the same micro-batch padded to `width` columns, and with `rows` more rows of padding only."""
+    """Return the same micro-batch padded to `width` columns and by `rows` rows that are only padding."""
     old = arrays["input_ids"].shape[1]
     assert old <= width
     padded = dict(arrays)
@@ -71,7 +71,7 @@ def pad_more(arrays: Mapping[str, Tensor], width: int, rows: int = 0) -> dict[st
 
 
 def padding_changes_nothing(model: TrunkModel, arrays: Mapping[str, Tensor], padded: Mapping[str, Tensor]) -> None:
-    """Assert that the losses of a micro-batch and of the same with more padding are equal, and all gradients finite."""
+    """Assert that more padding does not change the losses of a micro-batch, and that all gradients are finite."""
     before, after = model(**arrays), model(**padded)
     for name, loss in before.items():
         torch.testing.assert_close(after[name], loss, rtol=1e-12, atol=0)

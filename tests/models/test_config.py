@@ -1,4 +1,4 @@
-"""The configurations of methods refuse what their batchers and models could not use, naming the key."""
+"""Method configurations refuse values that their batchers and models cannot use, and name the key."""
 
 import pytest
 
@@ -31,9 +31,9 @@ from models.registry import MATCHING, PRETRAINING
         ("siamese", "temperature", [0.0, -1.0]),
         ("siamese", "max_query_tokens", [2]),
         ("siamese", "max_document_tokens", [2]),
-        ("siamese", "loss", ["hinge"]),  # without sampled negatives
+        ("siamese", "loss", ["hinge"]),  # refused without sampled negatives
         ("siamese", "negatives_per_query", [-1]),
-        ("poly_encoder", "m", [0, 361]),  # of 360 tokens
+        ("poly_encoder", "m", [0, 361]),  # a query has at most 360 tokens
         ("poly_encoder", "codes", ["some"]),
         ("poly_encoder", "reduction", ["max"]),
         ("poly_encoder", "output_scaling", [0.0, -0.06]),

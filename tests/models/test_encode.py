@@ -64,7 +64,7 @@ OPTIONS = {"bert": {}, "electra": {"embedding_size": 16}, "roberta": {}, "xlm-ro
 
 
 class Widths:
-    """Records the shape of the ids of every run of a trunk."""
+    """Record the shape of the ids in every forward pass of a trunk."""
 
     def __init__(self, model):
         self.shapes = []
@@ -92,7 +92,7 @@ def test_texts_in_rectangles_have_the_same_states_and_gradients(model_type, chec
     expected, gradients = with_gradients(encode, model, masked, TEXT_MASK)
     widths = Widths(model)
     states, own = with_gradients(encode_texts, model, masked, TEXT_MASK)
-    assert widths.shapes == [(1, 3 * 24 + 2 * 16 + 3 * 8)]  # 23 to 24, 9 and 10, and the rest: of widths 24, 16, 8
+    assert widths.shapes == [(1, 3 * 24 + 2 * 16 + 3 * 8)]  # widths 24, 16 and 8: lengths 23 and 24, 9 and 10, the rest
     torch.testing.assert_close(states, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(own, gradients, rtol=0, atol=1e-10)
     torch.testing.assert_close(encode(model, TEXTS, TEXT_MASK)[TEXT_MASK], expected, rtol=0, atol=1e-12)

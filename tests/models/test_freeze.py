@@ -1,4 +1,4 @@
-"""What of an encoder is trained."""
+"""Which parameters of an encoder are trained."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def trunk_of(kind: str, **changes: Any) -> PreTrainedModel:
 
 
 class Model(TrunkModel):
-    """A trunk, perhaps one of documents too, and a head."""
+    """A trunk, with an optional trunk for documents and an optional head."""
 
     def __init__(self, trunk: PreTrainedModel, *, towers: int = 1, head: bool = True) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A method is one file and one line of the registry: those that CONTRIBUTING.md shows train, as they stand there."""
+"""A method is one file and one line of the registry: the examples in CONTRIBUTING.md train as printed."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def add_method(checkout: Path, room: str, config: str) -> None:
-    """Write the file of CONTRIBUTING.md that has the class `config` into a room, and its line into the registry."""
+    """Write the file in CONTRIBUTING.md that has the class `config` to models/`room`, and its line to the registry."""
     page = (toy.ROOT / "CONTRIBUTING.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"class {config}(" in block)
     (name,) = re.findall(r'name: Literal\["(\w+)"\]', code)
@@ -41,7 +41,7 @@ def add_method(checkout: Path, room: str, config: str) -> None:
 
 
 def run(checkout: Path, module: str, *arguments: object) -> str:
-    """Run a command of the copy in one process; its output."""
+    """Run a command of the copy in one process; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=checkout,

@@ -1,4 +1,4 @@
-"""Vectors of texts for the tests of what compares them."""
+"""Vectors of texts for the tests of code that compares them."""
 
 import torch
 import torch.nn.functional as F

@@ -10,9 +10,9 @@ from tests.warm import PATIENCE
 
 
 def kill_at(step: int, ranks: int, module: str, recipe: Path) -> None:
-    """Start a training and send SIGKILL to all its processes when it prints a step, so while it trains the next one.
+    """Start a training; send SIGKILL to all its processes when it prints a step, while it trains the next one.
 
-    The recipe must be named by its path alone in the processes' commands, and log every step.
+    The recipe must log every step, and only this training's processes may have its path in their commands.
     """
     command = toy.launch_command(ranks, module, recipe)
     process = subprocess.Popen(

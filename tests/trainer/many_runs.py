@@ -1,6 +1,6 @@
-"""Train several runs in a row in the ranks of one launch: starting processes takes longer than training small runs.
+"""Train several runs one after another in one launch: starting processes takes longer than training small runs.
 
-fp16 runs on any CPU here: PyTorch emulates it in software where the processor has none, too slowly for real use.
+fp16 runs on any CPU here: where the processor lacks it, PyTorch emulates it in software, too slowly for real use.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def ds_config(folder: Path, name: str, power: int) -> Path:
 
 
 class _AlwaysTrue:
-    """An operator of PyTorch that returns True; its other attributes are unchanged."""
+    """A PyTorch operator that is replaced to return True; its other attributes are unchanged."""
 
     def __init__(self, operator: Any) -> None:
         self.operator = operator
@@ -54,7 +54,7 @@ class _AlwaysTrue:
 
 
 def main() -> None:
-    """Train the runs; every rank calls."""
+    """Train the runs; called by every rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", type=Path)
     parser.add_argument("--local_rank")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def job_of(path: Path, overrides: Sequence[str]) -> Job:
-    """Make the job of a recipe of either kind."""
+    """Build the job of a pre-training or fine-tuning recipe."""
     values = read(path, overrides)
     recipe = build(kind_of(values), values, str(path))
     if isinstance(recipe, PretrainRecipe):

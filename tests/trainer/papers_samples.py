@@ -1,6 +1,6 @@
-"""Small files with the names that comments in recipes/ give, in the formats of the papers' data.
+"""Small files in the formats of the papers' data, with the names used in the comments of recipes/.
 
-SAMPLES has a function for each collection that a comment makes; it writes the collection's raw files into the working
+SAMPLES has a function for each collection that a comment builds; it writes the collection's raw files into the working
 directory. A train split has TRAIN queries, a dev split DEV or more.
 """
 
@@ -31,7 +31,7 @@ Lists = list[tuple[str, dict[str, float]]]
 
 
 def lists(split: str, candidates: int, *, right: int = 1, sentences: int = 2, dev: int = DEV) -> Lists:
-    """Queries, each five words of its first candidate; so many candidates are right."""
+    """Queries and their candidates: a query is five words of its first candidate; the first `right` are relevant."""
     number, seed = (TRAIN, 1) if split == "train" else (dev, 2)
     texts = iter(raw.texts(number * candidates, seed, sentences))
     found = []
@@ -58,7 +58,7 @@ def mine() -> None:
 
 
 def dpr() -> None:
-    """DPR's JSON; a question has two hard negatives and another one."""
+    """DPR's JSON; a question has two hard negatives and one other negative."""
     for split in ("train", "dev"):
         records = []
         for question, labels in lists(split, 4):
@@ -97,7 +97,7 @@ def triples() -> None:
 
 
 def documents() -> None:
-    """MS MARCO's documents, of which some have more than 512 tokens; BM25 has not found every relevant one."""
+    """MS MARCO's documents; some have more than 512 tokens, and BM25 has not found every relevant one."""
     docs = []
     for split in ("train", "dev"):
         asked, judged, run = [], [], []
@@ -116,7 +116,7 @@ def documents() -> None:
 
 
 def mind() -> None:
-    """Impressions of users, and of new ones, to whom one piece of news is shown that others of them have clicked."""
+    """Impressions of users; new users are shown one piece of news that other new users have clicked."""
     said = raw.texts(60, seed=3, sentences=1)
     news = {f"N{i}": (said[2 * i], said[2 * i + 1] if i % 3 else "") for i in range(30)}
     for split, number in (("train", TRAIN), ("dev", DEV)):
@@ -164,20 +164,20 @@ def ubuntu() -> None:
 
 
 def wikipedia() -> None:
-    """What `data_prep wikipedia` makes of an export; a tenth of the articles is dev."""
+    """Run `data_prep wikipedia` on an export; a tenth of the articles is dev."""
     raw.write_wikipedia(Path("dump.xml"), raw.texts(10 * DEV, seed=4, sentences=6))
     raw.run("wikipedia", "dump.xml", "--out", "data/wikipedia")
 
 
 def reddit() -> None:
-    """What `data_prep reddit` makes of fifty threads."""
+    """Run `data_prep reddit` on fifty threads."""
     said = raw.texts(250, seed=5, sentences=1)
     folder = raw.write_reddit(Path("reddit"), [said[i : i + 5] for i in range(0, 250, 5)])
     raw.run("reddit", folder, "--out", "data/reddit", "--held-out", "0.3")
 
 
 def quasar_t() -> None:
-    """A hundred passages for a question, of which two are right for some."""
+    """A hundred passages per question; some questions have two relevant passages."""
     for split in ("train", "dev"):
         questions, contexts = [], []
         for number, (question, labels) in enumerate(lists(split, 100, sentences=1)):
@@ -191,7 +191,7 @@ def quasar_t() -> None:
 
 
 def hotpotqa() -> None:
-    """Ten paragraphs for a question, two of them right; some questions have five paragraphs."""
+    """Ten paragraphs per question, two of them relevant; some questions have five paragraphs."""
     for split, name in (("train", "train_v1.1"), ("dev", "dev_distractor_v1")):
         items = []
         for number, (question, labels) in enumerate(lists(split, 10, right=2)):
@@ -203,7 +203,7 @@ def hotpotqa() -> None:
 
 
 def short_lists(split: str) -> Lists:
-    """Questions with ten passages or fewer; those with one have a right one alone."""
+    """Questions with at most ten passages; if there is only one, it is relevant."""
     return [
         (question, dict(islice(labels.items(), 10 - i % 10)))
         for i, (question, labels) in enumerate(lists(split, 10, sentences=1))
@@ -232,7 +232,7 @@ ENTAILMENT = ("entailment", "neutral", "contradiction")
 
 
 def nli_lines(names: dict[str, str], unsure: int) -> None:
-    """Write files by the names of their splits, with so many pairs at the end that have no gold label."""
+    """Write a file for each split; the last `unsure` pairs have no gold label."""
     for split, name in names.items():
         found = [*pairs(split, ENTAILMENT), *[("a house", "the river", "-")] * unsure]
         records: list[dict[str, Any]] = [
@@ -248,7 +248,7 @@ def mnli_lines() -> None:
 
 
 def snli() -> None:
-    """SNLI's."""
+    """SNLI's JSON lines."""
     nli_lines({"train": "snli_1.0_train.jsonl", "dev": "snli_1.0_dev.jsonl"}, unsure=2)
 
 
@@ -267,7 +267,7 @@ def rte() -> None:
 
 
 def sick() -> None:
-    """SICK, whose splits are in a column."""
+    """SICK, in which a column names the split."""
     rows = [
         [i, first, second, label.upper(), "4.5", name]
         for split, name in (("train", "TRAIN"), ("dev", "TRIAL"), ("dev", "TEST"))

@@ -1,4 +1,4 @@
-"""Write run folders like those of a training, without training: random weights in a whole checkpoint."""
+"""Write run folders like those of a training, without training: a complete checkpoint with random weights."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ STEP = 7
 
 
 def set_invariants(run: Path, invariants: dict[str, Any]) -> Path:
-    """Write what must not change at a resume into the run's checkpoint; return the run."""
+    """Write the resume invariants into the run's checkpoint; return the run."""
     folder = checkpoint.folder(run, STEP)
     state, manifest = (json.loads((folder / name).read_text()) for name in (checkpoint.STATE, checkpoint.MANIFEST))
     (folder / checkpoint.STATE).write_text(json.dumps({**state, "fixed": invariants}))
@@ -41,7 +41,7 @@ def write_run(
     noise: float = 0.1,
     **method: Any,
 ) -> Path:
-    """Write a run of a method; `noise` in its weights lets different texts have different embeddings."""
+    """Write a run of a method; `noise` in its weights gives different texts different embeddings."""
     matching = method["name"] in MATCHING
     data = {"collection": "c"} if matching else {"shards": "s"}
     encoder_keys = {"init_from": "p"} if matching else {"trunk": toy.TRUNK}

@@ -1,8 +1,8 @@
-"""trainer.pretrain with an injected fault, for the tests of faults: `--module tests.trainer.tampered RECIPE`.
+"""trainer.pretrain with an injected fault, for fault tests: `--module tests.trainer.tampered RECIPE`.
 
 TAMPER=poison    the loss of a micro-batch that holds the token id POISON is NaN
 TAMPER=hang      rank 1 hangs before its 6th step
-TAMPER=witness   every rank appends `step digest` of what it trains on to WITNESS.<rank>
+TAMPER=witness   every rank appends the digests of the micro-batches that it trains on to WITNESS.<rank>
 """
 
 import os

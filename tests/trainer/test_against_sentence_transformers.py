@@ -1,4 +1,4 @@
-"""A script as a user of sentence-transformers would write it, and a recipe: the same training, loss by loss."""
+"""A recipe trains like the script that a sentence-transformers user would write: equal losses at every step."""
 
 import json
 from itertools import islice
@@ -23,7 +23,7 @@ STEPS, BATCH = 20, 8
 
 @pytest.fixture
 def folder(toy_collection: Path, tmp_path: Path) -> Path:
-    """A folder of sentence-transformers, mean pooling and cosine, without dropout."""
+    """A sentence-transformers folder with mean pooling and cosine similarity, without dropout."""
     keys = {"name": "siamese", "pooling": "mean", "similarity": "cosine", "max_query_tokens": 32}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", max_document_tokens=32, **keys)
     export_encoder(load_trained(run), tmp_path / "folder")
@@ -49,7 +49,7 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
 
 
 def adamw(model: torch.nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
-    """AdamW as the Trainer of Hugging Face makes it: no decay of biases and normalisation weights."""
+    """AdamW as Hugging Face's Trainer builds it: no decay of biases and normalisation weights."""
     keys = recipe.optimizer
     parameters = list(model.parameters())
     groups = [

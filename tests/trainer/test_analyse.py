@@ -1,4 +1,4 @@
-"""The commands of trainer.analyse: their figures, their lines, their refusals."""
+"""The commands of trainer.analyse: their figures, printed lines and refusals."""
 
 from collections.abc import Callable
 from pathlib import Path

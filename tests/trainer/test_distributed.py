@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # every test starts real processes, about ten sec
 
 
 def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
-    """Train with a plain PyTorch loop in one process, the whole step in one graph, without DeepSpeed."""
+    """Train with a plain PyTorch loop in one process without DeepSpeed; the whole step is one graph."""
     manifest = Manifest.load(Path(recipe.data.shards))
     tokenizer = tokenizers.load(manifest.directory / "tokenizer.json")
     torch.manual_seed(recipe.seed)
@@ -92,7 +92,7 @@ def test_every_ds_config_trains_on_two_ranks(shards: Path, tmp_path: Path, confi
 
 
 def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tmp_path: Path) -> None:
-    # with dropout, whose randomness must be restored too
+    # with dropout: its random state must also be restored
     changes = {"steps": 40, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
@@ -109,7 +109,7 @@ def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tm
 
 
 def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Check that it ended with code 2 and one line of the trainer, without a traceback."""
+    """Check that the run ended with code 2 and one line from the trainer, without a traceback."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("trainer.")]
     assert done.returncode == 2, done.stderr
     assert len(lines) == 1, done.stderr
@@ -156,7 +156,7 @@ def test_a_shard_damaged_during_a_run_is_named_by_the_rank_that_reads_it(shards:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("size", ["500k", "900k", "2m"])  # full in DeepSpeed's files, in the weights, at the third save
+@pytest.mark.parametrize("size", ["500k", "900k", "2m"])  # full at DeepSpeed's files, at the weights, at the third save
 def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, size: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(shards: Path, tmp_path: Path, 
         recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, run=str(disk / "run"), checkpoint={"every": 1})
         done = toy.launch(2, "trainer.pretrain", recipe)
         one_line(done, "cannot save a checkpoint")
-        assert "step 7: " in done.stderr  # it trained to the eighth step, the last, where saving must succeed
+        assert "step 7: " in done.stderr  # trained to the eighth and last step, at which saving must succeed
         assert "training on, to try again at the next save" in done.stderr
         assert not list((disk / "run" / "checkpoints").glob("*.partial"))
         newest = checkpoint.newest(disk / "run")

@@ -1,4 +1,4 @@
-"""The doctor's command: its table, its JSON and its exit code, on this host and by an ssh that runs here."""
+"""The command trainer.doctor: its table, JSON and exit code, on this host and through an ssh that runs here."""
 
 import json
 import os
@@ -36,11 +36,11 @@ def test_a_host_that_is_fit(shards: Path, tmp_path: Path) -> None:
     done = doctor(recipe, "--hostfile", tmp_path / "hostfile", "--include", "b", "--json", PATH=path)
     assert done.returncode == 0, done.stderr
     findings = found(done)
-    assert list(findings) == [*CHECKS, "speed"]  # a single rank has no network
-    assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs"}  # there may be none
+    assert list(findings) == [*CHECKS, "speed"]  # no network check for a single rank
+    assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs"}  # it may have none
     assert findings["port"]["said"].endswith("of b is free")
     assert findings["layout"]["said"] == "ranks: 1, lanes: 4, gradient accumulation: 2"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "run.yaml", "ssh"]  # nothing is left
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "run.yaml", "ssh"]  # nothing is left behind
 
 
 @pytest.mark.slow
@@ -67,10 +67,10 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
 
 
 def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:
-    # four ranks of which each sends 6,000,000 bytes a second; a sum of nothing takes 0.006 s, six links of 0.001 s
+    # four ranks that each send 6,000,000 bytes per second; an empty all-reduce takes 0.006 s, six links of 0.001 s
     met = Measured(4, "", 4_000_000, 1.0, 0.006, [])
     seconds = [exchange_seconds(met, [500_000, 500_000], Zero(stage, 4), 2) for stage in (1, 2)]
-    # a sum of 4,000,000 bytes a step or micro-batch, half as much to gather the weights, in two groups; 4 small sums
+    # all-reduce 4,000,000 bytes a step or micro-batch; gather weights: half of that, in two groups; 4 small all-reduces
     assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 4), 2.5 + 0.006 * (2 + 2 / 2 + 4)])
 
 

@@ -119,7 +119,7 @@ def test_one_model_has_no_p_value(runs: dict[str, Path], toy_collection: Path, t
 def with_dev(toy_collection: Path, tmp_path: Path) -> Path:
     """The toy collection with a dev split, whose pool is half of the corpus.
 
-    Most of its queries have another relevant document than the one that they were taken from: BM25 alone is not best.
+    For most of its queries, the relevant document is not the one that they were taken from: BM25 alone is not best.
     """
     folder = tmp_path / "with dev"
     shutil.copytree(toy_collection, folder)
@@ -131,7 +131,7 @@ def with_dev(toy_collection: Path, tmp_path: Path) -> Path:
 
 
 def plain_fused(collection: Collection, split: str, run: Path, weight: float | None) -> list[float]:
-    """MRR@10 of every query, by a run and BM25 as one."""
+    """MRR@10 of every query, for a run fused with BM25."""
     task = Task.of(collection, split)
     fused = []
     for system in (embed_task(load_trained(run), task), index_task(task)):
@@ -164,7 +164,7 @@ def test_a_fused_row(
     monkeypatch.setattr(texts, "encode_texts", encoded)
     models = [f"--model=from_random={runs['one']}", f"--model=from_seed={runs['two']}"]
     evaluate.main(arguments(folder, out, "--bm25", *models, "--fuse=from_seed+bm25"))
-    assert encoded.call_count == (6 if dev else 4)  # queries and documents: of two models, and of one on dev
+    assert encoded.call_count == (6 if dev else 4)  # queries and documents of two models, and of one model on dev
     results = json.loads(out.read_text())
     collection = Collection.open(folder)
     rule, split = ("standardised", "dev") if dev else ("reciprocal ranks", None)

@@ -1,4 +1,4 @@
-"""trainer.evaluate with every kind of model: of several vectors a text, of pairs; candidate lists and classes."""
+"""trainer.evaluate with every kind of model: several vectors per text, pairs; candidate lists and classes."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from trainer.retrieval.rerank import rerank_task
 from trainer.retrieval.texts import index_task
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
-KEYS: dict[str, dict[str, Any]] = {  # that a model needs besides its name, or for texts of these lengths
+KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or for texts of these lengths
     "cross_encoder": {"negatives_per_query": 1},
     "cross_thought_answers": {"negatives_per_query": 1},
     "poly_encoder": {"m": 4},
@@ -166,7 +166,7 @@ def test_the_best_chunk_of_a_document_counts(
     ]
     assert results["m"]["mrr@10"] == pytest.approx(np.mean(ranks))
     assert 0 < np.mean(ranks) < 1
-    assert results["max_tokens"]["m"] == {"query": 8, "document": 32}  # in both chunks
+    assert results["max_tokens"]["m"] == {"query": 8, "document": 32}  # in two chunks of 16 tokens
     assert "encoders read the first 8/32 tokens of queries/documents" in capsys.readouterr().out
 
 
@@ -202,7 +202,7 @@ def test_another_model_is_ranked_again_wherever_it_is_named(
     assert results["p_value"] is not None
     assert capsys.readouterr().out.splitlines()[1].startswith("overlap on the first 120 of tokens  ")
     one = run(toy_collection, tmp_path / "r.json", *both, "--rerank=tokens:1")
-    assert one["overlap"] == one["tokens"]  # the order of one document
+    assert one["overlap"] == one["tokens"]  # re-ranking one document changes nothing
     assert one["tokens"] == results["tokens"]
     assert results["overlap"] != one["overlap"]
 
@@ -216,18 +216,18 @@ def test_pipelines_rank_again_and_again(
 ) -> None:
     both = ["--model=overlap=overlap", "--model=tokens=tokens"]
     one = run(toy_collection, tmp_path / "1.json", "--pipeline=p=bm25:30,overlap", "--model=overlap=overlap")
-    assert "overlap" not in one  # it is not ranked by itself
-    assert "bm25" not in one  # nor asked for
+    assert "overlap" not in one  # it is not evaluated alone
+    assert "bm25" not in one  # it was not requested
     alone = run(toy_collection, tmp_path / "2.json", "--model=overlap=overlap", "--rerank=bm25:30")
     assert one["p"] == alone["overlap"]
     capsys.readouterr()
     lines = ["--pipeline=long=bm25:40,tokens:7,overlap", "--pipeline=short=tokens:1,overlap", "--bm25"]
     results = run(toy_collection, tmp_path / "3.json", *both, *lines)
     assert list(results)[:4] == ["bm25", "tokens", "long", "short"]
-    assert results["short"] == results["tokens"]  # the order of one document
+    assert results["short"] == results["tokens"]  # re-ranking one document changes nothing
     assert results["pipelines"]["long"]["stages"] == ["bm25:40", "tokens:7", "overlap"]
     assert len(results["pipelines"]["long"]["seconds"]) == 3
-    assert results["p_value"] is not None  # of both pipelines
+    assert results["p_value"] is not None  # between the two pipelines
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:5]] == ["BM25", "tokens", "long", "short"]
     took = re.compile("long: bm25:40 [0-9.]+ s, then tokens:7 [0-9.]+ s, then overlap [0-9.]+ s")
@@ -262,7 +262,7 @@ def test_an_interpolated_pipeline_takes_its_weight_from_another_split(
     fused = ["--model=tokens=tokens", "--pipeline=q=bm25:30,tokens", "--fuse=bm25+tokens"]
     assert "tokens" in run(toy_collection, tmp_path / "3.json", *options, *fused)
     capsys.readouterr()
-    without = run(toy_collection, tmp_path / "2.json", *options)["pipelines"]["p"]  # it has no split dev
+    without = run(toy_collection, tmp_path / "2.json", *options)["pipelines"]["p"]  # the collection has no split dev
     assert (without["weights"], without["split"]) == ([None], None)
     assert any(line.startswith("p: reciprocal ranks") for line in capsys.readouterr().out.splitlines())
 

@@ -1,4 +1,4 @@
-"""trainer.evaluate on several ranks, in processes of their own."""
+"""trainer.evaluate on several ranks, in separate processes."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 
 @pytest.fixture(scope="module")
 def systems(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A Siamese network, a ColBERT, and a cross-encoder that ranks again."""
+    """A Siamese network, a ColBERT, and a cross-encoder that re-ranks."""
     folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
     write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS)
     write_run(folder / "colbert", tokenizer, name="colbert", dimension=8, **LENGTHS)
@@ -22,7 +22,7 @@ def systems(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> l
     return [f"--collection={toy_collection}", "--split=test", "--bm25", *models, "--pipeline=p=bm25:20,+cross"]
 
 
-@pytest.mark.slow  # processes of their own
+@pytest.mark.slow  # separate processes
 def test_two_ranks_rank_as_one(systems: list[str], tmp_path: Path) -> None:
     files = {}
     for ranks in (1, 2):
@@ -30,7 +30,7 @@ def test_two_ranks_rank_as_one(systems: list[str], tmp_path: Path) -> None:
         out = [f"--out={folder / 'results.json'}", f"--write-runs={folder / 'rankings'}"]
         done = toy.launch(ranks, "trainer.evaluate", *systems, *out, OMP_NUM_THREADS=1)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.count("Recall@100") == 1  # only rank 0 speaks
+        assert done.stdout.count("Recall@100") == 1  # only rank 0 prints
         files[ranks] = {file.name: file.read_bytes() for file in (folder / "rankings").iterdir()}
         files[ranks]["lines"] = done.stdout.encode()
         results = json.loads((folder / "results.json").read_text())
@@ -41,7 +41,7 @@ def test_two_ranks_rank_as_one(systems: list[str], tmp_path: Path) -> None:
     assert files[1] == files[2]
 
 
-@pytest.mark.slow  # processes of their own
+@pytest.mark.slow  # separate processes
 def test_two_ranks_refuse_in_one_line(systems: list[str], tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     done = toy.launch(2, "trainer.evaluate", *systems, "--fuse=bm25+cross", f"--out={out}")
@@ -51,7 +51,7 @@ def test_two_ranks_refuse_in_one_line(systems: list[str], tmp_path: Path) -> Non
     assert not out.exists()
 
 
-@pytest.mark.slow  # processes of their own
+@pytest.mark.slow  # separate processes
 def test_what_all_ranks_find_is_said_once(toy_collection: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", noise=float("nan"), name="siamese", **LENGTHS)
     given = [f"--collection={toy_collection}", "--split=test", f"--model=m={run}", f"--out={tmp_path / 'out'}"]

@@ -1,4 +1,4 @@
-"""Fine-tuning: what it starts from."""
+"""The weights that a fine-tuning starts from."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ METHODS = {
 
 
 def values(start: dict[str, object], collection: Path, folder: Path) -> dict[str, object]:
-    """A recipe's values; `start` says what it starts from, and may replace others."""
+    """A recipe's values; `start` sets what it starts from and may replace other values."""
     return {
         "run": str(folder / "run"),
         "steps": 2,
@@ -40,7 +40,7 @@ def values(start: dict[str, object], collection: Path, folder: Path) -> dict[str
 
 @pytest.mark.parametrize("learned", [1, 3])
 def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_path: Path, learned: int) -> None:
-    """With another number, embedding rows and positions would not be those that were trained."""
+    """With another number, embedding rows and positions would differ from the trained ones."""
     pretrained = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[learned])
     for wanted in (1, 2, 3):
         method = {"name": "siamese", "special_tokens": wanted, "max_query_tokens": 8, "max_document_tokens": 16}
@@ -83,7 +83,7 @@ MARKED = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
 
 
 def start_of(tmp_path: Path, kind: str, tokenizer_json: Path) -> Path:
-    """What a fine-tuning starts from: a run, an export, or a folder of Hugging Face alone."""
+    """What a fine-tuning starts from: a run, an export, or a plain Hugging Face folder."""
     if kind == "folder":
         tokenizer = tokenizers.load(tokenizer_json)
         build_trunk({**toy.TRUNK, "vocab_size": tokenizer.vocab_size}).save_pretrained(tmp_path / kind)
@@ -107,7 +107,7 @@ def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_p
     rows, known = (each.get_input_embeddings().weight for each in (trunk, load_encoder_of(start, tokenizer_json)))
     size = tokenizers.load(tokenizer_json).vocab_size
     assert trunk.config.vocab_size == len(rows) == size + 2
-    assert torch.equal(rows[: len(known)], known)  # a run of ColBERT has the markers, too
+    assert torch.equal(rows[: len(known)], known)  # a ColBERT run already has the markers
     assert len(known) == (size + 2 if kind == "colbert" else size)
     assert not torch.equal(rows[size], rows[size + 1])
     assert torch.equal(rows, again.get_input_embeddings().weight)

@@ -14,13 +14,13 @@ from trainer.checkpoints import checkpoint
 pytestmark = pytest.mark.slow  # real processes, about ten seconds each
 
 STAGES = (1, 2, 3)
-POWER = 22  # of the first loss scale: so high that steps overflow and are skipped
-STEPS = 32  # the scale settles in the first half: with another number of ranks, rounding may change an overflow
+POWER = 22  # exponent of the initial loss scale: so high that steps overflow and are skipped
+STEPS = 32  # the scale settles in the first half: on other numbers of ranks, rounding may cause or prevent an overflow
 
 
 @pytest.fixture(scope="module")
 def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs STAGE, and STAGE-same and STAGE-other, resumed half-way on two ranks and on one."""
+    """A folder with runs STAGE, and STAGE-same and STAGE-other, resumed half-way on two ranks and on one rank."""
     folder = tmp_path_factory.mktemp("fp16")
     recipe = toy.seed_recipe(folder / "run.yaml", shards, steps=STEPS, checkpoint={"every": STEPS // 2})
     commands = {stage: [recipe, f"deepspeed={ds_config(folder, f'zero{stage}_fp16', POWER)}"] for stage in STAGES}
@@ -39,7 +39,7 @@ def test_the_loss_scale_is_halved_until_nothing_overflows_and_the_model_learns(r
     scale, skipped, loss = (toy.scalars(runs / str(stage), tag) for tag in ("loss_scale", "skipped_steps", "loss/mlm"))
     assert scale[1] == 2.0**POWER
     assert 0 < skipped[STEPS] == skipped[STEPS - 8] < STEPS // 2
-    assert scale[STEPS] == 2.0 ** (POWER - skipped[STEPS] + 1)  # the first overflow does not lower it: hysteresis 2
+    assert scale[STEPS] == 2.0 ** (POWER - skipped[STEPS] + 1)  # hysteresis 2: the first overflow does not lower it
     assert loss[STEPS] < loss[1]
 
 

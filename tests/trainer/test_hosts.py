@@ -27,7 +27,7 @@ CHANGES = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Four hosts at one switch; their tests are skipped where the machine cannot make them."""
+    """Four hosts on one switch; tests that use them are skipped if this machine cannot create them."""
     with ExitStack() as stack:
         try:
             yield stack.enter_context(network(tmp_path_factory.mktemp("hosts"), 4))
@@ -56,7 +56,7 @@ def supervised(
     number: int = 2,
     launcher: Sequence[str] = (),
 ) -> tuple[int, str]:
-    """Supervise a training on the first hosts, or on those of the launcher's options; see `follow`."""
+    """Supervise a training on the first hosts, or on those that the launcher's options name; see `follow`."""
     options = launcher or ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
     command = [DEEPSPEED, *options, "--module", "trainer.pretrain", str(recipe), *overrides]
     return follow(hosts.on_first([sys.executable, "-m", "trainer.supervise", "--", *command]), hosts.environment(), at)
@@ -65,7 +65,7 @@ def supervised(
 def follow(
     command: list[str], environment: Mapping[str, str], at: Mapping[str, Callable[[subprocess.Popen[str]], None]]
 ) -> tuple[int, str]:
-    """Run a command; act at the first line with each key of `at`, in the order of its keys.
+    """Run a command; when a line contains the next key of `at`, call that key's action.
 
     Return the exit code and the output.
     """
@@ -97,7 +97,7 @@ def test_two_hosts_train_as_two_ranks_of_one_do(shards: Path, tmp_path: Path, un
     assert toy.launch(2, "trainer.pretrain", recipe).returncode == 0
     for term in ("mlm", "decoder"):
         losses = toy.scalars(undisturbed.with_suffix(""), f"loss/{term}")
-        # not to the bit: ranks that share a host of many cores use more threads
+        # not bit for bit: ranks that share a host with many cores use more threads
         assert losses == pytest.approx(toy.scalars(recipe.with_suffix(""), f"loss/{term}"), rel=1e-5)
 
 
@@ -175,7 +175,7 @@ def test_hosts_that_stay_dead_are_left_out_and_taken_in_again(hosts: Hosts, shar
 
 
 def test_a_host_that_sends_slowly_is_named(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
-    changes = {"steps": 100_000, "log_every": 5, "batch": {"size": 16, "micro": 4}}  # it is stopped when one is named
+    changes = {"steps": 100_000, "log_every": 5, "batch": {"size": 16, "micro": 4}}  # stopped when a slow one is named
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **{**CHANGES, **changes})
     limit_and_stop = {
         "step 5/": lambda _: hosts.slow(2, "8mbit"),
@@ -216,7 +216,7 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
     assert code == 2
     assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
-    # without a supervisor rank 0 finds out, and ends the rank that waits on the other host
+    # without a supervisor, rank 0 finds the error and ends the rank that waits on the other host
     command = [DEEPSPEED, "--hostfile", str(hosts.hostfile), "--exclude", "@".join(hosts.addresses[2:])]
     command += ["--module", "trainer.pretrain", str(recipe), "ranks=3"]
     code, output = follow(hosts.on_first(command), hosts.environment(), {})
@@ -295,7 +295,7 @@ def test_ranks_that_mpirun_starts_change_no_bit(hosts: Hosts, shards: Path, tmp_
     assert final_weights(recipe) == final_weights(undisturbed)
 
 
-# a rank on each of two hosts; the code is that of the first to fail, which ends the other
+# one rank on each of two hosts; the first rank to fail gives the exit code and ends the other
 SRUN = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 export SLURM_STEP_NUM_TASKS=2 "SLURM_STEP_TASKS_PER_NODE=1(x2)" SLURM_LOCALID=0

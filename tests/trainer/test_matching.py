@@ -14,9 +14,9 @@ from trainer.checkpoints.load import load_trained
 
 pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
 
-# of every model, also of one that is added to the registry: short texts, and a negative for those that have no others
+# for every model, also those registered later: short texts, and a negative for models that have no others
 KEYS: dict[str, Any] = {"max_query_tokens": 16, "max_document_tokens": 32, "negatives_per_query": 1}
-# scores near 1, so that the roundings of half precision do not grow from step to step
+# scores near 1, so that half-precision rounding errors do not grow from step to step
 OWN: dict[str, dict[str, Any]] = {
     "siamese": {"similarity": "cosine", "temperature": 0.1},
     "poly_encoder": {"m": 8},
@@ -37,13 +37,13 @@ OF_STEP = [  # models that can be trained on negatives of the step
 ]
 ONE_LANE = ["data.lanes=1", "data.window=8", "steps=2", "checkpoint.every=2"]
 STEPS = 8
-# difference of a loss as a share of the run's largest, for another number of ranks, ZeRO stage or precision
+# tolerated loss difference, as a share of the run's largest loss, for other numbers of ranks, ZeRO stages, precisions
 TOLERANCE = {
     "cpu": 1e-4,
     **{f"zero{stage}_bf16": 3e-2 for stage in (1, 2, 3)},
     **{f"zero{stage}_fp16": 6e-3 for stage in (1, 2, 3)},
 }
-LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
+LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def trained(recipes: dict[str, Path]) -> Path:
     """A folder with the runs NAME of every model, on one rank in fp32, and NAME-CONFIG, on two ranks."""
     folder = next(iter(recipes.values())).parent
     train(1, [[recipe] for recipe in recipes.values()], folder)
-    # the same steps of one micro-batch, and of two
+    # the same steps, with one micro-batch and with two
     whole = [[recipes[name], f"run={folder}/{name}-whole", *ONE_LANE, "batch.micro=8"] for name in OF_STEP]
     steps = [[recipes[name], f"run={folder}/{name}-step", *ONE_LANE, "method.negatives=step"] for name in OF_STEP]
     train(1, [*whole, *steps], folder)
@@ -101,7 +101,7 @@ def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> Non
 @pytest.mark.parametrize("name", OF_STEP)
 def test_negatives_of_the_step_are_those_of_all_micro_batches(trained: Path, name: str) -> None:
     whole, step = (toy.scalars(trained / f"{name}-{kind}", "loss/softmax") for kind in ("whole", "step"))
-    assert len(whole) == 2  # the second is computed with weights that the first has changed
+    assert len(whole) == 2  # the second loss depends on the first update
     assert step == pytest.approx(whole, rel=1e-4)
 
 

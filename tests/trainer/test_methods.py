@@ -33,13 +33,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "condenser": {"max_tokens": 32, "early_layers": 1, "head_layers": 1},
 }
 STEPS = 20
-# relative difference of a loss within the first 20 steps, for another number of ranks, ZeRO stage or precision
+# tolerated relative loss difference in the first 20 steps, for other numbers of ranks, ZeRO stages or precisions
 TOLERANCE = {
     "cpu": 1e-4,
     **{f"zero{stage}_bf16": 5e-3 for stage in (1, 2, 3)},
     **{f"zero{stage}_fp16": 1e-3 for stage in (1, 2, 3)},
 }
-LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step, after which losses would differ
+LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
 
 
 def recipe_of(path: Path, shards: Path, name: str) -> Path:
@@ -93,7 +93,7 @@ def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> Non
             losses = toy.scalars(trained / name, f"loss/{term}")
             seen = toy.scalars(trained / f"{name}-{config}", f"loss/{term}")
             assert seen.keys() == losses.keys()
-            assert len(seen) >= STEPS // 2  # in poly each step has one of its two losses
+            assert len(seen) >= STEPS // 2  # in poly, a step has only one of the two losses
             worst = max(abs(seen[step] / loss - 1) for step, loss in losses.items())
             print(f"{'':<14} {term:<10} 2 ranks {config:<11} {worst:.1e}")
             assert worst < tolerance

@@ -1,4 +1,4 @@
-"""The command that mines: what it prints and writes, what training then reads, and what it refuses."""
+"""The command trainer.mine: what it prints and writes, what training then reads, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "split train: 100 queries, the first 10 of 120 by bm25"
     assert lines[1].endswith(" queries have none")
-    assert lines[2].startswith("left out: 9")  # of nearly all queries the relevant document
+    assert lines[2].startswith("left out: 9")  # the relevant document of nearly every query
     assert lines[3] == f"wrote {first}: the same texts; its split train has other candidates"
 
     mine.main(command(first, second, f"--model={runs['colbert']}", "--depth=5"))
@@ -80,7 +80,7 @@ def test_a_margin_leaves_fewer(
     assert negatives[0] > negatives[1] > negatives[2] > 0
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
-    assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # of cosines
+    assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # the scores are cosines
 
 
 @pytest.mark.parametrize(

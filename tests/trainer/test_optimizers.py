@@ -1,4 +1,4 @@
-"""Adamax, frozen parts of the encoder and plateaus with real ranks: ZeRO stages, precisions, stopped and resumed."""
+"""Adamax, partly frozen encoders and plateaus on real ranks: ZeRO stages, precisions, stopping and resuming."""
 
 import json
 import shutil
@@ -34,12 +34,12 @@ FROZEN = {
 CONFIGS = ("zero1", "zero2", "zero3")
 HALF = (("adamax", "zero1_bf16"), ("adamax", "zero3_fp16"), ("top", "zero1_fp16"), ("top", "zero3_bf16"))
 RESUMED = (("adamax", "zero1"), ("adamax", "zero3"), ("top", "zero2"), ("top", "zero3"), ("plateau", "zero1"))
-LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step
+LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows and is skipped
 
 
 @pytest.fixture(scope="module")
 def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fine-tuning with head and dropout at a constant rate, with so much decay that a frozen weight would show it."""
+    """Fine-tuning with head and dropout at a constant rate; the large weight decay would show in a frozen weight."""
     folder = tmp_path_factory.mktemp("optimizers")
     return toy.write_recipe(
         folder / "run.yaml",
@@ -69,11 +69,11 @@ def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def runs(recipe: Path) -> Path:
     """A folder with the runs KIND-RANKS-CONFIG.
 
-    Those that end in -same and -other are runs on 2 ranks that ended half-way and were resumed, on 2 ranks and on one.
+    Runs on 2 ranks that ended half-way and were resumed end in -same (on 2 ranks) and -other (on one rank).
     """
     folder = recipe.parent
     for stage in (1, 2, 3):
-        # no parameter kept whole: all that partitioning does happens in a small model, too
+        # no parameter stays whole: even a small model is fully partitioned
         zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
         (folder / f"zero{stage}.json").write_text(json.dumps({"zero_optimization": zero}))
     for _, config in HALF:
@@ -90,7 +90,7 @@ def runs(recipe: Path) -> Path:
         for kind, config in RESUMED
         for steps in (STEPS // 2, STEPS)
     ]
-    # stage 3 comes last: it leaves its own linear layer, which rounds otherwise, to the later runs of a process
+    # stage 3 comes last: later runs in the process would inherit its own linear layer, which rounds differently
     train(2, sorted([*whole, *same], key=lambda run: "zero3" in str(run[2])), folder)
     for kind, config in RESUMED:
         name = f"{kind}-2-{config}"
@@ -106,7 +106,7 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
 
 
 def compare(run: Path, expected: Path, first: int, *, exact: bool) -> None:
-    """Check that a run, from step `first`, has the losses, rates and norms of another one, and its weights."""
+    """Check that a run has another run's losses, rates and norms from step `first`, and its final weights."""
     for tag in ("loss/softmax", "validation/softmax", "lr", "grad_norm"):
         seen = {step: value for step, value in toy.scalars(run, tag).items() if step >= first}
         others = {step: value for step, value in toy.scalars(expected, tag).items() if step >= first}
@@ -152,7 +152,7 @@ def test_frozen_weights_are_saved_and_do_not_change(recipe: Path, runs: Path, ki
     assert weights.keys() == dict(model.named_parameters()).keys()
     precision = torch.bfloat16 if "bf16" in run else torch.float16 if "fp16" in run else torch.float32
     for name, parameter in model.named_parameters():
-        as_it_ran = parameter.detach().to(precision).float()  # the file has fp32
+        as_it_ran = parameter.detach().to(precision).float()  # the checkpoint file stores fp32
         assert torch.equal(weights[name], as_it_ran) == name.startswith(FROZEN[kind]), name
 
 

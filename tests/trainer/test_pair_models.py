@@ -1,4 +1,4 @@
-"""The models that compare a query with its own candidates, in trainer.finetune: what they start from and refuse."""
+"""trainer.finetune with models that compare a query with its own candidates: what they start from and refuse."""
 
 import math
 from pathlib import Path

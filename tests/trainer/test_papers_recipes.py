@@ -1,6 +1,6 @@
 """Every fine-tuning recipe of a paper, as it is in recipes/: the commands in its comment, training, evaluation.
 
-Only size differs: the data are small files in the papers' formats, and the encoder is tiny.
+Only the size differs: the data are small files in the papers' formats, and the encoder is tiny.
 """
 
 import json
@@ -36,12 +36,12 @@ STEPS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A run of a recipe, and how it is evaluated; `named` are overrides that the comments name for these data."""
+    """A run of a recipe and how it is evaluated; `named` has the overrides that the comments give for these data."""
 
     recipe: str
     collection: str
     named: tuple[str, ...] = ()
-    how: str = ""  # an option of trainer.evaluate; else over the whole pool
+    how: str = ""  # an option of trainer.evaluate; without it, over the whole pool
     split: str = "dev"
 
 
@@ -91,7 +91,7 @@ CASES = {
 
 
 def comments(recipe: str) -> str:
-    """The comments of a recipe and of those that it extends."""
+    """The comments of a recipe and of the recipes that it extends."""
     text = (RECIPES / f"{recipe}.yaml").read_text()
     base = re.search(r"^extends: (\w+)\.yaml", text, re.MULTILINE)
     own = "".join(f"{line.removeprefix('#')}\n" for line in text.splitlines() if line.startswith("#"))
@@ -99,7 +99,7 @@ def comments(recipe: str) -> str:
 
 
 def commands(recipe: str) -> Iterator[tuple[str, list[str]]]:
-    """The commands in a recipe's comments that make collections: the folder of each, and its arguments."""
+    """The commands in a recipe's comments that build collections: the folder and the arguments of each."""
     for line in re.findall(r"python -m data_prep (collection .*)", comments(recipe).replace("\\\n", " ")):
         arguments = shlex.split(line)
         yield arguments[arguments.index("--out") + 1] if "--out" in arguments else arguments[1], arguments
@@ -107,7 +107,7 @@ def commands(recipe: str) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The collections that the comments make, by the folders that they name."""
+    """The collections that the comments build, by folder."""
     root = tmp_path_factory.mktemp("collections")
     made: dict[str, list[str]] = {}
     with chdir(root):

@@ -1,4 +1,4 @@
-"""`trainer.plan` end to end: its text, JSON and chart; bad input; nothing of DeepSpeed."""
+"""`trainer.plan` end to end: its text, JSON and chart; bad input; no import of DeepSpeed."""
 
 import json
 import re
@@ -144,7 +144,7 @@ def test_a_chart_without_matplotlib_says_what_to_install(
 
 
 def test_nothing_of_deepspeed_is_imported() -> None:
-    """Neither by trainer/plan.py nor by any file of ours that it imports, at whatever depth."""
+    """Neither by trainer/plan.py nor by any of our files that it imports, directly or indirectly."""
     files = {".".join(file.with_suffix("").parts): file for file in FILES}
     names, left = {"trainer.plan"}, {"trainer.plan"}
     while left:

@@ -67,7 +67,7 @@ def final_weights(run: Path, step: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of 30 steps on 2 ranks, dropout and 2 loader workers a rank."""
+    """A finished run of 30 steps on 2 ranks, with dropout and 2 loader workers per rank."""
     recipe = toy.seed_recipe(
         tmp_path_factory.mktemp("undisturbed") / "run.yaml", shards, steps=30, checkpoint={"every": 10}, **DROPOUT
     )
@@ -115,7 +115,7 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
     chance = random.Random()
     for number in range(KILLS):
         step = 1 + step_reached(tmp_path / "run")
-        if step > 30:  # more kills than steps: begin again
+        if step > 30:  # more kills than steps: start a new run
             assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
             shutil.rmtree(tmp_path / "run")
             step = 1
@@ -129,7 +129,7 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
             if victim is not None:
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
-        process.communicate(timeout=PATIENCE)  # ranks without a launcher save and end
+        process.communicate(timeout=PATIENCE)  # ranks whose launcher has died save and end
         psutil.wait_procs(ranks, timeout=PATIENCE)
     last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert last.returncode == 0, last.stderr
@@ -182,7 +182,7 @@ def test_a_run_resumes_with_another_number_of_ranks(shards: Path, tmp_path: Path
 
 
 def test_a_run_resumes_with_micro_batches_of_another_size(shards: Path, tmp_path: Path) -> None:
-    """With two lanes, two micro-batches of 4 have the examples of four of 2, so that even the losses stay."""
+    """With two lanes, two micro-batches of 4 hold the same examples as four of 2: even the losses stay the same."""
     changes = {"steps": 16, "checkpoint": {"every": 8}, "data": {"shards": str(shards), "lanes": 2, "window": 2}}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
     undisturbed = toy.launch(1, "trainer.pretrain", recipe)
@@ -232,7 +232,7 @@ def test_nan_is_skipped_where_the_recipe_asks_for_it(shards: Path, tmp_path: Pat
 
 
 def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
-    """A recipe, a token id that only one of the first 30 steps sees, and that step, from 3 to 8."""
+    """A recipe, a token id that occurs in only one of the first 30 steps, and that step, from 3 to 8."""
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=12, checkpoint={"every": 2})
     described = load(PretrainRecipe, recipe)
 
@@ -249,7 +249,7 @@ def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
 
 
 def test_a_rank_that_gets_a_tenth_of_a_core_is_named(shards: Path, tmp_path: Path) -> None:
-    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=100_000)  # it is stopped when the rank is named
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=100_000)  # stopped when the slow rank is named
     process = start(recipe)
     read_to(process, "step 1/")
     slowed = ranks_of(recipe)[1]
@@ -263,7 +263,7 @@ def test_a_rank_that_gets_a_tenth_of_a_core_is_named(shards: Path, tmp_path: Pat
 
 
 def a_tenth_of_a_core(process: psutil.Process) -> None:
-    """Let a process run a tenth of the time, until it ends."""
+    """Let a process run only a tenth of the time, until it ends."""
     with suppress(psutil.NoSuchProcess):
         while True:
             process.suspend()
@@ -279,7 +279,7 @@ def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path:
     for rank in (0, 1):
         assert f"rank {rank}: no step for 8 s" in done.stderr
     assert "in hanging" in done.stderr  # where rank 1 sleeps
-    assert "all_reduce" in done.stderr  # where rank 0 waits for it
+    assert "all_reduce" in done.stderr  # where rank 0 waits for rank 1
 
 
 def test_real_ranks_train_on_what_trace_shows(shards: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report's curves, plots, page and six lines."""
+"""The report's curves, plots and page, and its six printed lines."""
 
 import json
 import struct

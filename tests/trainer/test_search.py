@@ -1,4 +1,4 @@
-"""The commands that make an index and search it: what they print, on several ranks too, and what they refuse."""
+"""The commands that build an index and search it: what they print, also on several ranks, and what they refuse."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def colbert(made: Path) -> Path:
-    """The folder of an index of several vectors a text, of the same collection."""
+    """The folder of a multi-vector index of the same collection."""
     write_run(made / "colbert-run", made / "collection" / "tokenizer.json", name="colbert", dimension=16, **LENGTHS)
     arguments = [f"--collection={made / 'collection'}", f"--out={made / 'colbert'}", "--approximate=centroids"]
     index.main([str(made / "colbert-run"), *arguments])
@@ -76,7 +76,7 @@ def test_what_is_printed(made: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
 
 def test_more_than_there_are_are_all(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search.main([str(made / "index"), "", "--k=500"])  # a query of no words is one, too
+    search.main([str(made / "index"), "", "--k=500"])  # an empty query is allowed
     assert len(capsys.readouterr().out.strip().splitlines()) == 120
 
 
@@ -324,7 +324,7 @@ def test_approximate_search_is_prepared_and_used(
     search.main([str(tmp_path / "index"), *texts])
     exact = capsys.readouterr().out
     search.main([str(tmp_path / "index"), *texts, "--approximate=hnsw"])
-    assert capsys.readouterr().out == exact  # of so few documents none is missed
+    assert capsys.readouterr().out == exact  # with so few documents, none is missed
     with pytest.raises(SystemExit) as stopped:
         search.main([str(tmp_path / "index"), *texts, "--approximate=ivf"])
     assert stopped.value.code == 2

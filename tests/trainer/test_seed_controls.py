@@ -56,7 +56,7 @@ def test_a_frozen_encoder_stays_as_it_was_with_and_without_zero(shards: Path, tm
         done = toy.launch(2, "trainer.pretrain", recipe)
         assert done.returncode == 0, done.stderr
         weights = load_file(tmp_path / config / "checkpoints" / "step-00000004" / "weights.safetensors")
-        precision = torch.float32 if config == "cpu" else torch.bfloat16  # as it ran; the file has fp32
+        precision = torch.float32 if config == "cpu" else torch.bfloat16  # as in training; the file stores fp32
         for name, tensor in encoder.items():
             if name.startswith("trunk."):
                 assert torch.equal(weights[name], tensor.to(precision).float()), name

@@ -1,4 +1,4 @@
-"""`method.negatives=step` with real ranks: the same training for any number of them, ZeRO stage and precision."""
+"""`method.negatives=step` on real ranks: the same training for any number of ranks, ZeRO stage and precision."""
 
 import json
 import random
@@ -25,11 +25,11 @@ STEPS = 4
 STAGES = (0, 1, 2, 3)
 HALF = ("bf16", "fp16")
 NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
-LOSS_SCALE_POWER = 12  # of fp16: low enough that no overflow skips a step
+LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows and is skipped
 
 
 def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
-    """Four micro-batches of two queries a step, each with a random negative; dropout is on."""
+    """Four micro-batches of two queries per step; each query has a random negative; dropout is on."""
     keys = {
         "name": "siamese",
         "negatives": "step",
@@ -59,7 +59,7 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
 
 def stage_file(folder: Path, stage: int) -> Path:
     """Write a configuration of a ZeRO stage in fp32."""
-    # small buckets and no parameter kept whole: all that partitioning does happens in a small model, too
+    # no parameter stays whole: even a small model is fully partitioned
     zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
     (folder / f"zero{stage}_fp32.json").write_text(json.dumps({"zero_optimization": zero}))
     return folder / f"zero{stage}_fp32.json"
@@ -67,7 +67,7 @@ def stage_file(folder: Path, stage: int) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs RANKS-CONFIG, 4-resumed, and without dropout those of one lane: whole, 2, 4 and 8."""
+    """A folder with the runs RANKS-CONFIG and 4-resumed, and one-lane runs without dropout: whole, 2, 4 and 8."""
     folder = tmp_path_factory.mktemp("step_negatives")
     recipe = recipe_of(folder, toy_collection)
     configs = {f"zero{stage}_fp32": stage_file(folder, stage) for stage in STAGES}
@@ -157,7 +157,7 @@ def test_killed_in_a_step_it_resumes_exactly_and_on_another_number_of_ranks(
     at = random.randint(every + 1, steps - 2)
     kill_at(at, 2, "trainer.finetune", killed)
     shutil.copytree(tmp_path / "run", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
-    saved = checkpoint.newest(tmp_path / "one")  # a step is printed before it is saved
+    saved = checkpoint.newest(tmp_path / "one")  # may be older than the printed step, which is saved later
     assert saved is not None
     assert at - checkpoint.step_of(saved) <= every
     train(2, [[killed]], tmp_path)

@@ -1,4 +1,4 @@
-"""trainer.trace: what a run reads, the same on any cluster, as digests and as text."""
+"""trainer.trace: what a run reads, as digests and as text, is the same on any cluster."""
 
 import re
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_step_as_text(recipe: Path, capsys: pytest.CaptureFixture[str]) -> Non
     text = "\n".join(lines)
     assert re.search(r"example 0: shard-\d{6}.tar chunk \d document \d+ \(d\d+\)", text)
     assert "[MASK]" in text
-    assert text.count("[CLS]") == 2 * 32  # every example, masked and original
+    assert text.count("[CLS]") == 2 * 32  # every example twice: masked and original
     assert "[PAD]" not in text
 
 
@@ -94,7 +94,7 @@ def test_bad_input_is_one_line(
 def test_the_recorded_recipe_of_a_run_is_read(
     recipe: Path, init: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """RUN/recipe.yaml has every key, `init_from` of a pre-training among them."""
+    """RUN/recipe.yaml has every key, including `init_from` in a pre-training."""
     values = load(PretrainRecipe, recipe).model_dump(mode="json") | init
     recorded = toy.write_recipe(recipe.with_name("recorded.yaml"), **values)
     assert printed(capsys, recorded, "--steps", "1:3") == printed(capsys, recipe, "--steps", "1:3")

@@ -1,11 +1,11 @@
-"""What the groups of a collection say."""
+"""Read back the groups of a collection, or read a format to its end."""
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.format import Format
 
 
 def choices(opened: Collection, split: str) -> list[tuple[str, dict[str, float]]]:
-    """The query of each group of a split, and the labels of its candidates in order."""
+    """Return, for each group of a split, its query and its candidates with their labels, in order."""
     groups = opened.groups(split)
     found = []
     for i in range(len(groups)):
@@ -16,6 +16,6 @@ def choices(opened: Collection, split: str) -> list[tuple[str, dict[str, float]]
 
 
 def exhaust(reader: Format) -> None:
-    """Read all that a format gives, as a build does; raises what it raises."""
+    """Read everything that a format yields, as a build does, so that its errors are raised."""
     for _ in (*reader.corpus(), *reader.queries(), *(row for split in reader.splits() for row in reader.groups(split))):
         pass

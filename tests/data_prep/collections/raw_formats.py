@@ -1,4 +1,4 @@
-"""Write small files in the published formats. Lists are queries with labelled candidates, as `choices` returns."""
+"""Write small files in the published formats. Lists are queries with labelled candidates, as `choices` returns them."""
 
 import csv
 import gzip
@@ -19,7 +19,7 @@ SICK = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
-    """Write contents by name, compressed where a name ends so."""
+    """Write files by name, compressed where the name ends in .gz."""
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
         data = content.encode()
@@ -28,7 +28,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def write_lines(file: Path, found: Iterable[Any], line_end: str = "\n") -> Path:
-    """Write texts and, as JSON, anything else, one a line."""
+    """Write one item per line: texts as they are, anything else as JSON."""
     texts = (line if isinstance(line, str) else json.dumps(line) for line in found)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes("".join(text + line_end for text in texts).encode())
@@ -36,12 +36,12 @@ def write_lines(file: Path, found: Iterable[Any], line_end: str = "\n") -> Path:
 
 
 def write_tsv(file: Path, rows: Iterable[Sequence[object]], line_end: str = "\n") -> Path:
-    """Write rows between tabs."""
+    """Write tab-separated rows."""
     return write_lines(file, ("\t".join(map(str, row)) for row in rows), line_end)
 
 
 def write_csv(file: Path, rows: Iterable[Sequence[object]], line_end: str = "\n") -> Path:
-    """Write rows between commas, quoted where they must be."""
+    """Write comma-separated rows, quoted where necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator=line_end).writerows(rows)
     file.write_bytes(text.getvalue().encode())
@@ -84,7 +84,7 @@ def mnli(first: str, second: str, label: str) -> list[str]:
 
 
 def write_trecqa(file: Path, lists: Lists, more: Iterable[str] = ()) -> Path:
-    """Write questions and passages with the words between tabs, and below them lines of annotations."""
+    """Write questions and passages as tab-separated words, each followed by lines of annotations."""
     found = []
     for number, (question, labels) in enumerate(lists):
         found += [f"<QApairs id='{number}'>", "<question>", "\t".join(question.split()), "WP\tVBZ\t.", "</question>"]

@@ -1,4 +1,4 @@
-"""Building a collection: the same bytes for any number of workers, after a kill, in place; verify finds a flip."""
+"""Build a collection: the same bytes for any number of workers, after a kill, in place; verify finds a flipped bit."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ from tests.data_prep.collections.beir_folder import HEADER, write_beir
 
 
 class Dialogues(Format):
-    """A line a dialogue: its turns between tabs, then the candidate replies between tabs after ` = `; first right."""
+    """One dialogue per line: tab-separated turns, ` = `, tab-separated candidate replies; the first reply is right."""
 
     what = "dialogues"
     repeats = True
@@ -84,7 +84,7 @@ def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_p
     found = [
         (query, candidates.tolist(), labels.tolist()) for query, candidates, labels in map(groups.__getitem__, range(3))
     ]
-    # the right reply stays right where it is also among the others; a query with two dialogues has two groups
+    # the right reply stays right although it is repeated as a wrong one; a query with two dialogues has two groups
     assert found == [(0, [0, 1], [1, 0]), (1, [1], [1]), (0, [2, 0], [1, 0])]
     assert opened.qrels("train") == {
         "hello fox|hello dog": {"quick": 0, "brown": 0, "fox": 1},
@@ -143,7 +143,7 @@ def test_a_killed_build_goes_on_and_makes_the_same(
     with pytest.raises(InputError, match="not tokenised"):
         Collection.open(tmp_path / "out")
     build("beir", [beir], tmp_path / "out", small)
-    assert written == ["corpus", "queries"]  # each once in both tries together
+    assert written == ["corpus", "queries"]  # each once over both runs
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
@@ -192,7 +192,7 @@ def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: T
 def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     reading, writing = os.pipe()
-    if not (child := os.fork()):  # a lock is a process's
+    if not (child := os.fork()):  # a lock belongs to a process
         with build_module._alone(tmp_path / "out"):
             os.write(writing, b"x")
             signal.pause()

@@ -1,4 +1,4 @@
-"""Opening a collection: what it holds, and what it refuses: unfinished, stale, damaged."""
+"""Open a collection: what it holds; unfinished, stale and damaged ones are refused."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def test_files_that_changed_since_are_noticed(beir: Path, small: Tokenizer, name
         (beir / name).write_bytes(changed)
         with pytest.raises(InputError, match=f"changed since tokenising; run: .* collection {beir} --tokenizer"):
             Collection.open(beir)
-    (beir / name).write_bytes(content)  # newer, but the same
+    (beir / name).write_bytes(content)  # newer, but with the same content
     Collection.open(beir)
     (beir / name).unlink()
     with pytest.raises(InputError, match="changed since"):
@@ -79,7 +79,7 @@ def test_a_collection_elsewhere_does_not_need_its_input(beir: Path, small: Token
 
 
 def test_opening_reads_no_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    """Their content may be anything: only lengths are looked at, whatever the number of texts."""
+    """Arrays may hold anything: opening looks only at lengths, whatever the number of texts."""
     out = build("beir", [beir], tmp_path / "out", small).directory
     for path in out.rglob("*.npy"):
         array = np.lib.format.open_memmap(path, "r+")

@@ -1,4 +1,4 @@
-"""A collection with the texts of another and other candidates: linked or copied, verified, never over foreign files."""
+"""A collection with the texts of another and new candidates: linked or copied, verified, never over foreign files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What all formats share: lines, JSON lines, and which file is of which split."""
+"""What all formats share: lines, JSON lines, and the split of each file."""
 
 from pathlib import Path
 

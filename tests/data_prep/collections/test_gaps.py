@@ -1,4 +1,4 @@
-"""What a collection lacks is said once, when it is made; what lacks nothing is passed over."""
+"""Gaps in a collection are reported once, when it is built; a collection without gaps has no remarks."""
 
 import json
 from pathlib import Path

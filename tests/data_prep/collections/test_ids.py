@@ -1,4 +1,4 @@
-"""Ids: numbers to names and back, whatever the names, and equal hashes told apart."""
+"""Ids: numbers to names and back, for any names; names with equal hashes are told apart."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""JSON arrays in pieces of any size: each object with its line, and every damage named."""
+"""JSON arrays read in pieces of any size: each object has its line, and all damage is reported."""
 
 import gzip
 import json

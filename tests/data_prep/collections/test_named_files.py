@@ -1,4 +1,4 @@
-"""Which file is what: by its name, in a folder or among files."""
+"""Each file is recognised by its name, in a folder or in a list of files."""
 
 from pathlib import Path
 

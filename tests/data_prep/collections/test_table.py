@@ -1,4 +1,4 @@
-"""Tables of any kind are read alike; the others of its cases are in the tests of pairs."""
+"""Tables of every kind are read alike; further cases are in the tests of pairs."""
 
 import json
 from pathlib import Path

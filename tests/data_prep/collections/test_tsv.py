@@ -1,4 +1,4 @@
-"""Rows between tabs, texts with ids, and qrels in the ways that they are written."""
+"""Tab-separated rows, texts with ids, and qrels in all their layouts."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_rows_are_cells_between_tabs_without_a_header(file: Path) -> None:
     assert list(rows(file, ["pid", "passage"])) == [
         (Where(file, 2), ["1", 'a "quoted, text']),
         (Where(file, 4), ["2", "id"]),
-        (Where(file, 5), ["pid", "passage"]),  # a header is nowhere but on the first line
+        (Where(file, 5), ["pid", "passage"]),  # only the first line can be a header
     ]
 
 

@@ -30,7 +30,7 @@ def points(element: ElementTree.Element) -> np.ndarray:
 
 
 def axis(svg: ElementTree.Element, anchor: str) -> list[tuple[float, float]]:
-    """The numbers of an axis and their places."""
+    """Return the numbers on an axis and their positions."""
     place = "y" if anchor == "end" else "x"
     texts = [text for text in svg.iter("text") if text.attrib.get("text-anchor") == anchor and text.text]
     numbers = [(text.text or "", float(text.attrib[place])) for text in texts]

@@ -1,4 +1,4 @@
-"""The collector rests during imports, and is afterwards as it was."""
+"""The garbage collector is off during imports and restored afterwards."""
 
 import gc
 

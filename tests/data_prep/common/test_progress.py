@@ -31,7 +31,7 @@ def test_bytes_are_megabytes_with_the_time_of_all_passes(
         now += 6
         report(4_210_000, "")
     assert capsys.readouterr().err.splitlines() == [
-        # 19,000 s are left of 20,000, and half as many follow
+        # 19,000 of 20,000 s are left; the later passes take half of 20,000 s
         "read: 4.8/95.0 GB, 4.8 MB/s, 5:17 h left, about 8:03 h of all passes; 12 redirect",
         "read: 4.2 MB, 0.7 MB/s",
     ]

@@ -82,7 +82,7 @@ def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: 
     done: list[int] = []
     with pytest.raises(InputError, match="no more"):
         done.extend(workers.run(tasks(), _add, (0,), number))
-    # in any order: all other tasks may overtake one
+    # results come in any order: all other tasks may overtake one
     assert len(done) == len(set(done)) >= 20 - workers.AHEAD * number
 
 

@@ -72,7 +72,7 @@ def test_pairs_need_enough_words_and_a_unique_summary_and_body() -> None:
     parts = split([*base, few_words, short_body, same_summary, same_body, copied])
     kept = {d.document.id for own in parts.pairs.values() for d in own}
     expected = {d.document.id for d in base} - {base[0].document.id, base[5].document.id}
-    copies = {base[7].document.id, copied.document.id}  # one text in two packages: a pair of one of them
+    copies = {base[7].document.id, copied.document.id}  # the same text in two packages: only one of them gives a pair
     assert kept - copies == expected - copies
     assert len(kept & copies) == 1
 

@@ -17,7 +17,7 @@ ALL = Part()
 
 
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
-    """Yield a piece for each number in the file, which is its size in bytes; a minus is damage."""
+    """Yield a piece for each number in the file: the number is its size in bytes, a minus stands for damage."""
     with open(file.path, "rb") as stream:
         sizes = stream.read(1 << 12).rstrip(b"\0").split()
     for number, size in enumerate(sizes):
@@ -30,7 +30,7 @@ NUMBERS = Source("numbers", lambda paths: iter(()), _pieces, lambda *_: ())
 
 
 def numbers_file(folder: Path, name: str, sizes: Sequence[object], size: int = 0) -> File:
-    """Write a file of pieces; with `size`, sparse and of this many bytes."""
+    """Write a file of pieces; if `size` is given, extend it to a sparse file of that many bytes."""
     path = folder / name
     path.write_text(" ".join(map(str, sizes)))
     if size:

@@ -28,7 +28,7 @@ def test_the_beginning_tells_the_size_of_the_whole(
     tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr(dry_run, "SAMPLE", 100_000)
-    monkeypatch.setattr(compressed, "PIECE", 1 << 14)  # of a plain file: what is read ahead counts as read
+    monkeypatch.setattr(compressed, "PIECE", 1 << 14)  # read-ahead of a plain file counts as read
     dump = raw.write_wikipedia(tmp_path / "pages.xml", raw.texts(2000, sentences=6)).read_bytes()
     file = tmp_path / f"pages-articles.xml{suffix}"
     file.write_bytes(bz2.compress(dump, 1) if suffix else dump)

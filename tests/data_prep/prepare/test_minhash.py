@@ -89,7 +89,7 @@ def test_a_threshold_is_a_similarity(threshold: float) -> None:
 def test_near_duplicates_are_found_and_others_are_not() -> None:
     originals = texts(150, 300)
     other = texts(150, 300, seed=1)
-    changed = [(a, a[:-15] + b[:15]) for a, b in zip(originals, other, strict=True)]  # 95 % of the words in a row
+    changed = [(a, a[:-15] + b[:15]) for a, b in zip(originals, other, strict=True)]  # share 95 % of words, in a row
     assert all(0.88 < similarity(a, b) < 0.92 for a, b in changed)
     assert share_found(changed, 0.8) > 0.97
     at_threshold = [(a, a[:-33] + b[:33]) for a, b in zip(originals, other, strict=True)]  # 90 % of them
@@ -103,7 +103,7 @@ def test_near_duplicates_are_found_and_others_are_not() -> None:
 
 @pytest.mark.usefixtures("datasketch")
 def test_minima_estimate_similarity_whatever_the_length() -> None:
-    """Also for a text longer than a block; with one row a band is the minimum itself."""
+    """This also holds for a text longer than a block; with one row a band is the minimum itself."""
     (a, b) = texts(2, 3000)
     half = a[:2000] + b[:1000]
     assert layout(0.01) == (PERMUTATIONS, 1)

@@ -61,7 +61,7 @@ def test_hashes_are_the_polynomials_they_are_said_to_be() -> None:
 
 
 def test_hashes_are_the_same_in_every_process() -> None:
-    """Whatever its seed for the hashes of strings."""
+    """The hashes do not depend on a process's seed for hashing strings."""
     code = "from data_prep.prepare import ngrams; print(ngrams.hashes('The quick fox.', 2).tolist())"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)

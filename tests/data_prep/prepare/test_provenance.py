@@ -1,4 +1,4 @@
-"""Whatever a manifest is edited to, a command that reads it ends with one line."""
+"""However a manifest is edited, a command that reads it succeeds or fails with one line."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield where every value is, of dictionaries and lists."""
+    """Yield the path of every value in nested dictionaries and lists."""
     if before:
         yield before
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():

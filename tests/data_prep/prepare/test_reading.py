@@ -23,7 +23,7 @@ ALL = (0, spool.KEYS)
 
 
 def read(folder: Path, recipe: Reading, *files: Path) -> Path:
-    """Return the spool file of the files, which must make one batch."""
+    """Read files, which must make one batch, and return their spool file."""
     source = SOURCES[recipe.source]
     named = list(source.find(files))
     (batch,) = batches.batches(source, named, recipe.choices, recipe.part, recipe.identity())
@@ -111,7 +111,7 @@ def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pyt
 def test_a_whole_thread_belongs_to_one_part(tmp_path: Path) -> None:
     dumps = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(20)])
     files = list(SOURCES["reddit"].find([dumps]))
-    every = list(batches.batches(SOURCES["reddit"], files, ANY_UTTERANCE, Part(), ""))  # each part reads all
+    every = list(batches.batches(SOURCES["reddit"], files, ANY_UTTERANCE, Part(), ""))  # each part reads every batch
     found = []
     for number in (1, 2):
         folder = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""A command for another kind of file leaves nothing."""
+"""A command that is given the wrong kind of file leaves nothing behind."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""--rejected: every document that is left out, with its reason, whatever the number of workers or interruptions."""
+"""--rejected lists every document that is left out, with its reason, for any number of workers or interruptions."""
 
 import json
 from collections import Counter

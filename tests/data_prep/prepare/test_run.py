@@ -75,7 +75,7 @@ def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("near")
 def test_near_duplicates_are_found_in_batches_with_short_documents(tmp_path: Path) -> None:
-    """A short document has no bands; those of the others in its batch must stay what they are."""
+    """A short document has no bands; the bands of the others in its batch must not change."""
     text = raw.texts(1, sentences=10)[0]
     pad = "x" * (2 << 20)
     first = raw.write_jsonl(tmp_path / "a.jsonl", [{"text": text}, {"text": "Short.", "pad": pad}])
@@ -155,7 +155,7 @@ def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path
     assert dropped(fewer) == {"contaminated": 4}
 
 
-# what is said of it
+# what is recorded and printed
 
 
 CHANGING = ("read", "join", "cut")  # stages that may turn one document into several, or several into one
@@ -254,7 +254,7 @@ def test_the_summary_has_the_stages(tmp_path: Path, capfd: pytest.CaptureFixture
     assert "32            31  1 same_text" in message
 
 
-# where it is read from
+# where the input is read from
 
 
 def test_a_url_gives_the_bytes_of_the_local_file(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureF
         assert folder.requests["a.jsonl"] == 1
 
 
-# the order, and what else is kept of a document
+# the order of documents, and what else is kept of them
 
 
 def test_each_shard_is_a_fair_sample_of_the_input(tmp_path: Path) -> None:

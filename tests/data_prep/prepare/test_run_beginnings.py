@@ -1,4 +1,4 @@
-"""Only the beginning of the input: --limit, and what is sound of a truncated file."""
+"""Use only the beginning of the input: --limit, and the sound part of a truncated file."""
 
 import bz2
 import gzip
@@ -72,7 +72,7 @@ def test_what_is_sound_of_a_truncated_file_is_used(tmp_path: Path, capfd: Captur
 
 def test_no_sound_page_is_lost(tmp_path: Path) -> None:
     dump = raw.write_wikipedia(tmp_path / "whole.xml", raw.texts(300)).read_bytes()
-    content = gzip.compress(dump, 0)  # stored: a byte of the file is a byte of the dump
+    content = gzip.compress(dump, 0)  # stored, not compressed: a byte of the file is a byte of the dump
     cut = content.index(b"<id>201</id>")
     file = tmp_path / "pages-articles.xml.gz"
     file.write_bytes(content[:cut])

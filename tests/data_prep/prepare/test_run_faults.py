@@ -1,4 +1,4 @@
-"""A preparation that is killed at any moment, or refused by the disk, goes on and makes the same bytes."""
+"""A preparation that is killed at any moment, or stopped by a full disk, resumes and makes the same bytes."""
 
 import glob
 import os
@@ -20,7 +20,7 @@ from tests.data_prep import raw
 from tests.data_prep.raw import contents
 
 SHARDS = 60
-PAD = "x" * 50_000  # a field that nobody reads makes many batches of little text
+PAD = "x" * 50_000  # an unused field makes many batches from little text
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def whole(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What an undisturbed run makes."""
+    """Return the output of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "out"
     raw.run("jsonl", *files, *options(out))
     return contents(out)
@@ -49,7 +49,7 @@ def test_neither_workers_nor_the_order_of_the_work_change_a_byte(
     files: list[Path], whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = raw.start("jsonl", *files, *options(tmp_path / "two"), workers=2)
-    assert done.wait() == 0, done.stderr and done.stderr.read()  # progress too, on a busy machine
+    assert done.wait() == 0, done.stderr and done.stderr.read()  # includes progress lines on a busy machine
     assert contents(tmp_path / "two") == whole
     forwards = workers.run
 
@@ -69,7 +69,7 @@ def wait_for(run: subprocess.Popen[str], pattern: str, number: int) -> None:
 
 
 def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
-    """Kills the processes of a run, or the first one, after which the others end by themselves."""
+    """Kill all processes of a run, or only the parent, after which the others must end by themselves."""
     group = psutil.Process(run.pid).children(recursive=True)
     if parent_alone:
         os.kill(run.pid, signal.SIGKILL)
@@ -77,11 +77,11 @@ def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
         os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
     while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in group):
-        time.sleep(0.01)  # for ever, if they did not
+        time.sleep(0.01)  # loops for ever if they do not end
 
 
 def finished_files(work: Path) -> dict[str, int]:
-    """The inodes of finished spool and shard files; a shard is finished when its entry is there too."""
+    """Return the inodes of finished spool and shard files; a shard is finished once its entry exists."""
     paths = [*work.glob("read/*"), *work.glob("joined-*/*")]
     for shard in work.glob("written-*/*/*.tar"):
         entry = f"{shard.parent.name}-{shard.stem.removeprefix('shard-')}.json"
@@ -91,7 +91,7 @@ def finished_files(work: Path) -> dict[str, int]:
 
 
 def go_on(monkeypatch: pytest.MonkeyPatch, out: Path, *command: Any) -> None:
-    """Runs a killed command again, which must not write again what is finished, and must move it all into place."""
+    """Rerun a killed command: it must not rewrite finished files, and must move all of them into place."""
     before = finished_files(out / ".partial")
     assert not list(out.glob("*/manifest.json"))
     again: list[str] = []
@@ -179,7 +179,7 @@ def faults(
     command: Command,
     whole: Mapping[str, bytes],
 ) -> int:
-    """Runs a command, the n-th time with a disk that refuses the n-th file, each time with room afterwards."""
+    """Run a command repeatedly: the n-th time the disk is full at the n-th file, then it is rerun with free space."""
     for good_syncs in count():
         shutil.rmtree(out, ignore_errors=True)
         disk_full_after(good_syncs)

@@ -83,7 +83,7 @@ def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
     monkeypatch.setattr(spool, "write", noted)
     raw.run("jsonl", *files[:2], files[3], "--out", out)
     assert not finished & set(written)
-    assert len(written) <= 2  # what is left of the first three, and the last
+    assert len(written) <= 2  # the rest of the first three files, and the last
     assert len(raw.documents(out)) == 91
 
 
@@ -257,7 +257,7 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -
         message = refusal(capfd, "jsonl", file, "--out", tmp_path / split)
         assert message == f"{mine.parent}: in the way, and not from an unfinished run; remove it"
         assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
-        (tmp_path / split / ".partial").mkdir()  # does not make it ours
+        (tmp_path / split / ".partial").mkdir()  # this does not make the folder ours
         assert refusal(capfd, "jsonl", file, "--out", tmp_path / split) == message
         assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
     message = refusal(capfd, "jsonl", file, "--out", file)

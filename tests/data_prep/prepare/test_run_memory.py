@@ -1,4 +1,4 @@
-"""Memory of a preparation: it does not grow with the input, nor with one line of it."""
+"""The memory of a preparation grows neither with the input nor with the length of a line."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_document_of_200_megabytes_in_one_line_is_named_and_not_held(tmp_path:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
-    tok = raw.vocabulary(tmp_path / "tokenizer.json")  # else 32 MiB of text are held to train one
+    tok = raw.vocabulary(tmp_path / "tokenizer.json")  # without it, 32 MiB of text are held to train one
     peaks = {}
     for times in (1, 4, 16):
         file = tmp_path / f"{times}.jsonl"

@@ -24,7 +24,7 @@ def instant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["", "keep", "near", "near keep"])
 def removal(request: pytest.FixtureRequest) -> list[object]:
-    """Return options for which duplicates are removed."""
+    """Return the options that decide which duplicates are removed."""
     if "near" in request.param:
         pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     return (NEAR if "near" in request.param else []) + (["--keep-duplicates"] if "keep" in request.param else [])
@@ -69,7 +69,7 @@ def check(folder: Path, source: str, *arguments: object) -> None:
 
 
 def write_threads(folder: Path, threads: Sequence[Sequence[str]]) -> Path:
-    """Dumps of threads of a submission, a chain of comments and, last, a second reply to the first comment."""
+    """Write dumps of threads: a submission, a chain of comments and, last, a second reply to the first comment."""
     raw.write_reddit(folder, [thread[:-1] for thread in threads])
     branches = [
         {"id": f"b{number}", "link_id": f"t3_p{number}", "parent_id": f"t1_c{number}x1", "body": thread[-1]}

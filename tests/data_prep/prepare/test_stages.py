@@ -114,7 +114,7 @@ SAID = "“It’s à la carte” she said — and Å was nowhere, so that all of
 @pytest.mark.parametrize("codec", ["latin-1", "sloppy-windows-1252"])
 @pytest.mark.parametrize("source", ["text", "jsonl", "wikipedia", "reddit", "bookcorpus", "bookcorpus-sentences"])
 def test_no_source_loses_what_repair_needs(source: str, codec: str, tmp_path: Path) -> None:
-    wrong = SAID.encode().decode(codec)  # ftfy knows the second of these
+    wrong = SAID.encode().decode(codec)  # ftfy knows the second codec
     path = tmp_path / ("wiki_00" if source == "wikipedia" else "raw.txt")
     if source == "reddit":
         path = raw.write_reddit(tmp_path / "dumps", [["A title that is long enough", wrong]], files=1)

@@ -1,4 +1,4 @@
-"""Cleaned text: what `--text-only` writes, and the same shards from it as from the raw input."""
+"""Cleaned text: what `--text-only` writes, which gives the same shards as the raw input."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A data set put at an s3:// address: a real server that knows the three requests that this takes."""
+"""Upload a data set to an s3:// address, on a real server that implements the three requests needed."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Bucket(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Request)
         self.objects: dict[str, bytes] = {}
         self.put: list[str] = []
-        self.closed = False  # to whoever would put something there
+        self.closed = False  # whether uploads are refused
 
 
 class Request(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ def test_a_data_set_lies_at_its_address_the_manifest_last(bucket: Bucket, texts:
     assert [path.rsplit("/", 1)[1] for path in bucket.put[-2:]] == ["manifest.json", "manifest.json"]
     first = len(bucket.put)
     assert main(wanted) == 0
-    assert len(bucket.put) == first + 2  # the shards are there
+    assert len(bucket.put) == first + 2  # the shards are already there
 
 
 def test_a_refusal_is_one_clear_line(

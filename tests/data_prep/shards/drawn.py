@@ -26,7 +26,7 @@ def documents(draw: st.DrawFn) -> TokenDocument:
 
 
 def plain(document: TokenDocument) -> tuple[Any, ...]:
-    """All attributes, comparable; the group as a reader sees it."""
+    """Return all attributes in comparable form, with the group that a reader sees."""
     segments = [segment.tolist() for segment in document.segments]
     group = document.group or document.id
     return document.id, group, segments, document.headings, document.context, document.key

@@ -45,7 +45,7 @@ def test_a_good_chunk_decodes() -> None:
 
 
 def claiming(shape: str) -> bytes:
-    """An npz whose ids claim another shape than that of their three values."""
+    """Return an npz whose ids claim a shape that does not fit their three values."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(npz(**good()))) as archive, zipfile.ZipFile(buffer, "w") as forged:
         for name in archive.namelist():

@@ -85,7 +85,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path, downloads: Downloads
 def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path, downloads: Downloads) -> None:
     store = Store(tmp_path, 300)
     use(store, downloads, 1)
-    held = store.hold(entry(1), downloads.of(1))  # this time it is already there
+    held = store.hold(entry(1), downloads.of(1))  # this time the shard is already there
     assert held is not None
     for number in (2, 3, 4, 5):
         use(store, downloads, number)
@@ -186,7 +186,7 @@ def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) 
     def wait(seconds: float) -> None:
         nonlocal looks
         looks += 1
-        if looks > 2 * PATIENCE:  # a running download is waited for, however long it takes
+        if looks > 2 * PATIENCE:  # it waits for a running download, however long it takes
             go_on.set()
             other.join()
 

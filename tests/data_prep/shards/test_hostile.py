@@ -52,7 +52,7 @@ DEEP = b"[" * 100_000
 
 
 class TouchesAFile:
-    """Unpickled, it leaves a file named `ran` in the working folder."""
+    """Create a file named `ran` in the working folder when unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch ran",)

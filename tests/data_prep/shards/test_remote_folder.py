@@ -276,7 +276,7 @@ def test_a_download_that_failed_ahead_is_reported_when_the_shard_is_opened(serve
     with pytest.raises(InputError, match=rf"{name(1)}: not found \(tried 1 time\)"):
         cache.open(1)
     assert server.requests[name(1)] == 1
-    assert first_id(cache.open(1)) == 1  # opened again, it tries again
+    assert first_id(cache.open(1)) == 1  # opening it again retries the download
 
 
 def test_fetching_ahead_takes_no_room_from_open_shards(
@@ -297,7 +297,7 @@ def test_fetching_ahead_takes_no_room_from_open_shards(
 def test_a_pickled_cache_begins_empty(cache: Cache, server: FolderServer) -> None:
     cache.open(0)
     cache.fetch_ahead([1])
-    cache.sleep = cache.store.sleep = print  # the test's own cannot be pickled
+    cache.sleep = cache.store.sleep = print  # the test's sleep function cannot be pickled
     copied = pickle.loads(pickle.dumps(cache))
     assert first_id(copied.open(0)) == 0
     assert server.requests[NAME] == server.requests[name(0)] == 1

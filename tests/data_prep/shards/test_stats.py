@@ -100,7 +100,7 @@ def test_counting_in_parts_is_counting_all(values: list[int], part: int) -> None
 
 
 def test_dropped_records_and_stages_are_those_of_the_manifest(folder: Path) -> None:
-    numbers = stats.collect(folder)  # the parent of the shards
+    numbers = stats.collect(folder)  # the parent folder of the shards
     assert numbers == stats.collect(folder / "shards")
     assert (numbers["counts"]["dropped"], numbers["stages"]) == (DROPPED, STAGES)
     assert json.loads(json.dumps(numbers)) == numbers

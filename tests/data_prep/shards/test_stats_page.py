@@ -35,7 +35,7 @@ def test_the_page_says_what_the_data_hold(page: str) -> None:
     assert "Dropped, by reason too_short 1" in text
     assert re.search(r"Documents, by language .*\ben 3\d\b", text)
     assert re.search(r"Documents, by language .*\bfr 1\b", text)
-    # the words of 30 documents, as eight in a row
+    # eight words in a row that 30 documents share
     assert "went down to the river after breakfast" in text or "the weather was fine and so the children 30" in text
     assert "Tokens of a document" in text
 

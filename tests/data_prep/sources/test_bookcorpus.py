@@ -343,7 +343,7 @@ def test_real_books_keep_their_words() -> None:
     documents = [document for document in BOOKCORPUS.documents([DATA / "books"]) if isinstance(document, Document)]
     assert len(documents) == 64
     words = sum(len(segment.split()) for document in documents for segment in document.segments)
-    assert 0.999 * 6_019_495 < words <= 6_019_495  # of the index; the rest are dashes at line ends and markup
+    assert 0.999 * 6_019_495 < words <= 6_019_495  # the count in the index; the rest is dashes at line ends and markup
     headings = {
         document.id: sum(document.segments[index].upper().startswith("CHAPTER") for index in document.headings)
         for document in documents

@@ -36,7 +36,7 @@ def test_a_block_is_a_task_of_its_own_and_says_where_it_ends() -> None:
     assert len(pieces) >= 3
     positions = [position for _, position in pieces]
     assert positions == sorted(positions)
-    assert len(SMALL_BLOCKS) - 11 <= positions[-1] <= len(SMALL_BLOCKS)  # before the end: a mark and a CRC
+    assert len(SMALL_BLOCKS) - 11 <= positions[-1] <= len(SMALL_BLOCKS)  # a mark and a CRC follow the last block
 
 
 @given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(1, 9)), min_size=1, max_size=6))
@@ -57,7 +57,7 @@ def test_what_is_not_made_of_streams_is_left_to_another_reader(content: bytes) -
 
 def test_the_checksum_of_a_stream_is_checked() -> None:
     content = bytearray(STREAMS)
-    content[-3] ^= 4  # of the last stream; no block has changed
+    content[-3] ^= 4  # the checksum of the last stream; no block has changed
     with pytest.raises(UnusualError):
         inflated(bytes(content))
 
@@ -68,7 +68,7 @@ def test_a_block_that_grows_too_much_is_left_to_the_reader_with_bounded_memory()
 
 
 def outcome(path: Path, content: bytes, threads: int) -> tuple[bytes, str]:
-    """Return what is read from a file, and the message that ends it."""
+    """Return the bytes read from a file, and the message of the error that ends it, "" without one."""
     path.write_bytes(content)
     read = b""
     try:

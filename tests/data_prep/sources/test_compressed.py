@@ -115,7 +115,7 @@ def test_the_byte_near_which_a_file_is_damaged_is_reported(tmp_path: Path, suffi
     with pytest.raises(InputError, match=rf"a\{suffix}: its \w+ data is damaged near byte ([\d,]+) \(") as raised:
         read(write(tmp_path / f"a{suffix}", bytes(damaged)))
     near = int(str(raised.value).split("near byte ")[1].split(" ")[0].replace(",", ""))
-    # checksums are at the end of a block of bzip2, and of a stream of the others
+    # bzip2 has a checksum at the end of each block, the other formats at the end of each stream
     assert len(stream) <= near <= 2 * len(stream) + 20
     assert near == len(stream) or near > middle - 2048
     with pytest.raises(InputError, match=rf"damaged near byte {len(stream):,} |is cut off at byte"):

@@ -1,4 +1,4 @@
-"""Parquet files row by row; damage, and a missing package, are one clear line."""
+"""Parquet files row by row; damage and a missing package each give one clear line."""
 
 from pathlib import Path
 

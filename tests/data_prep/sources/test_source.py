@@ -1,4 +1,4 @@
-"""The source of text that CONTRIBUTING.md shows works as it stands there, with the one line that registers it."""
+"""The example of a text source in CONTRIBUTING.md works as printed, with the one line that registers it."""
 
 import re
 from pathlib import Path

@@ -63,7 +63,7 @@ def test_links_and_devices_have_no_content_and_folders_are_skipped(kind: bytes) 
 def test_sparse_files_are_not_regular_files() -> None:
     assert unpacked(packed({"a": b"1\n0\n"}, pax_headers={"GNU.sparse.major": "1"})) == [Member("a", False, b"")]
     tar = bytearray(packed({"old": b""}, tarfile.GNU_FORMAT, type=tarfile.GNUTYPE_SPARSE)[:512])
-    tar[482] = 1  # another block of the map follows
+    tar[482] = 1  # another block of the sparse map follows
     tar[148:156] = b"%06o\0 " % (sum(tar[:148]) + sum(tar[156:]) + 8 * 32)
     assert unpacked(bytes(tar) + bytes(512) + packed({"next": b"1"})) == [
         Member("old", False, b""),

@@ -64,7 +64,7 @@ def test_real_books_without_their_blank_lines_get_their_paragraphs_back(
 
 
 def ends(segments: list[str]) -> set[int]:
-    """Where each segment ends, in letters from the beginning."""
+    """Return where each segment ends, as a number of letters from the beginning."""
     position, positions = 0, set()
     for segment in segments:
         position += len(segment.replace(" ", ""))

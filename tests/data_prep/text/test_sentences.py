@@ -22,7 +22,7 @@ def test_sentences_are_split_but_not_after_abbreviations() -> None:
         ["Mrs. Bennet was called.", "Mr. Bingley had come to St. Ives with Capt. Wade."],  # titles before names
         ["He looked at him.", "Mr. Bumble was silent.", "So was Dr. John."],
         ["The Rev. Dr. E. Smith won the case Hudson v. Palmer."],
-        ['"Get out!" he thundered.', '"Why?" asked Eustace.', '"I stay."'],  # speech goes on with a small letter
+        ['"Get out!" he thundered.', '"Why?" asked Eustace.', '"I stay."'],  # speech continues in lower case
         ["“Will you?” she asked.", "‘No!’ cried James."],
         ["It peaked at No. 63, see pp. 5 to 7 and Fig. 3."],  # numbers
         ["He said no.", "Therefore it is art.", "That is all."],

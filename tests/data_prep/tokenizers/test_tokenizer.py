@@ -26,7 +26,7 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def edited(tok: Tokenizer, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """Write a changed copy of its tokenizer.json to `path`."""
+    """Write a changed copy of the tokenizer.json of `tok` to `path`."""
     record = json.loads(tok.path.read_text())
     change(record)
     path.write_text(json.dumps(record))
@@ -157,7 +157,7 @@ def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path, kind
 
 
 def naive_merges(counts: dict[str, int], size: int) -> list[str]:
-    """Byte pair encoding that counts all pairs again for every merge."""
+    """Train byte pair encoding, recounting all pairs for every merge."""
     words = {word: [word[0], *("##" + c for c in word[1:])] for word in counts}
     alphabet = sorted({c for word in counts for c in word})
     continuing = sorted({piece for pieces in words.values() for piece in pieces[1:]})

@@ -1,4 +1,4 @@
-"""Texts become the arrays that encoders read: framed, cut at either end, in chunks, in pairs."""
+"""Texts become the arrays that encoders read: framed, truncated at either end, in chunks, in pairs."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_chunks_hold_the_text_in_order(texts: list[list[int]], most: int, chunks
     for text, ids, mask in zip(texts, arrays["ids"], arrays["mask"], strict=True):
         pieces = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
         real = [piece for piece in pieces if piece != [CLS]]
-        assert pieces[: len(real)] == real  # the ones that are not there come last
+        assert pieces[: len(real)] == real  # missing chunks come last
         assert len(real) >= 1
         assert [token for piece in real for token in piece[1:-1]] == text[: chunks * (most - 2)]
         assert framing.cut(np.array(text)).tolist() == text[: chunks * (most - 2)]

@@ -32,7 +32,7 @@ def test_15_percent_of_the_tokens_are_targets_80_10_10():
     assert masked / targets == pytest.approx(0.8, abs=0.01)
     assert unchanged / targets == pytest.approx(0.1, abs=0.01)
     assert not set(drawn) & set(vocabulary.special)
-    assert len(set(drawn)) > 900  # of 995 ordinary tokens, 3000 draws
+    assert len(set(drawn)) > 900  # of 995 ordinary tokens, in 3000 draws
 
 
 def test_the_same_rng_gives_the_same_mask():

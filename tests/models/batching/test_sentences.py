@@ -30,7 +30,7 @@ def test_data_without_sentence_boundaries_is_refused():
     undivided = documents(*[[9]] * (ENOUGH - 1), [0, 4, 0])
     with pytest.raises(ValueError, match=f"none of {ENOUGH} documents in a row has two sentences"):
         check_boundaries(undivided)
-    check_boundaries(undivided[1:])  # so few may be chance
+    check_boundaries(undivided[1:])  # so few documents may lack them by chance
     check_boundaries(documents(*[[9]] * ENOUGH, [4, 4]))
 
 

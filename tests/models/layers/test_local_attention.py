@@ -12,7 +12,7 @@ def sees(t, j, window):
 
 
 def naive(query, key, value, window):
-    """Attention by the full matrix of scores, masked."""
+    """Compute attention with the full, masked matrix of scores."""
     length, width = query.shape[1], query.shape[-1]
     mask = torch.tensor([[sees(t, j, window) for j in range(length)] for t in range(length)])
     scores = torch.einsum("bthd,bjhd->bhtj", query, key) / width**0.5

@@ -50,7 +50,7 @@ def test_losses_of_own_candidates_against_loops(loss) -> None:
     ours = of_own(loss.__name__, own, REAL, LABELS)
     assert ours.item() == pytest.approx(sum(map(loss, ROWS)))
     ours.backward()
-    assert own.grad[~REAL].tolist() == [0.0, 0.0]  # of candidates that are not there
+    assert own.grad[~REAL].tolist() == [0.0, 0.0]  # of padding candidates
     assert own.grad.isfinite().all()
     alone = [of_own(loss.__name__, *(x[i : i + 1] for x in (OWN, REAL, LABELS))).item() for i in range(3)]
     assert ours.item() == pytest.approx(sum(alone))

@@ -15,7 +15,7 @@ from tests.models.tiny import VOCABULARY, rngs
 
 
 class Corpus:
-    """Document i is i + 1 tokens, all of them 5 + i; documents 10 and 11 are copies of 0 and 1."""
+    """Document i has i + 1 tokens, all equal to 5 + i; documents 10 and 11 are copies of 0 and 1."""
 
     def tokens(self, i: int) -> np.ndarray:
         """The ids of document i."""

@@ -31,7 +31,7 @@ class Punctuated(Vocabulary):
 
     @property
     def punctuation(self) -> tuple[int, ...]:
-        """A comma, say."""
+        """Return the one punctuation token, say a comma."""
         return (6,)
 
 
@@ -83,7 +83,7 @@ def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
     assert arrays["mask"].sum(1).tolist() == [5, 7]
     assert arrays["kept"].astype(int).tolist() == [[1, 1, 0, 0, 1, 0, 0], [1, 1, 1, 0, 1, 1, 1]]
     plain = keys().document_framing(Vocabulary(40, PAD, 1, CLS, SEP, MASK)).arrays(texts([6, 6]))
-    assert (plain["kept"] == plain["mask"]).all()  # nothing is known to be punctuation
+    assert (plain["kept"] == plain["mask"]).all()  # this vocabulary has no punctuation
 
 
 @given(st.lists(st.lists(st.integers(5, 39), max_size=20), min_size=1, max_size=5), st.integers(4, 12))
@@ -108,7 +108,7 @@ def test_a_batch_has_the_arrays_of_both_framings() -> None:
 
 
 def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Tensor]:
-    """The vectors of the tokens of each text by itself."""
+    """Compute the token vectors of each text by itself."""
     rows = []
     for row, keep in zip(ids, mask, strict=True):
         projected = [model.projection.weight @ h for h in tower(input_ids=row[keep][None]).last_hidden_state[0]]
@@ -117,7 +117,7 @@ def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Te
 
 
 def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
-    """The score of each query and document, each by itself."""
+    """Compute the score of each query with each document, pair by pair."""
     queries = vectors_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
     documents = vectors_of(model, model.tower_of_documents, arrays["document_ids"], arrays["document_mask"])
     rows = []
@@ -160,7 +160,7 @@ def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
     embedding = model.trunk.get_input_embeddings().weight
     slopes = torch.autograd.grad(loss, embedding)[0].abs().amax(dim=1)
-    assert slopes[MASK] > 1e-6  # the [MASK]s of queries are read
+    assert slopes[MASK] > 1e-6  # the [MASK]s of queries have an effect
     assert (slopes[[Q, D]] > 1e-6).tolist() == [True, "towers" not in changed]
 
 

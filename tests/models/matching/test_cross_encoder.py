@@ -37,7 +37,7 @@ def test_pairs_are_a_query_and_each_of_its_candidates() -> None:
     rows = [ids[mask].tolist() for ids, mask in zip(arrays["pair_ids"], arrays["pair_mask"], strict=True)]
     query = [CLS, 30, 31, SEP]
     assert rows == [[*query, *[5 + i] * (i + 1), SEP] for i in (3, 6, 4, 5, 2)]
-    assert arrays["pair_types"].sum(1).tolist() == [5, 8, 6, 7, 4]  # of the documents with their [SEP]
+    assert arrays["pair_types"].sum(1).tolist() == [5, 8, 6, 7, 4]  # the tokens of the documents and their [SEP]
     assert arrays["candidates"].tolist() == [[0, 2, 3], [1, 4, -1]]
     assert batch.counts == {"kl": 2}
     assert batch.tokens == sum(2 + i + 1 for i in (3, 6, 4, 5, 2))
@@ -45,7 +45,7 @@ def test_pairs_are_a_query_and_each_of_its_candidates() -> None:
 
 
 def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
-    """The scores of the pairs, each by itself without padding, through the head written out."""
+    """Score each pair by itself, without padding, with the head written out."""
     scores = []
     for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
         states = model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]

@@ -45,7 +45,7 @@ def pretrained(**config: Any) -> CrossThought:
 
 
 def answers(start: CrossThought) -> CrossThoughtAnswers:
-    """A model with the very parameters of a pre-trained one."""
+    """Build a model that shares the parameters of a pre-trained one."""
     model = answers_config().model(start.trunk).double()
     layer = start.cross.attention
     model.cross.attention = nn.ModuleDict({"query": layer.query, "key_value": layer.key_value})
@@ -64,7 +64,7 @@ def micro_batch(keys: Any, examples: list[Example], start: int = 0) -> MicroBatc
 
 
 def sequences(model: CrossThought, *texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One example of these texts as the pre-trained model reads it, from rows of ids: ids, mask, offset."""
+    """Turn texts (rows of ids) into one example as the pre-trained model reads it: ids, mask, offset."""
     width = max(len(text) for text in texts)
     ids = torch.stack([F.pad(text, (0, width - len(text)), value=VOCABULARY.pad) for text in texts])
     longer, mask = insert_special_tokens(model.trunk, ids, ids != VOCABULARY.pad, SPECIALS - 1)
@@ -92,7 +92,7 @@ def test_the_loss_of_answers_is_the_mean_attention_of_the_pre_trained_layer() ->
 
 
 def encoded(model: CrossThoughtAnswers) -> tuple[Vectors, Vectors]:
-    """Three questions and six passages."""
+    """Encode three questions and six passages."""
     arrays = tensors(micro_batch(model.keys, QUESTIONS))
     questions = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
     return questions, model.embed_documents(arrays["document_ids"][:6], arrays["document_mask"][:6])

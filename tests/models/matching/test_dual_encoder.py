@@ -50,7 +50,7 @@ def test_texts_are_framed_cut_and_padded() -> None:
 def test_a_negative_is_never_relevant(pairs: list[tuple[int, set[int]]], n: int) -> None:
     examples = [positive(document, *relevant) for document, relevant in pairs]
     arrays = micro_batch(siamese(loss="hinge", negatives_per_query=n), examples, range(12)).arrays
-    numbers = arrays["document_ids"][:, 1] - 5  # of copies: that of the original
+    numbers = arrays["document_ids"][:, 1] - 5  # a copy has the number of its original
     assert numbers[: len(pairs)].tolist() == [document for document, _ in pairs]
     assert arrays["candidates"].shape == (len(pairs), 1 + n)
     for example, columns in zip(examples, arrays["candidates"], strict=True):
@@ -65,7 +65,7 @@ def test_given_negatives_come_before_drawn_ones_and_never_are_relevant() -> None
         arrays = micro_batch(keys, examples, [3, 4], start).arrays
         numbers = arrays["document_ids"][:, 1] - 5
         first, second = (numbers[columns].tolist() for columns in arrays["candidates"])
-        # where the copy was drawn the other two remain, else a random one takes its place
+        # the copy is left out even if it is drawn: the other two remain
         assert set(first[1:3]) == {7, 8}
         assert set(second[1:3]) == {5, 6}
         assert {first[3], second[3]} <= {3, 4}
@@ -94,7 +94,7 @@ def test_groups_have_all_their_candidates_with_their_labels() -> None:
 
 
 def by_hand(model: Siamese, arrays: dict[str, Tensor]) -> Tensor:
-    """The loss from one text at a time, in loops."""
+    """Compute the loss in loops, one text at a time."""
 
     def vectors(ids: Tensor, mask: Tensor) -> Tensor:
         states = [

@@ -1,4 +1,4 @@
-"""The Poly-encoder against loops over texts, vectors and documents, and what holds for any weights."""
+"""The Poly-encoder against loops over texts, vectors and documents, and properties that hold for any weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def vectors_of(model: PolyEncoder, states: Tensor) -> list[Tensor]:
 
 
 def scores_of(model: PolyEncoder, arrays: dict[str, Tensor]) -> Tensor:
-    """The score of each query and document, each by itself."""
+    """Compute the score of each query with each document, pair by pair."""
     queries = states_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
     documents = states_of(model, model.tower_of_documents, arrays["document_ids"], arrays["document_mask"])
     rows = []
@@ -228,7 +228,7 @@ def test_half_precision_vectors_scores_and_losses_are_fp32(codes: str, dtype: to
 @pytest.mark.parametrize("width", [32, 768])
 @pytest.mark.parametrize("scaling", [None, 1.0])
 def test_no_attention_is_saturated_at_first(width: int, scaling: float | None) -> None:
-    """The entropy of both attentions, for states as BERT's last LayerNorm makes them, as a share of the largest."""
+    """Compare the entropy of both attentions with its maximum, for states like those of BERT's last LayerNorm."""
     config = {**CONFIG, "hidden_size": width, "num_hidden_layers": 1}
     model = PolyEncoder(trunk(**config), keys(m=8, output_scaling=scaling))
     states = torch.nn.functional.layer_norm(torch.randn(16, 128, width), (width,)) * model.scaling
@@ -246,7 +246,7 @@ def test_no_attention_is_saturated_at_first(width: int, scaling: float | None) -
     if scaling is None:
         assert 0.7 < vectors < 0.97
     else:
-        assert vectors < 0.6  # what the scaling is for
+        assert vectors < 0.6  # the saturation that the scaling prevents
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The vectors of a Siamese network: pooled, projected, normalised, of one tower or two, of chunks."""
+"""The vectors of a Siamese network: pooled, projected, normalised, from one tower or two, from chunks."""
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_several_special_tokens_are_concatenated_at_their_positions_in_pre_train
 
 
 def test_the_best_chunk_of_a_long_document_counts() -> None:
-    """MaxP: every chunk is read by itself; documents with fewer chunks than others have nothing else to offer."""
+    """MaxP: every chunk is encoded by itself; the missing chunks of shorter documents do not count."""
     keys = siamese(document_chunks=3, max_document_tokens=5, pooling="mean")
     model = Siamese(trunk(), keys).double()
     assert model.index == "multi_vector"
@@ -104,7 +104,7 @@ def test_the_best_chunk_of_a_long_document_counts() -> None:
     assert documents.mask.tolist() == [[True] * 3, [True, False, False], [True, True, False]]
     queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
     plain = Siamese(model.trunk, siamese(pooling="mean")).double()
-    for column, (token, lengths) in enumerate([(14, [3, 3, 3]), (6, [2]), (8, [3, 1])]):  # the tenth token is cut off
+    for column, (token, lengths) in enumerate([(14, [3, 3, 3]), (6, [2]), (8, [3, 1])]):  # the tenth token is truncated
         rows = [torch.tensor([[2, *[token] * length, 3]]) for length in lengths]
         scores = [queries.vectors[:, 0] @ vectors(plain, row, row > 0)[0] for row in rows]
         expected = torch.stack(scores).amax(0)

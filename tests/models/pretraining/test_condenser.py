@@ -23,7 +23,7 @@ from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, perturbed,
 
 SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
-FAMILIES = {  # for a trunk of each, with four layers
+FAMILIES = {  # the configuration of a four-layer trunk of each family
     "bert": {},
     "roberta": {"max_position_embeddings": MAX_TOKENS + 1},
     "electra": {"embedding_size": 16},
@@ -31,7 +31,7 @@ FAMILIES = {  # for a trunk of each, with four layers
     "distilbert": {"intermediate_size": None, "hidden_dim": 32, "dropout": 0.0, "attention_dropout": 0.0},
     "modernbert": {"hidden_activation": "gelu", "mlp_dropout": 0.0, "attention_dropout": 0.0},
 }
-OWN_NAMES = {  # keys that have another name in these
+OWN_NAMES = {  # keys that these families name differently
     "distilbert": {"hidden_dropout_prob", "attention_probs_dropout_prob"},
     "modernbert": {"hidden_dropout_prob", "attention_probs_dropout_prob"},
 }
@@ -58,7 +58,7 @@ def micro_batch(examples, start=0):
 
 
 def plain_losses(model, batch, examples):
-    """Both losses as in the paper, one sequence at a time, unpadded, by no function of the model."""
+    """Compute both losses as in the paper, one unpadded sequence at a time, without the model's functions."""
     arrays, losses = batch.arrays, dict.fromkeys(["mlm", "head"], torch.zeros(()).double())
     embedding = model.trunk.get_input_embeddings().weight
     width = arrays["input_ids"].shape[1]
@@ -126,7 +126,7 @@ def test_every_family_of_trunks_returns_its_layers(model_type):
     arrays = tensors(micro_batch(EXAMPLES[:3]))
     early, late = encode_with_layer(base, arrays["input_ids"], arrays["attention_mask"], 3)
     assert torch.equal(late, encode(base, arrays["input_ids"], arrays["attention_mask"]))
-    if model_type != "albert":  # it runs a single layer several times
+    if model_type != "albert":  # ALBERT runs a single layer several times
         with torch.no_grad():
             later = [p for name, p in base.named_parameters() if "layer.3." in name or "layers.3." in name]
             assert later
@@ -139,7 +139,7 @@ def test_every_family_of_trunks_returns_its_layers(model_type):
 
 
 def test_returning_a_layer_keeps_nothing_more_in_memory():
-    """The tensors saved for backward have as many elements with the hidden states as without."""
+    """With and without the hidden states, the tensors saved for backward have the same number of elements."""
     base, arrays = trunk(num_hidden_layers=4).train(), tensors(micro_batch(EXAMPLES))
 
     def saved(run):

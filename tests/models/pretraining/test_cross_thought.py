@@ -193,7 +193,7 @@ def test_padded_sequences_neither_attend_nor_are_attended_to():
 
 
 def test_every_row_of_attention_sees_something(monkeypatch):
-    """For an empty row this processor's kernel returns zeros, others NaN."""
+    """For a row that sees nothing, this processor's kernel returns zeros, other kernels NaN."""
     attend, all_see = F.scaled_dot_product_attention, []
 
     def checked(query, key, value, attn_mask, *args, **kwargs):
@@ -259,7 +259,7 @@ def test_losses_are_the_sums_of_the_examples_losses_in_any_order(sizes, random):
 
 def test_more_padding_changes_nothing():
     model, arrays = cross_thought(), tensors(batch(examples(20, 9)))
-    arrays["offsets"] %= 4  # also fits the wider sequences
+    arrays["offsets"] %= 4  # so that they also fit the wider sequences
     more, wider = SEQUENCES + 3, WIDTH + 5
     wide = dict(arrays)
     for name, value in (("input_ids", VOCABULARY.pad), ("attention_mask", False)):

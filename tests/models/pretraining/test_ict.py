@@ -80,7 +80,7 @@ def test_passages_are_runs_of_sentences_of_one_document(lengths, max_tokens):
 def test_a_document_of_one_sentence_gives_no_passage():
     maker = batcher()
     assert maker.examples(documents([9], [0, 9, 0], [], [0])) == []
-    assert maker.examples(documents([22, 22, 22])) == []  # no room for two
+    assert maker.examples(documents([22, 22, 22])) == []  # no room for two sentences
     assert len(maker.examples(documents([1, 1]))) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_passage_of_the_same_document_or_text_is_never_a_negative(chosen):
 
 
 def test_a_passage_with_the_querys_sentence_is_never_a_negative():
-    """As in two replies to the same utterance, which both repeat it, in separate documents."""
+    """Example: two replies to the same utterance are separate documents that both repeat it."""
     utterance, *replies = (np.arange(start, start + 4) for start in (5, 10, 15))
     examples = [Passage([utterance, reply], bytes([number])) for number, reply in enumerate(replies)]
     seen = set()
@@ -152,13 +152,13 @@ def test_a_passage_with_the_querys_sentence_is_never_a_negative():
 
 def test_documents_are_identified_by_their_tokens():
     texts = documents([12, 9, 8, 7], [5, 5])
-    first, again = (batcher().examples(window) for window in (texts, texts[::-1]))  # of another window, or epoch
+    first, again = (batcher().examples(window) for window in (texts, texts[::-1]))  # also in another window or epoch
     assert len({passage.document for passage in [*first, *again]}) == 2
     assert len(first) == len(again) == 3
 
 
 def test_passages_of_one_document_are_far_apart():
-    """Side by side they would fill micro-batches in which no query has a negative."""
+    """If adjacent, they would fill micro-batches in which no query has a negative."""
     maker = batcher()
     texts = documents(*[[9] * 40] * 20)
     numbers = [number for (number,) in maker.origins(texts)]

@@ -64,7 +64,7 @@ def test_equals_a_plain_reference_forward_and_backward(kind):
 
 
 def with_padding(arrays, rows):
-    """The same micro-batch padded to MAX_TOKENS columns, with `rows` more rows of padding only."""
+    """The same micro-batch padded to MAX_TOKENS columns, with `rows` more rows that are only padding."""
     columns = MAX_TOKENS - arrays["input_ids"].shape[1]
     return {
         **pad_more(arrays, MAX_TOKENS, rows),
@@ -104,7 +104,7 @@ def test_one_micro_batch_of_all_groups_gives_the_gradient_of_one_for_each():
 
 @pytest.mark.parametrize("loss", ["mlm", "next"])
 def test_a_batch_for_one_loss_still_reaches_every_weight(loss):
-    """Under ZeRO-3 ranks with batches of either kind must gather the same weights in the same order."""
+    """Under ZeRO-3, ranks with batches of either kind must gather the same weights in the same order."""
     poly, groups = model(), for_loss(loss, batcher().examples(WINDOW))
     losses = poly(**tensors(batcher().micro_batch(groups[:1], rngs(1))))
     assert losses[loss] > 0

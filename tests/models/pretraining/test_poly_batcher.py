@@ -91,7 +91,7 @@ def test_spans_are_consecutive_sentences_that_fill_the_room(window, room):
             else:
                 assert (list(text), list(label)) in halves
             i += taken
-        assert len(kept) - i <= 1  # a single segment at the end
+        assert len(kept) - i <= 1  # at most one segment is left over at the end
 
 
 def test_a_pair_that_is_too_long_keeps_the_tokens_near_its_middle():
@@ -101,7 +101,7 @@ def test_a_pair_that_is_too_long_keeps_the_tokens_near_its_middle():
     (pair,) = as_tuples(cut_pairs([Text([tokens[:2], tokens])], "sentences", 11))
     assert pair == (0, (5, 6), tuple(range(5, 14)))
     *_, pair = as_tuples(cut_pairs([Text([tokens[:9], tokens[:3], tokens[:4]])], "utterances", 11))
-    assert pair == (0, (5, 6, 7), (5, 6, 7, 8))  # the first utterance is left out whole
+    assert pair == (0, (5, 6, 7), (5, 6, 7, 8))  # the first utterance is dropped as a whole
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=70), st.randoms(use_true_random=False))
@@ -190,7 +190,7 @@ def test_origins_are_the_documents_of_the_pairs(lengths, kind):
 def test_documents_without_sentence_boundaries_are_refused():
     with pytest.raises(ValueError, match="sentence boundaries"):
         batcher().examples(documents(*[[7]] * 20))
-    assert batcher().examples(documents([7], [], [2])) == []  # so few may be chance
+    assert batcher().examples(documents([7], [], [2])) == []  # so few documents may lack them by chance
     assert batcher().origins(documents([7])) == []
 
 
@@ -243,7 +243,7 @@ def test_half_the_labels_are_true_and_lengths_do_not_reveal_which():
     true = np.concatenate([batch.arrays["next_targets"] for batch in batches])
     assert len(true) > 2000
     assert true.mean() == pytest.approx(0.5, abs=0.04)
-    lengths = np.concatenate([batch.arrays["token_types"].sum(1) for batch in batches])  # of the LABELs
+    lengths = np.concatenate([batch.arrays["token_types"].sum(1) for batch in batches])  # the lengths of the LABELs
     own = np.concatenate([group.pairs.end[group.rows] - group.pairs.middle[group.rows] + 1 for group in groups])
     assert (lengths == own).mean() > 0.98
     assert lengths[true == 0].mean() == pytest.approx(lengths[true == 1].mean(), rel=0.05)

@@ -72,7 +72,7 @@ def test_equals_a_plain_reference_forward_and_backward(examples):
 
 
 def test_no_prediction_sees_its_own_token():
-    """Another token at slot i of the decoder's input does not change the state that predicts it."""
+    """Another token at slot i of the decoder's input does not change the state that predicts slot i."""
     model, arrays = retromae(), tensors(micro_batch(EXAMPLES[:1], decoder_mask=0.0))
     embedding = model.trunk.get_input_embeddings().weight
     h_0, ids = torch.randn(1, 16, dtype=torch.float64), arrays["original_ids"]
@@ -84,7 +84,7 @@ def test_no_prediction_sees_its_own_token():
             other[0, i] = 5 + (ids[0, i] - 4) % 35
             changed = (model.decoder(h_0, other, visible, embedding) != before).any(-1)[0]
             assert not changed[i]
-            assert changed[[t for t in range(1, len(EXAMPLES[0])) if t != i]].all()  # with rate 0 all others see it
+            assert changed[[t for t in range(1, len(EXAMPLES[0])) if t != i]].all()  # at rate 0 all others see it
 
 
 def test_every_position_has_its_own_sample_of_the_right_size():

@@ -219,7 +219,7 @@ def decoder_loss(model, arrays, cls):
 
 
 def trained(model, arrays):
-    """The names of the parameters that a step of Adam on all losses changes."""
+    """Return the names of the parameters that one step of Adam on all losses changes."""
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
     sum(model(**arrays).values()).backward()

@@ -10,7 +10,7 @@ from tests.models.tiny import VOCABULARY, seed, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
 LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
-WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])  # with LAYERS, figure 6 and more
+WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])  # with LAYERS: the settings of figure 6, and more
 LENGTH = 11
 
 

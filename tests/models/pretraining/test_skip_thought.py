@@ -54,7 +54,7 @@ def neighbours(texts, max_tokens=MAX_TOKENS):
 
 
 def read(batch):
-    """Read the same from a micro-batch: the inputs, and by the targets what each decoder predicts."""
+    """Read the same triples from a micro-batch: the inputs, and what each decoder predicts according to the targets."""
     a = batch.arrays
     sentences = [row[keep].tolist() for row, keep in zip(a["input_ids"], a["attention_mask"], strict=True)]
     sides = []

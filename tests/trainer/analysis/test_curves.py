@@ -1,4 +1,4 @@
-"""Curves of several runs: read by tag, drawn into one figure."""
+"""Curves of several runs, read by tag and drawn into one figure."""
 
 from pathlib import Path
 

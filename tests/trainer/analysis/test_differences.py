@@ -15,7 +15,7 @@ def task(toy_collection: str) -> Task:
 
 
 def place_of(task: Task, query: int) -> int:
-    """Where a document that is relevant to a query is in the pool."""
+    """The position in the pool of a document that is relevant to a query."""
     names = [task.collection.corpus.ids[i] for i in task.pool]
     judged = list(task.qrels.values())[query]
     return next(i for i, name in enumerate(names) if judged.get(name, 0) > 0)
@@ -31,9 +31,9 @@ def test_the_largest_differences_come_first(task: Task) -> None:
     n = len(task.queries)
     first = [ranked_as([*others(task, i)[:1], place_of(task, i)]) for i in range(n)]  # reciprocal rank 1/2
     second = list(first)
-    second[3] = ranked_as([place_of(task, 3)])  # 1: ahead by 1/2
-    second[5] = ranked_as(others(task, 5)[:4])  # nothing: behind by 1/2
-    second[7] = ranked_as([*others(task, 7)[:2], place_of(task, 7)])  # 1/3: behind by 1/6
+    second[3] = ranked_as([place_of(task, 3)])  # reciprocal rank 1: ahead by 1/2
+    second[5] = ranked_as(others(task, 5)[:4])  # reciprocal rank 0: behind by 1/2
+    second[7] = ranked_as([*others(task, 7)[:2], place_of(task, 7)])  # reciprocal rank 1/3: behind by 1/6
     better, worse = most_different(task, (first, second), "mrr@10")
     assert [found.query for found in better] == [task.collection.queries.text(task.queries[3])]
     assert [found.query for found in worse] == [task.collection.queries.text(task.queries[i]) for i in (5, 7)]

@@ -19,7 +19,7 @@ KEYS = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
 
 def with_pairs(run: Path, pairs: int | None) -> Path:
-    """Say in a run's only checkpoint how many pairs it was trained on."""
+    """Record in a run's only checkpoint how many pairs it was trained on."""
     folder = checkpoint.folder(run, STEP)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text())
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values | {"data": values["data"] | {"pairs": pairs}}))

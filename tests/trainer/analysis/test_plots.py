@@ -21,14 +21,14 @@ def log(run: Path, values: list[float], start: int = 0, purge: int | None = None
 
 def test_a_step_logged_again_by_a_resumed_run_counts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log(tmp_path, [7, 6, 5, 4])
-    time.sleep(1.1)  # TensorBoard orders event files by the second in which they were opened
+    time.sleep(1.1)  # TensorBoard orders event files by opening time, in whole seconds
     log(tmp_path, [5.5, float("nan"), 3], start=20, purge=20)  # resumed at step 20
     scalars = read_scalars(tmp_path)
     assert scalars.keys() == {"loss/mlm"}
     steps, values = scalars["loss/mlm"]
     assert steps.tolist() == [0, 10, 20, 40]
     assert values.tolist() == [7, 6, 5.5, 3]
-    assert not caplog.records  # TensorBoard's warning of a restart
+    assert not caplog.records  # no warning about a restart from TensorBoard
 
 
 def test_a_folder_without_events_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report's page, made of real results, as a reader and a browser see it."""
+"""The report page, built from real results, as a reader and a browser see it."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def test_it_has_every_curve_but_no_other(text: str) -> None:
     charts = [attributes["aria-label"] or "" for tag, attributes in Reader(text).elements if tag == "svg"]
     curves = [chart for chart in charts if ": " in chart]
     assert [chart.split(": ")[1] for chart in curves] == [tag for tag in TAGS if tag != "lr"] * 2
-    assert sorted(set(charts) - set(curves)) == ["BM25", "bm25+one", "one", "two"]  # of scores
+    assert sorted(set(charts) - set(curves)) == ["BM25", "bm25+one", "one", "two"]  # charts of scores
 
 
 def test_it_shows_the_queries_that_differ(folder: Path, text: str, toy_collection: Path) -> None:

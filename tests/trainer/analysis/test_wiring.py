@@ -1,4 +1,4 @@
-"""What a method's targets depend on, as the figures on the methods' pages show."""
+"""What a method's targets depend on, as shown in the figures on the methods' pages."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from trainer.analysis.wiring import Wiring, wiring
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
 
-COMMANDS = {  # page: the command there that draws its figure
+COMMANDS = {  # page name: the command on it that draws its figure
     page.stem: command[1]
     for page in (ROOT / "docs").glob("*.md")
     if (command := re.search(rf"^ +python -m trainer\.analyse (wiring .*/?{page.stem}\.png)$", page.read_text(), re.M))
@@ -50,7 +50,7 @@ def test_the_command_of_a_page_draws(
 def test_seed_predicts_from_cls_and_the_last_tokens() -> None:
     wirings = wired("seed", "method.max_tokens=16", "method.decoder_layers=1", "method.window=2")
     decoder = wirings["decoder"]
-    assert set(columns(decoder, "input_ids").sum(1)) == {9, 10}  # all tokens of the target's block, one of two
+    assert set(columns(decoder, "input_ids").sum(1)) == {9, 10}  # all tokens of the target's block, one of two blocks
     assert columns(decoder, "original_ids").sum(1).max() == 2
     assert not columns(wirings["mlm"], "original_ids").any()
 
@@ -58,7 +58,7 @@ def test_seed_predicts_from_cls_and_the_last_tokens() -> None:
 def test_a_decoder_without_cls_does_not_depend_on_the_encoder() -> None:
     decoder = wired("seed", "method.max_tokens=16", "method.cls=false")["decoder"]
     assert not columns(decoder, "input_ids").any()
-    assert columns(decoder, "original_ids").sum(1).max() == 5  # four and slot 0, an ordinary token here
+    assert columns(decoder, "original_ids").sum(1).max() == 5  # four and position 0, an ordinary token here
 
 
 def test_a_causal_model_sees_the_tokens_before() -> None:

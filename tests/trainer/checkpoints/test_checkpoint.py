@@ -1,4 +1,4 @@
-"""Checkpoints: which are trusted, skipped, pruned; what a resumed run must agree in."""
+"""Checkpoints: which are trusted, skipped or pruned, and what a resumed run may not change."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def test_a_run_resumes_only_with_the_same_order_of_data(run: Path) -> None:
     assert checkpoint.read_state(newest).cursor == cursor
     checkpoint.check_continues(newest, {**fixed, "method": {"name": "newer than the checkpoint"}})
     without = {key: value for key, value in fixed.items() if key != "batch.micro"}
-    checkpoint.check_continues(newest, without)  # of a method whose loss does not depend on it
+    checkpoint.check_continues(newest, without)  # for a method whose loss does not depend on it
     for changed, words in [
         ({"seed": 1, "batch.micro": 8}, "batch.micro=4, the recipe now says 8: .* so set batch.micro=4"),
         ({"trunk": {"id2label": {"0": "b"}}}, "trunk.id2label.0=a, the recipe now says b"),
@@ -126,7 +126,7 @@ def test_a_checkpoint_from_before_there_was_a_choice_was_trained_by_adamw_all_of
 def test_the_plateau_is_in_the_state(run: Path) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None
-    assert checkpoint.read_state(newest).plateau == Plateau()  # an older checkpoint names none
+    assert checkpoint.read_state(newest).plateau == Plateau()  # absent from older checkpoints
     state = State(3, Cursor([]), 2, {"seed": 1}, Plateau(1 / 3, 2, 0.4**3))
     (newest / checkpoint.STATE).write_bytes(state.to_json())
     assert checkpoint.read_state(newest) == state
@@ -167,7 +167,7 @@ def test_a_save_replaces_a_damaged_checkpoint_of_its_step(run: Path) -> None:
 
 
 class WritesFiles(OneRank):
-    """It writes one file by itself and reports it, and leaves another that it does not report."""
+    """An engine that writes and reports one file, and leaves another one that it does not report."""
 
     def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
         with hashed_file(folder / tag / "reported") as file:
@@ -217,7 +217,7 @@ def test_a_byte_that_changes_before_the_manifest_is_written_is_found(tmp_path: P
 
 
 def test_rank_0_gathers_all_weights_even_if_it_cannot_write_them(tmp_path: Path) -> None:
-    """Other ranks would wait for it."""
+    """Otherwise the other ranks would wait for it forever."""
     gathered = []
 
     class Large(OneRank):

@@ -1,4 +1,4 @@
-"""Exported folders, loaded offline by the libraries they are made for, against the trainer's own embeddings."""
+"""Exported folders, loaded offline by the libraries that they are for, against the trainer's own embeddings."""
 
 import importlib
 import json
@@ -68,14 +68,14 @@ def own_ids(trained: TrainedModel) -> list[list[int]]:
 
 
 def load_stock(folder: Path) -> torch.nn.Module:
-    """Load by AutoModel; no key may be missing or left over."""
+    """Load with AutoModel; no key may be missing or unexpected."""
     model, problems = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(problems.values()), problems
     return model.eval()
 
 
 def stock_hidden(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """last_hidden_state [B, T, H] and mask [B, T] of TEXTS, by transformers alone."""
+    """last_hidden_state [B, T, H] and mask [B, T] of TEXTS, computed with transformers alone."""
     batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         return load_stock(folder)(**batch).last_hidden_state, batch["attention_mask"]
@@ -136,7 +136,7 @@ def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer(TEXTS, truncation=True)["input_ids"] == own_ids(trained)
     assert tokenizer.model_max_length == MAX_TOKENS
-    assert len(tokenizer(TEXTS[-1])["input_ids"]) > MAX_TOKENS  # cut only where asked
+    assert len(tokenizer(TEXTS[-1])["input_ids"]) > MAX_TOKENS  # truncated only on request
     special = Vocabulary(
         tokenizer.vocab_size, *(getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask"))
     )
@@ -180,7 +180,7 @@ def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path,
     assert AutoTokenizer.from_pretrained(out).model_max_length == toy.TRUNK["max_position_embeddings"] - 2
     code = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(), re.DOTALL)
     variables: dict[str, torch.Tensor] = {}
-    exec("\n".join(code), variables)  # as a reader would
+    exec("\n".join(code), variables)  # as a reader of the README.md would
     t = trained.tokenizer
     ids = torch.tensor([[t.cls, *t.encode(["a text"])[0].tolist(), t.sep]])
     torch.testing.assert_close(
@@ -269,7 +269,7 @@ def test_what_a_sentence_transformer_cannot_do_is_refused(
 
 
 def pair_scores_of(trained: TrainedModel, pairs: list[tuple[str, str]]) -> np.ndarray:
-    """The run's own scores, each pair by itself."""
+    """The run's own scores, each pair scored alone."""
     framing = trained.method.pair_framing(trained.tokenizer)  # type: ignore[attr-defined]
     scores = []
     for pair in pairs:
@@ -306,7 +306,7 @@ def test_a_cross_encoder_scores_as_the_trainers(
     card = (tmp_path / "out" / "README.md").read_text()
     assert f'CrossEncoder("{tmp_path / "out"}")' in card
     assert ("tells 3 classes" in card) == bool(classes)
-    start = load_encoder(tmp_path / "out", trained.tokenizer)  # its trunk is an encoder like others
+    start = load_encoder(tmp_path / "out", trained.tokenizer)  # its trunk is an ordinary encoder
     for name, tensor in start.trunk.state_dict().items():
         torch.testing.assert_close(tensor, trained.model.trunk.state_dict()[name])
 

@@ -1,4 +1,4 @@
-"""An exported ColBERT, loaded by sentence-transformers' reader of PyLate's layout, against the trainer's scores."""
+"""An exported ColBERT, which sentence-transformers loads from PyLate's layout, against the trainer's scores."""
 
 import json
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_ids_with_gaps_are_refused(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     vocabulary = content["model"]["vocab"]
     last = max(vocabulary, key=vocabulary.get)
-    vocabulary[last] += 1  # nothing has the id that it had
+    vocabulary[last] += 1  # no token has its former id
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     trained = load_trained(write_run(tmp_path / "run", tmp_path / "tokenizer.json", **METHOD))
     with pytest.raises(InputError, match="its ids have gaps"):

@@ -28,7 +28,7 @@ def readme_code(out: Path) -> str:
     "keys",
     [
         {"pooling": "mean", "similarity": "cosine"},
-        {"special_tokens": 3, "projection": 8, "towers": 2},  # what a SentenceTransformer cannot do
+        {"special_tokens": 3, "projection": 8, "towers": 2},  # a SentenceTransformer cannot represent this
     ],
     ids=["plain", "special_tokens"],
 )

@@ -1,4 +1,4 @@
-"""init_from of a pre-training: runs, exports, Hugging Face folders, and what is refused."""
+"""init_from in a pre-training: from runs, exports and Hugging Face folders, and what is refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Loading a trained model: from a run or one checkpoint, and what is refused."""
+"""Loading a trained model from a run or from one checkpoint, and what is refused."""
 
 import json
 from pathlib import Path

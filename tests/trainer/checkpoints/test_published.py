@@ -1,4 +1,4 @@
-"""A published model ranks as it is: an export like its run, with the lengths that the folder names."""
+"""A published model ranks without training: an export like its run, with the lengths that the folder names."""
 
 import json
 from pathlib import Path

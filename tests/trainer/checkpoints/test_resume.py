@@ -1,4 +1,4 @@
-"""Resuming with another number of ranks, and with micro-batches of another size."""
+"""Resuming with another number of ranks or another micro-batch size."""
 
 import json
 from itertools import islice
@@ -21,7 +21,7 @@ from trainer.data.order import Order
 def test_the_converted_checkpoint_stays_until_every_rank_has_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen from rank 0 of 2, which removes it: another rank reads until it gathers."""
+    """Run as rank 0 of 2, which removes it: the other rank may still be reading until it joins the gather."""
     universal, events = tmp_path / "universal" / "step-00000007", []
 
     class Engine(SimpleNamespace):
@@ -51,7 +51,7 @@ def mixed(micro: int) -> Order:
 
 
 def consume(order: Order, cursor: Cursor, steps: range, micro: int, ranks: int, consumed: Consumed) -> Cursor:
-    """Take the data of some steps as ranks do that resume at a cursor; add them to what was consumed."""
+    """Read the data of some steps as ranks that resume at a cursor would; add them to `consumed`."""
     cursor = cursor.with_micro(micro, steps.start)
     streams = [Loader(order, rank, ranks, 0).micro_batches(cursor) for rank in range(ranks)]
     own = [Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) for _ in range(ranks)]
@@ -73,7 +73,7 @@ def consume(order: Order, cursor: Cursor, steps: range, micro: int, ranks: int, 
     )
 )
 def test_micro_batches_of_another_size_lose_and_repeat_no_example(parts: list[tuple[int, tuple[int, int]]]) -> None:
-    """Each part: some steps, by a size of micro-batches and a number of ranks that can share them."""
+    """Each part: a number of steps, with a micro-batch size and a number of ranks that can share the micro-batches."""
     consumed: Consumed = {}
     cursor, step = Cursor(mixed(1).start(), micro_sizes={0: parts[0][1][0]}), 0
     for steps, (micro, ranks) in parts:
@@ -82,7 +82,7 @@ def test_micro_batches_of_another_size_lose_and_repeat_no_example(parts: list[tu
         assert cursor.micro_batches * micro == step * BATCH
         assert cursor.micro == micro
     assert sum(map(len, consumed.values())) == step * BATCH
-    for (source, lane), seen in consumed.items():  # what the lane gives one by one
+    for (source, lane), seen in consumed.items():  # the same as the lane's examples read one by one
         lanes = list(mixed(1).sources.values())[source]
         alone = lanes.micro_batches(lane, mixed(1).start()[source][lane])
         assert seen == items(islice(alone, len(seen)))

@@ -1,4 +1,4 @@
-"""sentence-transformers folders: their pooling and similarity are taken over, what we do not have is refused."""
+"""sentence-transformers folders: their pooling and similarity are adopted; what we do not support is refused."""
 
 import json
 import shutil
@@ -118,7 +118,7 @@ def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
         ({}, ("mean", "cosine", TEMPERATURE)),
         ({"pooling": "cls"}, ("cls", "cosine", TEMPERATURE)),
         ({"temperature": 0.1}, ("mean", "cosine", 0.1)),
-        ({"similarity": "dot"}, ("mean", "dot", 1.0)),  # a temperature of 0.05 would suit cosines alone
+        ({"similarity": "dot"}, ("mean", "dot", 1.0)),  # a temperature of 0.05 suits only cosines
         ({"similarity": "cosine"}, ("mean", "cosine", 1.0)),
     ],
 )
@@ -129,7 +129,7 @@ def test_the_recipe_comes_first(
     given = recipe(tmp_path, toy_collection, **method)
     taken = take_over(given).method
     assert (taken.pooling, taken.similarity, taken.temperature) == expected
-    (tmp_path / "modules.json").unlink()  # a Hugging Face folder says nothing
+    (tmp_path / "modules.json").unlink()  # a plain Hugging Face folder names neither pooling nor similarity
     assert take_over(given) == given
 
 

@@ -1,4 +1,4 @@
-"""A source of integers and a batcher that returns them, to follow every item through lanes, order and loader."""
+"""A source of integers and a batcher that returns them, to track every item through lanes, order and loader."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ EVERYTHING = {s * 1000 + c * 100 + i for s, chunks in enumerate(UNEVEN) for c in
 
 
 class Numbers:
-    """Shards of chunks of distinct integers; those in `bad`, (shard, chunk), cannot be read."""
+    """Shards whose chunks hold distinct integers; the chunks in `bad`, given as (shard, chunk), cannot be read."""
 
     def __init__(self, chunks: Sequence[int], per_chunk: int = 3, bad: Collection[tuple[int, int]] = ()):
         self.chunks, self.per_chunk, self.bad = list(chunks), per_chunk, bad
@@ -40,7 +40,7 @@ class Numbers:
 
 
 class Echo:
-    """Returns each item with a random number drawn for it."""
+    """A batcher that returns each item with a random number drawn for it."""
 
     def examples(self, documents: Sequence[Any]) -> list[Any]:
         return list(documents)

@@ -1,4 +1,4 @@
-"""Labelled groups as examples: splits that share nothing, small label sets inside larger ones, units for the lanes."""
+"""Labelled groups as examples: disjoint splits, small label sets as subsets of larger ones, units for the lanes."""
 
 import json
 from itertools import islice
@@ -82,7 +82,7 @@ def test_units_hold_every_pair_once_in_order_and_are_as_many_as_asked(
 
 @pytest.fixture
 def judged(shards: Path, tmp_path: Path) -> Collection:
-    """Two queries with given negatives, "c" relevant to one and not to the other."""
+    """Two queries with given negatives; "c" is relevant to one of them and negative for the other."""
     lines = [
         {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]},
         {"query": "two two two two", "pos": ["c"], "neg": ["a", "e"]},
@@ -201,7 +201,7 @@ def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tm
     assert arrays["candidates"].shape == (8, 3)
     with pytest.raises(InputError, match="method.hard_negatives: 4, but split train gives query .* only 3: set 3 or"):
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=4", "validation=null"]))
-    words = "method.hard_negatives: 3, but split train gives query .* only 0: set 0 or"  # others: a, b, c
+    words = "method.hard_negatives: 3, but split train gives query .* only 0: set 0 or"  # of the other query: a, b, c
     with pytest.raises(InputError, match=words):
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
 

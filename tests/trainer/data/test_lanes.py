@@ -13,7 +13,7 @@ from trainer.data.lanes import START, Lanes, Position
 
 
 def epochs(lanes: Lanes, count: int) -> Counter[tuple[int, int]]:
-    """How often (epoch, item) is read by all lanes of a source, in micro-batches of one."""
+    """Count how often all lanes of a source read each (epoch, item), in micro-batches of one."""
     seen: Counter[tuple[int, int]] = Counter()
     for lane in range(lanes.lanes):
         for step in lanes.micro_batches(lane, START):

@@ -1,4 +1,4 @@
-"""The loader: the same steps on any cluster, errors of workers, and cursors that prefetching does not move."""
+"""The loader: the same steps on any cluster, worker errors, and cursors that prefetching does not move."""
 
 from collections import Counter
 from itertools import islice
@@ -21,7 +21,7 @@ def first_of(order: Order, workers: int) -> LaneBatch:
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("world_size", [1, 2, 4, 8])
 def test_a_step_has_the_same_examples_on_any_cluster(world_size: int, workers: int) -> None:
-    """Of two sources of uneven shards, over two epochs of the larger and many of the smaller."""
+    """Two sources with uneven shards, over two epochs of the larger one and many of the smaller one."""
 
     def steps(world_size: int, workers: int) -> list[Counter[tuple[int, int]]]:
         order = order_of(lanes_of(MIXED, lanes=32), lanes_of([1] * 32, lanes=32, number=1), weights=(0.6, 0.4))

@@ -1,4 +1,4 @@
-"""Mixing: the weights are kept to at every micro-batch, and no lane is cut off from a source."""
+"""Mixing: the weights hold at every micro-batch, and every lane reads from every source."""
 
 from collections import Counter
 from fractions import Fraction

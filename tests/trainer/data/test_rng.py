@@ -6,7 +6,7 @@ from trainer.data.rng import dropout_seed, keyed_rng, keyed_rngs
 
 
 def draws(rng: np.random.Generator) -> list[float]:
-    """Draws of every kind that the batchers make; an odd number of 32-bit ones leaves half a word in the generator."""
+    """Draw with every call that the batchers use; an odd number of 32-bit draws leaves half a word in the generator."""
     choice = rng.choice(500, 75, replace=False, shuffle=False)
     return [*choice, *rng.random(3), rng.integers(2**16, dtype=np.uint32), *rng.integers(30_000, size=5)]
 

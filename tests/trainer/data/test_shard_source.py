@@ -1,4 +1,4 @@
-"""Shards are checked before they are read; documents come with what the shard knows of them."""
+"""Shards are checked before they are read; documents come with the metadata that the shard has for them."""
 
 import shutil
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_damaged_shard_is_refused_by_name(shards: Path, tmp_path: Path) -> Non
 
 
 def write_one_shard(folder: Path, tokenizer_json: Path, documents: list[TokenDocument]) -> Manifest:
-    """One shard, two documents a chunk."""
+    """Write one shard with two documents per chunk."""
     folder.mkdir()
     vocabulary = tokenizers.load(shutil.copy(tokenizer_json, folder))
     chunks = [packing.encode_chunk(documents[i : i + 2], vocabulary.dtype, folder) for i in range(0, len(documents), 2)]

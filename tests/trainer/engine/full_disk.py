@@ -1,4 +1,4 @@
-"""A disk that is full at a chosen byte."""
+"""Simulate a disk that becomes full at a chosen byte."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Adamax, compared with PyTorch's."""
+"""Adamax, compared with PyTorch's implementation."""
 
 import copy
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ KEYS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6}
 
 
 def gradients(parameters: list[torch.Tensor]) -> Iterator[None]:
-    """Give the parameters ten random gradients; the first row of the first one never gets any."""
+    """Give the parameters ten random gradients; the first row of the first parameter never gets one."""
     g = torch.Generator().manual_seed(2)
     for _ in range(10):
         for parameter in parameters:
@@ -41,7 +41,7 @@ def test_without_decay_it_is_pytorchs_to_the_bit() -> None:
 
 
 def test_the_decay_is_that_of_adamw() -> None:
-    """A group decays by lr * weight_decay at each step, apart from its gradient."""
+    """A group decays by lr * weight_decay at each step, independently of its gradient."""
     own, theirs = parameters(), parameters()
     groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(own, (0.5, 0.0), strict=True)]
     optimizer, plain = Adamax(groups, **KEYS), torch.optim.Adamax(theirs, **KEYS)

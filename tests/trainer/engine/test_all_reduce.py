@@ -1,4 +1,4 @@
-"""The sum over real ranks: what it measures, and that a rank does not wait for ever."""
+"""The all-reduce over real ranks: what it measures, and that no rank waits forever."""
 
 import json
 import signal
@@ -20,13 +20,13 @@ def test_two_ranks_measure_together() -> None:
     assert (measured.ranks, measured.address, measured.size) == (2, "127.0.0.1", 600_000)
     assert measured.seconds > 0
     assert measured.latency > 0
-    # both ranks send each half of the tensor once to add it and once to tell it
+    # each rank sends half of the tensor twice: once in the reduce-scatter, once in the all-gather
     sent = [of_host["lo"] for of_host in measured.sent]
     assert all(size >= all_reduce.REPEATS * 2 * 600_000 for size in sent)
 
 
 def test_the_time_limits_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor is as large as the seconds that are left allow, on every rank alike."""
+    """The tensor is as large as the remaining seconds allow, and the same on every rank."""
     monkeypatch.setattr(all_reduce, "_seconds", lambda tensor: len(tensor) * 1e-6)
     monkeypatch.setattr(all_reduce, "_slowest", lambda seconds, **_: seconds)
     monkeypatch.setattr(all_reduce.dist, "all_gather_object", lambda found, value: found.__setitem__(0, value))
@@ -34,7 +34,7 @@ def test_the_time_limits_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     here = all_reduce.torch.device("cpu")
     one = all_reduce.World(0, 1, 0, 1)
     measured = all_reduce.measure(10**9, all_reduce.torch.float32, here, one)
-    # 2^18 numbers take 0.26 s: four sums of four times as many are 4.2 of 5 s, and of 16 times as many too much
+    # 2^18 numbers take 0.26 s: four all-reduces of 4 x as many take 4.2 of 5 s, of 16 x as many too long
     assert measured.size == 4 * (1 << 20)
     assert all_reduce.measure(1000, all_reduce.torch.float32, here, one).size == 4000
 

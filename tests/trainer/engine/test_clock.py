@@ -1,4 +1,4 @@
-"""The clock of pieces of work."""
+"""The clock that times pieces of work."""
 
 import time
 

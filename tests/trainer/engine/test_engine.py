@@ -1,4 +1,4 @@
-"""What the engine asks of DeepSpeed: buffers in their own precision, checkpoint files on a full disk."""
+"""The engine and DeepSpeed: buffers keep their own precision, checkpoint files on a full disk."""
 
 import errno
 import subprocess
@@ -18,7 +18,7 @@ from trainer.engine.engine import CheckpointFiles
 STATE = {"moments": torch.zeros(300), "step": 7}
 
 
-@pytest.mark.parametrize("piece", [64, hashed_file.PIECE])  # the disk refuses torch in the middle, or all at the end
+@pytest.mark.parametrize("piece", [64, hashed_file.PIECE])  # the disk fails during torch's writes, or at the end
 def test_a_disk_that_is_full_at_any_byte_gives_the_error_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
@@ -49,14 +49,14 @@ def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -
     assert files.error is None
     path = tmp_path / "file.pt"
     assert files.written == {path: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}}
-    with pytest.raises(TypeError):  # a bug, not an error of the disk
+    with pytest.raises(TypeError):  # a bug, not a disk error
         files.save({"step": (i for i in range(3))}, str(tmp_path / "generator.pt"))
     assert torch.load(tmp_path / "file.pt", weights_only=True)["step"] == 7
 
 
 @pytest.mark.slow
 def test_rotary_frequencies_stay_in_fp32() -> None:
-    # an exported encoder computes them anew: rounded to bf16, the same positions would be turned differently
+    # an exported encoder recomputes them: had training rounded them to bf16, the export would rotate differently
     lines = """
 import os
 from models.pretraining.mlm import Mlm

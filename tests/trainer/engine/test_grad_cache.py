@@ -23,7 +23,7 @@ from tests.models.tiny import tensors, trunk
 from trainer.engine import grad_cache
 
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
-# documents 10 and 11 are copies of 0 and 1; the texts of a micro-batch have 8 or 12 places, by their longest
+# documents 10 and 11 are copies of 0 and 1; texts of a micro-batch are padded to 8 or 12 tokens, as its longest needs
 EXAMPLES = [
     positive(0, 1),
     positive(1, query=(7, 30)),
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class EveryToken(DualEncoder):
-    """A text has a vector for every token; a document's score is the sum over the query's tokens of the best ones."""
+    """A text has a vector for every token; a score sums each query token's best match among the document's tokens."""
 
     index = "multi_vector"
 
@@ -71,14 +71,14 @@ KEYS = siamese(
 
 
 class Ranks:
-    """The part of torch.distributed that GradCache uses, among threads: one for each rank."""
+    """The part of torch.distributed that GradCache uses, between threads: one thread per rank."""
 
     def __init__(self, size: int) -> None:
         self.size, self.of_thread = size, threading.local()
         self.barrier, self.given = threading.Barrier(size), [torch.empty(0)] * size
 
     def run(self, work: Callable[[int], Result]) -> list[Result]:
-        """Call `work` with the number of each rank, all at once."""
+        """Call `work` with the number of each rank, all in parallel."""
 
         def of_rank(rank: int) -> Result:
             self.of_thread.rank = rank
@@ -114,7 +114,7 @@ class Ranks:
 
 
 def micro_batches(size: int, examples: Sequence[Example] = EXAMPLES) -> list[dict[str, Tensor]]:
-    """The micro-batches of the step; an example has the same drawn negative in all sizes."""
+    """The micro-batches of the step; an example has the same sampled negative for every micro-batch size."""
     starts = range(0, len(examples), size)
     return [tensors(micro_batch(KEYS, examples[start : start + size], start=start)) for start in starts]
 
@@ -168,7 +168,7 @@ def cached(
     models = [copy.deepcopy(model) for _ in range(ranks)]
 
     def encode_one(model: DualEncoder, number: int) -> dict[str, Tensor]:
-        with lock:  # the generator of dropout is that of the process
+        with lock:  # dropout uses the process-wide generator
             torch.manual_seed(number)
             return model(**batches[number], represent=True)
 
@@ -236,7 +236,7 @@ def test_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Micro-batches of 1, 2 and 3 documents with 3, 1 and 2 vectors at most; the fourth has none that is real."""
+    """Micro-batches of 1, 2 and 3 documents with at most 3, 1 and 2 vectors; the fourth has only padding."""
     shapes = [(1, 3), (2, 1), (3, 2), (1, 1)]
     texts = [
         {
@@ -259,7 +259,7 @@ def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch
 
 
 def test_a_copy_of_a_relevant_document_is_no_negative_in_any_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries whose texts are the same have the same loss with and without a copy of their document elsewhere."""
+    """A query's loss does not change if another micro-batch has a copy of its document."""
     keys = siamese(negatives="step", similarity="cosine")
     model = Siamese(trunk(), keys).double()
 
@@ -273,7 +273,7 @@ def test_a_copy_of_a_relevant_document_is_no_negative_in_any_micro_batch(monkeyp
 
 
 def live_bytes(work: Callable[[], object]) -> int:
-    """Return by how many bytes the tensors on the CPU grow at most while `work` runs."""
+    """Return the peak increase, in bytes, of tensor memory on the CPU while `work` runs."""
     with profile(profile_memory=True) as recorded:
         work()
     changes = [e.nbytes() for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -292,9 +292,9 @@ def test_more_micro_batches_need_room_for_their_vectors_only(monkeypatch: pytest
     for count in (2, 8):
         batches = micro_batches(1, [positive(9)] * count)  # the longest text: all have the same width
         encode = [partial(model, **batch, represent=True) for batch in batches]
-        accumulate(model, batches, encode)  # the parameters have gradients from here on
+        accumulate(model, batches, encode)  # from here on, the parameters have gradients
         ours[count] = live_bytes(partial(accumulate, model, batches, encode))
         one_graph[count] = live_bytes(lambda encode=encode: [encode_one() for encode_one in encode])
-    vectors = 3 * 16 * 8  # bytes of those of a query and two documents
+    vectors = 3 * 16 * 8  # bytes of the vectors of a query and two documents
     assert one_graph[8] - one_graph[2] > 6 * 100 * vectors
     assert ours[8] - ours[2] < 6 * 3 * vectors

@@ -1,4 +1,4 @@
-"""A file that is hashed while it is written: its entry is that of its bytes, and no error is lost."""
+"""A file that is hashed while it is written: its entry matches its bytes, and no error is lost."""
 
 import errno
 import hashlib
@@ -58,7 +58,7 @@ def test_bytes_and_digest_are_those_of_what_was_written(blocks: list[bytes], pie
 
 @pytest.mark.usefixtures("_small_pieces")
 def test_a_disk_full_at_any_byte_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    for size in range(30):  # of 30 bytes
+    for size in range(30):  # every size below the file's 30 bytes
         with pytest.raises(OSError, match="File too large: '.*cut'") as raised, files_of_at_most(size):
             write(tmp_path / "cut", *[b"abc"] * 10)
         assert raised.value.errno == errno.EFBIG

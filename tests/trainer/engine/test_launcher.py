@@ -1,4 +1,4 @@
-"""What DeepSpeed's launcher sends to the hosts."""
+"""The variables that DeepSpeed's launcher sends to the hosts."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from trainer.engine import launcher
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The launcher's file of variables, not yet written."""
+    """The path of the launcher's variables file, not yet written."""
     monkeypatch.setattr(runner, "DEEPSPEED_ENVIRONMENT_PATHS", [str(tmp_path)])
     monkeypatch.setattr(runner, "DEEPSPEED_ENVIRONMENT_NAME", ".deepspeed_env")
     return tmp_path / ".deepspeed_env"

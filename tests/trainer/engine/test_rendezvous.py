@@ -18,7 +18,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setenv("MASTER_PORT", str(number))
     monkeypatch.setattr("sys.argv", ["trainer.pretrain", "--local_rank=0", "recipe.yaml"])
     assert meet_at() == ("127.0.0.1", number)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # and put back what was there
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # restored after the test
     return number
 
 

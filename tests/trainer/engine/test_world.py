@@ -1,4 +1,4 @@
-"""This process among all ranks."""
+"""This process's place among all ranks."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: s
     [
         "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
         "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-        "WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # --launcher mpich sets one of ours
+        "WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # --launcher mpich sets WORLD_SIZE
     ],
 )
 def test_a_launcher_that_srun_has_started_counts(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
@@ -93,7 +93,7 @@ def test_the_memory_of_a_cpu_is_shared_by_its_ranks(monkeypatch: pytest.MonkeyPa
 
 def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")  # and put back what was there
+        monkeypatch.setenv(name, "1")  # restored after the test
     monkeypatch.setattr(world, "_joined", False)
     taken: list[int] = []
     monkeypatch.setattr(world.get_accelerator(), "set_device", taken.append, raising=False)

@@ -1,4 +1,4 @@
-"""Candidate lists: which count, in which order equal scores rank, and the scores of every kind of system."""
+"""Candidate lists: which of them count, how ties are broken, and the scores of every kind of system."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_the_metrics_are_those_of_a_plain_sort(lists: Collection) -> None:
 
 
 def plain_lists(task: CandidateTask) -> list[tuple[int, list[int]]]:
-    """The numbers of the queries and candidates."""
+    """The row numbers of each list's query and candidates."""
     return [(task.queries[query], [task.pool[i] for i in positions]) for query, positions in task.lists]
 
 

@@ -1,4 +1,4 @@
-"""The accuracy of models that tell the class of a pair, beside the majority class."""
+"""The accuracy of models that predict the class of a pair, compared with the majority class."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def pairs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Col
 
 
 def plain_right(pairs: Collection, shift: int = 0) -> np.ndarray:
-    """Whether the class that `Overlap` tells is right, for each pair."""
+    """For each pair, whether `Overlap` predicts the right class."""
     groups, right = pairs.groups("test"), []
     for i in range(len(groups)):
         query, (document,), (label,) = groups[i]

@@ -20,7 +20,7 @@ from trainer.retrieval.system import Embedded
 
 
 class Table:
-    """A system whose scores are given; it notes how many were asked for at once."""
+    """A system with given scores; it records how many were requested at once."""
 
     def __init__(self, scores: Sequence[Sequence[float]] | np.ndarray):
         self.table = np.asarray(scores, np.float32)
@@ -45,7 +45,7 @@ def plain_reciprocal(row: Sequence[float]) -> list[float]:
 
 
 def plain_order(scores: Sequence[float], k: int) -> list[int]:
-    """A stable sort by falling score, as fp32."""
+    """A stable sort by descending score, in fp32."""
     return sorted(range(len(scores)), key=lambda i: -np.float32(scores[i]))[:k]
 
 
@@ -97,10 +97,10 @@ def test_an_affine_map_of_one_systems_scores_changes_nothing(
     pair: np.ndarray, weight: float, scale: int, shift: int
 ) -> None:
     first, second = pair
-    mapped = scale * second + np.float32(shift)  # exact: small integers and eighths
+    mapped = scale * second + np.float32(shift)  # exact in fp32: small integers and eighths
     np.testing.assert_allclose(fuse(first, mapped, weight), fuse(first, second, weight), atol=1e-5)
     np.testing.assert_array_equal(fuse(first, mapped, None), fuse(first, second, None))
-    np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))  # no rounding at all
+    np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))  # 8: no rounding at all
 
 
 @given(PAIRS, st.integers(1, 12), st.integers(1, 200))
@@ -114,12 +114,12 @@ def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) 
             share = (1.0, 1.0) if weight is None else (1 - weight, weight)
             fused = [share[0] * x + share[1] * y for x, y in zip(left, right, strict=True)]
             expected = [fused[i] for i in plain_order(fused, k)]
-            # by scores: where two differ by the rounding of their sums, either order is right
+            # compare scores, not documents: where two sums differ only by rounding, either order is right
             np.testing.assert_allclose([fused[i] for i in ranking], expected, atol=1e-6)
             assert len(set(ranking)) == len(ranking)
     queries, documents = pair.shape[1:]
     for table in tables:
-        assert sum(table.asked) == queries * documents  # once for all weights
+        assert sum(table.asked) == queries * documents  # requested once for all weights
         assert max(table.asked) <= max(held, documents)
 
 
@@ -129,7 +129,7 @@ def test_equal_fused_scores_rank_in_the_pools_order() -> None:
 
 
 def measure_first(ranked: Sequence[Ranked]) -> Metrics:
-    """nDCG where document 0 alone is relevant to every query."""
+    """nDCG if document 0 is the only relevant document of every query."""
     rows = positions(ranked)
     return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in rows])})
 
@@ -137,13 +137,13 @@ def measure_first(ranked: Sequence[Ranked]) -> Metrics:
 def test_the_weight_is_the_smallest_of_the_best() -> None:
     right, wrong = [[2.0, 1.0, 0.0]] * 3, [[0.0, 1.0, 2.0]] * 3
     assert choose_weight(Table(right), Table(right), measure_first) == 0
-    # standardised, the two cancel at 0.5, where document 0 is the first of equals
+    # at 0.5 the standardised scores cancel: all documents tie, and document 0 comes first
     assert choose_weight(Table(wrong), Table(right), measure_first) == 0.5
     assert choose_weight(Table(right), Table(wrong), measure_first) == 0
 
 
 def test_two_systems_that_err_apart_are_better_together() -> None:
-    first = Table([[3, 4, 0, 0], [3, 0, 4, 0]])  # document 0 is second, behind another each time
+    first = Table([[3, 4, 0, 0], [3, 0, 4, 0]])  # document 0 is second, behind a different document each time
     second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
     weight = choose_weight(first, second, measure_first)
     assert 0 < weight < 1
@@ -159,4 +159,4 @@ def test_bm25_and_an_encoder() -> None:
     assert ranked[0] == plain_order(
         [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4
     )
-    assert ranked[1] == positions(encoder.rank(4))[1]  # BM25 has no preference
+    assert ranked[1] == positions(encoder.rank(4))[1]  # all BM25 scores are equal

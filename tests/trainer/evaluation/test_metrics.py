@@ -67,7 +67,7 @@ def test_recall_stops_at_100() -> None:
 @given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
 @settings(max_examples=30)
 def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
-    """The evaluators break ties by id, each in another way, so they must not see any."""
+    """Each evaluator breaks ties by id in its own way, so they must not get tied scores."""
     metrics = measure({"q": {str(i): 1 for i in relevant}}, {"q": order}).means
     hits = [rank for rank, document in enumerate(order, 1) if int(document) in relevant and rank <= 10]
     assert metrics["mrr@10"] == pytest.approx(1 / hits[0] if hits else 0)
@@ -91,7 +91,7 @@ def test_the_permutation_test_counts_the_observed_difference() -> None:
     assert paired_permutation_test(same, same) == 1
     better = np.ones(100)
     assert paired_permutation_test(better, np.zeros(100), rounds=999) == 1 / 1000
-    # the sum of these depends on the order of addition: the flip of no pair must still count as extreme
+    # this sum depends on the order of addition: the permutation without flips must still count as extreme
     a, b = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9]), np.zeros(4)
     assert paired_permutation_test(a, b) == pytest.approx(2 / 16, abs=0.02)
 
@@ -107,7 +107,7 @@ def test_permutation_test_is_keyed_by_its_seed() -> None:
 
 
 def lists(number: int, seed: int) -> list[np.ndarray]:
-    """Which candidates of each list are relevant, best first; one at least."""
+    """Which candidates of each list are relevant, in ranked order; at least one is."""
     rng = np.random.default_rng(seed)
     drawn = [rng.random(rng.integers(1, 12)) < 0.3 for _ in range(number)]
     return [relevant for relevant in drawn if relevant.any()]

@@ -1,4 +1,4 @@
-"""Pipelines: a model ranks again what was found, alone or together with the scores that it was found by."""
+"""Pipelines: a model re-ranks the documents found, by its own scores or fused with those of the stage before."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def found(task: Task) -> list[Ranked]:
 
 
 def plain(task: Task, found: list[Ranked], documents: int, weight: float | None) -> list[list[int]]:
-    """The rankings of a stage of the overlap's model."""
+    """The rankings of a stage that re-ranks with the `Overlap` model."""
     rankings = []
     for query, ranked in zip(task.queries, found, strict=True):
         first, rest = ranked.documents[:documents].tolist(), ranked.documents[documents:].tolist()

@@ -1,4 +1,4 @@
-"""TREC run files: what is written is read back in the same order, and what is wrong in one is refused with its line."""
+"""TREC run files: a written file is read back in the same order; errors in a file are reported with their line."""
 
 from pathlib import Path
 

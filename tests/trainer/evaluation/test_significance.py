@@ -1,4 +1,4 @@
-"""Differences of every pair of systems: by hand, and whether they err as often as they say."""
+"""Differences between every pair of systems: checked by hand, and the coverage of their confidence intervals."""
 
 import numpy as np
 import pytest

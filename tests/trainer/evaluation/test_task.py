@@ -1,4 +1,4 @@
-"""A split's task: its pool in an order that favours no document."""
+"""A split's task: the order of its pool favours no document."""
 
 import json
 import math
@@ -39,8 +39,8 @@ def built(folder: Path, toy_collection: Path) -> Collection:
 
 
 def expect_chance(means: dict[str, float]) -> None:
-    """Within three standard deviations of a random order; in the pool's own order all first documents are relevant."""
-    share = QUERIES / DOCUMENTS  # of relevant documents, at any rank
+    """Expect means within three standard deviations of a random order; the pool lists relevant documents first."""
+    share = QUERIES / DOCUMENTS  # the share of the pool that is relevant to some query
     spread = math.sqrt(DEPTH * share * (1 - share)) / QUERIES
     assert means["recall@100"] == pytest.approx(DEPTH / DOCUMENTS, abs=3 * spread)
     reciprocal = [1 / rank for rank in range(1, 11)]

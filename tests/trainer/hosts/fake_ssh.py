@@ -1,4 +1,4 @@
-"""An ssh that answers as a test asks, and what it answers."""
+"""A fake ssh, and the answers that it gives."""
 
 import json
 from dataclasses import asdict
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from trainer.hosts.facts import Facts
 
-# ssh [options] HOST COMMAND: prints the file of the host, or fails as a dead host does
+# ssh [options] HOST COMMAND: prints the host's file, or fails as if the host were dead
 ANSWERS = """#!/bin/sh
 eval host=\\${$(($# - 1))}
 cat "$(dirname "$0")/$host" 2>/dev/null && exit
 echo "ssh: connect to host $host port 22: No route to host" >&2
 exit 255
 """
-# runs the command here
+# runs the command on this host
 RUNS = """#!/bin/sh
 while [ $# -gt 1 ]; do shift; done
 exec sh -c "$1"
@@ -27,6 +27,6 @@ def write(folder: Path, script: str) -> None:
 
 
 def answer(folder: Path, *hosts: str, facts: Facts) -> None:
-    """Let hosts answer with these facts, after a login script's words."""
+    """Let hosts answer with these facts, after a line printed by a login script."""
     for host in hosts:
         (folder / host).write_text(f"Welcome to {host}\n{json.dumps(asdict(facts))}\n")

@@ -1,4 +1,4 @@
-"""The checks before a launch: each where all is right, and each where something is not."""
+"""The checks before a launch: each one passes when all is right and fails when something is wrong."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ TWO = {"a": FACTS, "b": FACTS}
 
 
 def changed(**changes: Any) -> dict[str, Facts]:
-    """Return two hosts' facts, of which the second has changed."""
+    """Return the facts of two hosts; the second host's are changed."""
     return {"a": FACTS, "b": replace(FACTS, **changes)}
 
 
@@ -96,11 +96,11 @@ def test_a_layout_that_does_not_divide_names_the_nearest_that_do(tmp_path: Path)
 
 
 def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
-    plain = recipe(tmp_path)  # keeps 2: three of 1.8 GB at once
+    plain = recipe(tmp_path)  # keeps 2 checkpoints, so that three of 1.8 GB exist during a save
     assert only(checks.disk(changed(free=5 * GB), plain, 100_000_000)).state == "wrong"
     assert only(checks.disk(TWO, plain, 100_000_000)).said.endswith("; the run writes 2, 3.6 GB in all")
     assert only(checks.disk(changed(free=6 * GB), plain, 100_000_000)).state == "warning"
-    kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # and two for good: 9 GB in all
+    kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # also two permanent ones: 9 GB in all
     finding = only(checks.disk(changed(free=8 * GB), kept, 100_000_000))
     assert finding.state == "wrong"
     assert "3.6 GB for 2 that are kept for good" in finding.said
@@ -112,7 +112,7 @@ def test_a_damaged_shard(tmp_path: Path) -> None:
     assert [finding.state for finding in checks.shards(sources, full=True)] == ["ok"]
     damaged = copied / "shard-000001.tar"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    assert only(checks.shards(sources, full=False)).state == "ok"  # a sample of three: not this one
+    assert only(checks.shards(sources, full=False)).state == "ok"  # checks a sample of three shards, without this one
     finding = only(checks.shards(sources, full=True))
     assert finding.state == "wrong"
     assert "shard-000001.tar" in finding.said

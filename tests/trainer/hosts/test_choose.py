@@ -1,4 +1,4 @@
-"""The choice of hosts, with an ssh that answers as a test asks."""
+"""The choice of hosts, with an ssh that answers as a test specifies."""
 
 import json
 import sys
@@ -61,7 +61,7 @@ def test_without_one_the_layout_decides_how_many_of_the_others(cluster: Path, tm
 def test_without_enough_hosts_nothing_starts(cluster: Path, tmp_path: Path) -> None:
     assert choose(launch(*"ab"), recipe(tmp_path), resumes=False).command == []
     answer(cluster, "a", facts=gather())
-    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2), resumes=False).command == []  # two and no other number
+    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2), resumes=False).command == []  # only two ranks will do
 
 
 def test_a_port_in_use_is_refused_where_it_matters(cluster: Path, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_port_in_use_is_refused_where_it_matters(cluster: Path, tmp_path: Path
     answer(cluster, "b", facts=taken)
     assert choose(launch("a", "b"), recipe(tmp_path), resumes=False).ranks == 2
     with pytest.raises(InputError, match="^port 29500 of b is in use, perhaps by another run: give deepspeed another"):
-        choose(launch("d", "b", "c"), recipe(tmp_path), resumes=False)  # d is dead: the ranks would meet on b
+        choose(launch("d", "b", "c"), recipe(tmp_path), resumes=False)  # d is dead: b would be the master
     assert choose(launch("d", "b", "c"), recipe(tmp_path), resumes=True).ranks == 2
 
 

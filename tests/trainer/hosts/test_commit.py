@@ -8,9 +8,9 @@ from trainer.hosts.commit import git_commit
 
 @pytest.fixture(autouse=True)
 def no_repository_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Git looks for a repository above a folder, unless told where to stop."""
+    """Stop git from looking for a repository above the test's folder."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    for name in ("GIT_DIR", "GIT_WORK_TREE"):  # set where a commit's hook runs the tests
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):  # set if a commit hook runs the tests
         monkeypatch.delenv(name, raising=False)
 
 
@@ -27,7 +27,7 @@ def test_a_checkouts_commit_says_whether_there_are_changes(tmp_path: Path) -> No
     git(folder, "init")
     git(folder, "add", "file")
     git(folder, "commit", "--message", "one")
-    git(folder, "tag", "--annotate", "v1", "--message", "a release")  # the commit is named all the same
+    git(folder, "tag", "--annotate", "v1", "--message", "a release")  # the commit is still named by its hash
     assert git_commit(folder) == git(folder, "rev-parse", "HEAD")
     (folder / "file").write_text("2")
     assert git_commit(folder) == git(folder, "rev-parse", "HEAD") + "-dirty"

@@ -1,4 +1,4 @@
-"""What a host tells of itself."""
+"""What a host reports about itself."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Hostfiles: read as DeepSpeed reads them, and refused with the line at fault where it would not."""
+"""Hostfiles: read as DeepSpeed reads them; those it would refuse are refused with the faulty line."""
 
 from pathlib import Path
 

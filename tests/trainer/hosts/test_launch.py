@@ -62,7 +62,7 @@ def test_options_choose_hosts_as_deepspeed_does(
         (("--exclude", "a@b@c"), "--exclude a@b@c: leaves no host"),
         (("--exclude", "a", "--num_nodes", "1"), "--exclude a: DeepSpeed takes it or --num_nodes and --num_gpus"),
         (("--num_nodes", "4"), "--num_nodes 4: "),  # DeepSpeed would train on three
-        (("--num_gpus", "3"), "--num_gpus 3: a has 2 slots in "),  # and on three of two
+        (("--num_gpus", "3"), "--num_gpus 3: a has 2 slots in "),  # DeepSpeed would start three ranks on two slots
         (("--includes", "a"), "deepspeed: unrecognized arguments: --includes"),
         (("--master_port", "x"), "deepspeed: argument --master_port: invalid int value: 'x'"),
     ],

@@ -1,4 +1,4 @@
-"""DeepSpeed's launchers: what each runs, and what is refused before it fails; their tools print how they are called."""
+"""DeepSpeed's launchers: what each runs, and what is refused early; fake tools print how they are called."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ Printed = Callable[..., str]
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the tools of all launchers, the only ones in PATH beside the system's."""
+    """A folder with fake tools for all launchers; PATH has only this folder and the system's."""
     for tool in TOOLS:
         (tmp_path / tool).write_text(PRINTS)
         (tmp_path / tool).chmod(0o755)
@@ -54,7 +54,7 @@ def test_these_start_the_module_on_all_ranks(printed: Printed, tools: Path, name
     line = printed("--launcher", name, "--launcher_args", "-x MASTER_ADDR=node1")
     assert line.startswith(called)
     assert " -x MASTER_ADDR=node1 " in line
-    assert line.count("-m trainer.pretrain recipe.yaml ranks=4") == times  # once for each rank, or for all
+    assert line.count("-m trainer.pretrain recipe.yaml ranks=4") == times  # once per rank, or once for all ranks
     launched = launch(tools, "--launcher", name)
     assert launched
     assert (launched.ranks, launched.by_ssh) == (4, False)
@@ -65,7 +65,7 @@ def test_these_do_not_and_are_refused(printed: Printed, tools: Path, name: str, 
     line = printed("--launcher", name)
     assert line.startswith(called)
     script = line.partition(" -u ")[2]
-    # Python reads the module's name as that of a script, or DeepSpeed's own script as a module
+    # Python takes the module's name for a script, or DeepSpeed's own script for a module
     assert script.startswith("trainer.pretrain") if name == "slurm" else script.startswith("-m /")
     with pytest.raises(InputError) as caught:
         launch(tools, "--launcher", name.upper())

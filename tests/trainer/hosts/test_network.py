@@ -1,4 +1,4 @@
-"""The network checks: the interfaces that the ranks will use, and what a launcher that ends as a test asks reports."""
+"""The network checks: the interfaces that the ranks will use, and what is reported when a fake launcher ends."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ INTERFACES = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.1"], "docker0": ["172
 FACTS = Facts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")
 TWO = {"a": FACTS, "b": FACTS}
 GPUS = {host: replace(facts, gpus=[80]) for host, facts in TWO.items()}
-# four ranks, 3,000,000 bytes in 0.011 s of which 0.001 s pass before the first byte
+# four ranks, 3,000,000 bytes in 0.011 s; 0.001 s of that pass before the first byte
 FOUND = Measured(4, "10.0.0.1", 3_000_000, 0.011, 0.001, [{"lo": 10, "eth0": 13_500_000}, {}, {}, {}])
 
 
@@ -36,7 +36,7 @@ def only(findings: Iterable[Finding]) -> Finding:
         (TWO, {"GLOO_SOCKET_IFNAME": "ib0,eth0"}, "gloo over ib0, eth0"),
         (TWO, {"NCCL_SOCKET_IFNAME": "none"}, "gloo over eth0"),
         ({"a": FACTS, "b": replace(FACTS, own_address="10.1.0.1")}, {}, "gloo over a eth0; b ib0"),
-        ({"a": replace(FACTS, own_address="127.0.1.1")}, {}, "gloo over lo"),  # alone, it reaches itself
+        ({"a": replace(FACTS, own_address="127.0.1.1")}, {}, "gloo over lo"),  # a single host reaches itself
         (GPUS, {}, "NCCL over eth0, ib0"),
         (GPUS, {"NCCL_SOCKET_IFNAME": "eth,ib"}, "NCCL over eth0, ib0"),
         (GPUS, {"NCCL_SOCKET_IFNAME": "=ib0"}, "NCCL over ib0"),
@@ -102,7 +102,7 @@ def test_gradients_that_no_interface_carried() -> None:
 
 
 def test_bytes_and_seconds_of_a_ring() -> None:
-    # every rank sends each of four parts on, three times to add and three times to tell: 6 x 750,000 bytes
+    # the tensor has four parts; every rank sends three to reduce-scatter and three to all-gather: 6 x 750,000 bytes
     assert bandwidth(FOUND) == pytest.approx(6 * 750_000 / 0.011)
     assert seconds_of(FOUND, 3_000_000) == pytest.approx(0.011)
     assert seconds_of(FOUND, 30_000_000) == pytest.approx(0.001 + 10 * 0.010)
@@ -114,7 +114,7 @@ def launcher(folder: Path, script: str) -> list[str]:
 
 
 def test_what_the_ranks_print_is_found_among_other_lines(tmp_path: Path) -> None:
-    # it repeats its arguments where the ranks' number would be
+    # prints its arguments in the place of the address
     script = """
 import sys
 print("[2026-01-01] [INFO] [launch.py:1:main] started")

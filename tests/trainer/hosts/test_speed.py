@@ -1,4 +1,4 @@
-"""The predicted speed: one micro-batch timed, and what follows for the run."""
+"""The predicted speed: one micro-batch is timed, and the run's speed follows from it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_slow_device_computes_fewer_examples(job: Job, monkeypatch: pytest.Mon
         asked.clear()
         pace = time_micro_batch(job.model, job.order, job.recipe.method.weights, torch.float32)
         assert (asked, pace.examples) == (sizes, examples)
-        assert pace.seconds == pytest.approx(4 * slowness)  # of the whole micro-batch
+        assert pace.seconds == pytest.approx(4 * slowness)  # for the whole micro-batch
 
 
 def test_a_micro_batch_that_does_not_fit_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_micro_batch_that_does_not_fit_is_refused(job: Job, monkeypatch: pytes
 
 
 def test_tokens_a_second_and_days_follow_from_a_step(job: Job) -> None:
-    # 2 micro-batches a step: one a rank, of half a second; and half a second for the gradients
+    # 2 micro-batches per step: one per rank, 0.5 s each, and 0.25 s for the gradients
     pace = Pace(0.5, 100.0, 4, "a GPU")
     finding = only(predicted(job.recipe, pace, 2, 0.25))
     assert finding.state == "ok"

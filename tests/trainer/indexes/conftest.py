@@ -1,4 +1,4 @@
-"""A collection with copies of documents, for the tests of indexes."""
+"""A collection with duplicate documents, for the index tests."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 
 @pytest.fixture(scope="module")
 def copies(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
-    """The toy collection, of whose 120 documents the last 30 are copies of the first ones."""
+    """The toy collection; the last 30 of its 120 documents are copies of the first 30."""
     folder = tmp_path_factory.mktemp("copies") / "c"
     shutil.copytree(toy_collection, folder)
     lines = (folder / "corpus.jsonl").read_text().splitlines()

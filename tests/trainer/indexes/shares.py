@@ -1,4 +1,4 @@
-"""The shares of ranks, in one process."""
+"""Search the shares of several ranks in one process."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from trainer.retrieval.search import Ranked, merged, packed
 def search_shares(
     index: Index, queries: Sequence[str], k: int, ranks: int, approximation: str | None = None
 ) -> list[list[Ranked]]:
-    """What each rank finds; merged, it must be what one rank alone finds, to the last bit."""
+    """Return what each rank finds; check that, merged, it equals what one rank alone finds, to the last bit."""
     shares = [index.search(queries, k, approximation, rank, ranks) for rank in range(ranks)]
     together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
     alone = index.search(queries, k, approximation)

@@ -16,7 +16,7 @@ TEXTS, WIDTH = 6_000, 32
 
 @pytest.fixture(scope="module")
 def vectors() -> np.ndarray:
-    """Around 60 centres, as texts are around their subjects; some are equal."""
+    """Vectors around 60 centres, as texts cluster around topics; some are equal."""
     rng = np.random.default_rng(0)
     around = rng.standard_normal((60, WIDTH))[rng.integers(60, size=TEXTS)] + rng.standard_normal((TEXTS, WIDTH)) / 2
     around[1000:1010] = around[0]

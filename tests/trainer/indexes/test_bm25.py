@@ -1,4 +1,4 @@
-"""An index of words: against BM25 over the texts themselves, by ranks, its files, what is refused."""
+"""A BM25 index: against BM25 over the texts themselves, on several ranks, its files, and what is refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""An index: search over its blocks against a plain product, building by ranks and after a stop, what is refused."""
+"""A dense index: block-wise search against a plain product, building on several ranks and after a stop, refusals."""
 
 import errno
 import json
@@ -56,7 +56,7 @@ def made(
 
 
 def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
-    """The queries' vectors, and the documents', each in order."""
+    """The vectors of the queries and of the documents, each in order."""
     model, method = trained.model, trained.method
     queries = encode_texts(
         model.embed_queries,  # type: ignore[operator]
@@ -82,13 +82,13 @@ def test_search_is_that_of_all_vectors_in_one_matrix(
     np.testing.assert_array_equal(index.documents.rows[90:], np.arange(30))
     queries, documents = plain(trained, copies, dtype)
     scores = queries.astype(np.float64) @ documents.astype(np.float64).T
-    scores[:, 90:] = scores[:, :30]  # to the last bit
+    scores[:, 90:] = scores[:, :30]  # copies have exactly equal scores
     for k in (1, 7, 500):
         found = index.search_vectors(queries, k)
         order = np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :k]
         rows = np.stack([ranked.scores for ranked in found])
         np.testing.assert_allclose(rows, np.take_along_axis(scores, order, axis=1), rtol=1e-4)
-        if dtype == "float32":  # vectors of other batches differ in the last bits: almost all ranks are the same
+        if dtype == "float32":  # vectors from other batches differ in the last bits: almost all positions are equal
             assert (np.stack([ranked.documents for ranked in found]) == order).mean() > 0.99
     for ranked in index.search_vectors(queries, 120):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
@@ -119,11 +119,11 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
         Folder.open(stopped)
     monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
-    for rank in range(2):  # by another number of ranks
+    for rank in range(2):  # another number of ranks finishes the index
         again = begin(trained, copies, stopped)
         again.write(rank, 2)
     again.finish()
-    assert len(encoded) == 5  # every block once
+    assert len(encoded) == 5  # each block was encoded once
     assert tree(stopped) == expected
 
 
@@ -229,7 +229,7 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
     queries = [copies.queries.text(i) for i in range(9)]
     shares = search_shares(index, queries, k, ranks)
     assert [len(found) for found in shares] == [9] * ranks
-    assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)  # of five blocks
+    assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)  # there are only five blocks
 
 
 def test_a_whole_index_is_opened_without_reading_the_texts(

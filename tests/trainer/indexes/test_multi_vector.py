@@ -1,4 +1,4 @@
-"""An index of several vectors a text: against a plain loop and evaluation, by ranks, by centroids, what is refused."""
+"""A multi-vector index: against a plain loop and evaluation, on several ranks, with centroids, and what is refused."""
 
 import shutil
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def test_exact_search_is_the_ranking_of_evaluation(
 ) -> None:
     evaluated = embed_task(trained, Texts(collection, QUERIES, list(range(120))))
     expected = evaluated.scores(slice(0, len(QUERIES)))
-    tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # of 8 vectors of length 1
+    tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # for 8 vectors of length 1
     for k in (1, 7, 500):
         found = index.search(texts(collection), k)
         for ranked, scores, row in zip(found, expected, evaluated.rank(k), strict=True):
@@ -92,7 +92,7 @@ def test_exact_search_is_the_ranking_of_evaluation(
             assert (np.diff(ranked.scores) <= 0).all()
             if index.folder.manifest["dtype"] == "float32":
                 apart = np.abs(np.diff(row.scores, prepend=np.inf, append=-np.inf)) > 1e-5
-                clear = apart[:-1] & apart[1:]  # no other score is as near as rounding errors
+                clear = apart[:-1] & apart[1:]  # no other score is within rounding error
                 np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
 
 
@@ -113,7 +113,7 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
     index: MultiVectorIndex, collection: Collection, ranks: int, approximation: str | None
 ) -> None:
     shares = search_shares(index, texts(collection), 30, ranks, approximation)
-    if ranks == 7:  # of five blocks
+    if ranks == 7:  # there are only five blocks
         assert all(len(ranked.documents) == 0 for ranked in shares[6])
 
 
@@ -124,7 +124,7 @@ def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, c
         for ranked, approximation in ((many[number], None), (near[number], centroids.NAME)):
             (alone,) = index.search([texts(collection)[number]], 10, approximation)
             np.testing.assert_array_equal(alone.documents, ranked.documents)
-            np.testing.assert_allclose(alone.scores, ranked.scores, rtol=1e-5)  # queries encoded in another batch
+            np.testing.assert_allclose(alone.scores, ranked.scores, rtol=1e-5)  # queries were encoded in another batch
 
 
 def test_centroids_find_nearly_all_that_exact_search_does(
@@ -180,7 +180,7 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     saved: list[Path] = []
 
     def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks._save) -> None:
-        if len(saved) == 3:  # between the ends and the vectors of the second block
+        if len(saved) == 3:  # after the second block's ends, before its vectors
             raise KeyboardInterrupt
         saved.append(file)
         original(file, array)
@@ -257,7 +257,7 @@ def test_the_centroids_are_the_means_of_the_vectors_near_them(monkeypatch: pytes
         monkeypatch.setattr(centroids, "PRODUCTS", products)
         belongs = nearest(vectors[:50], of_centroids)
         np.testing.assert_allclose(distances[np.arange(50), belongs], distances[:50].min(axis=1), atol=1e-3)
-    assert distances.min(axis=1).mean() < 0.25  # of about 0.24 in each of the ten
+    assert distances.min(axis=1).mean() < 0.25  # within each of the ten clusters, about 0.24 from the middle
     before = np.array([[0.0, 0.0], [10.0, 0.0], [99.0, 0.0]], np.float32)
     points = np.array([[1, 1], [3, 1], [9, 4], [2, 1]], np.float32)
     means = centroids._means(points, nearest(points, before), before)

@@ -1,4 +1,4 @@
-"""Queries to search for, of a split or a file, and what is wrong with such a file."""
+"""Queries to search for, from a split or a file, and errors in such a file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page of a search: markup stays text, only this machine is answered, and a real browser shows it."""
+"""The search page: markup stays text, only this machine gets answers, and a real browser shows it."""
 
 import re
 import shutil
@@ -47,14 +47,14 @@ def get(port: int, path: str, host: str | None = None) -> tuple[HTTPResponse, st
 def test_nothing_that_is_shown_becomes_markup() -> None:
     html = page(EVIL, 5, {EVIL: [Found(EVIL, 0.5, EVIL)]})
     assert "<script" not in html
-    assert html.count("&lt;") >= 8  # title, query, system, id and text, each with two
+    assert html.count("&lt;") >= 8  # the title, query, system, id and text have two each
     assert 'value="&lt;script&gt;' in html
 
 
 def test_words_of_the_query_are_marked_and_long_texts_are_cut() -> None:
     text = "The Wing of an aeroplane's wing-tip, a to b. " + "x" * SHOWN
     html = page("wing A tip", 5, {"one": [Found("d", 0.25, text)]})
-    assert re.findall("<mark>(.*?)</mark>", html) == ["Wing", "wing", "tip"]  # not the short words
+    assert re.findall("<mark>(.*?)</mark>", html) == ["Wing", "wing", "tip"]  # short words are not marked
     assert "0.2500" in html
     assert "…" in html
     assert "x" * SHOWN not in html

@@ -1,4 +1,4 @@
-"""Record what DeepSpeed's ranks call of torch.distributed in one optimizer step of several runs, in one launch."""
+"""Record the torch.distributed calls of DeepSpeed's ranks in one optimizer step of several runs, in one launch."""
 
 import argparse
 import json
@@ -20,14 +20,14 @@ from trainer.run.command import skip_interpreter_shutdown
 from trainer.run.loop import Run
 
 KINDS = {"all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
-STEP = 3  # the one that is recorded: ZeRO-3 traces the order of modules in the first ones
-Call = tuple[str, int, int]  # kind, numbers of the whole tensor, bytes of one
+STEP = 3  # the recorded step: ZeRO-3 traces the order of modules in the first steps
+Call = tuple[str, int, int]  # kind, elements of the whole tensor, bytes per element
 
 calls: list[Call] = []
 
 
 def record(ranks: int, runs: Sequence[Sequence[object]], folder: Path) -> list[list[Call]]:
-    """Train each [RECIPE, key=value, ...]; return rank 0's calls between the beginnings of two steps."""
+    """Train each [RECIPE, key=value, ...]; return rank 0's calls between the starts of two steps."""
     (folder / "runs.json").write_text(json.dumps([list(map(str, run)) for run in runs]))
     done = toy.launch(ranks, "tests.trainer.planning.recorded", folder / "runs.json")
     assert done.returncode == 0, done.stderr
@@ -45,7 +45,7 @@ def _recording(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Train the runs; every rank calls."""
+    """Train the runs; called by every rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", type=Path)
     parser.add_argument("--local_rank")

@@ -1,4 +1,4 @@
-"""The communication of a step: bytes against a ring that is walked through, seconds by hand."""
+"""The communication of a step: bytes against a simulated ring, seconds against hand computation."""
 
 import pytest
 
@@ -22,7 +22,7 @@ NUMBERS = sum(SIZES)
 
 
 def walk(kind: Kind, ranks: int, per_host: int, size: int) -> tuple[list[int], list[int]]:
-    """The bytes that every rank, and every host, sends while parts of a tensor go around a ring of all ranks."""
+    """The bytes that each rank and each host sends while parts of a tensor go around a ring of all ranks."""
     part = size // ranks
     by_rank, by_host = [0] * ranks, [0] * (ranks // per_host)
     for _ in range((2 if kind == "all_reduce" else 1) * (ranks - 1)):
@@ -103,7 +103,7 @@ def test_seconds_within_a_host_are_those_of_its_own_link() -> None:
 
 
 def test_latency_of_ranks_in_hosts_is_that_of_the_links_of_the_ring() -> None:
-    # of 8 links 2 lead to another host; a part passes 7 of the 8
+    # 2 of the 8 links lead to another host; a part passes 7 of the 8
     delay = 7 / 8 * (2 * 0.5 + 6 * 0.01)
     assert seconds(Collective("all_gather", 0.0, 1), network(2, 4)) == pytest.approx(delay)
 

@@ -1,4 +1,4 @@
-"""The arithmetic of a micro-batch: against the real model's, and against a plain formula."""
+"""The operation count of a micro-batch: against the real model, and against a plain formula."""
 
 import json
 import resource
@@ -63,7 +63,7 @@ def test_every_method_can_be_counted(method: str) -> None:
 
 
 def test_a_trunk_that_asks_about_its_data_can_be_counted() -> None:
-    modern = count(recipe("demo_seed"), 4096)  # ModernBERT looks whether there is padding
+    modern = count(recipe("demo_seed"), 4096)  # ModernBERT checks whether there is padding
     assert modern.flops > 6 * modern.tokens * 1e5
 
 

@@ -1,4 +1,4 @@
-"""The best checkpoint interval: against the minimum that a search finds."""
+"""The best checkpoint interval, against the minimum found by a search."""
 
 import math
 

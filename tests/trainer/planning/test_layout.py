@@ -20,7 +20,7 @@ def test_any_number_of_ranks_can_share_what_is_planned(name: str, ranks: int) ->
     layout = fit(keys, ranks)
     check_layout(layout.recipe.data.lanes, layout.recipe.batch.micro_batches, ranks, layout.recipe.data.workers)
     assert layout.micro_batches * ranks * layout.recipe.batch.micro == layout.recipe.batch.size
-    # the changes are overrides of the recipe that make it so
+    # applied to the recipe as overrides, the changes give this layout
     changed = recipe(name, *layout.changes)
     assert (changed.batch, changed.data, changed.steps) == (
         layout.recipe.batch,

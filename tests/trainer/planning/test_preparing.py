@@ -1,4 +1,4 @@
-"""Preparing data on many machines: against the hours of docs/data.md, and against hand-made numbers."""
+"""Preparing data on many machines: against the hours in docs/data.md, and against hand-computed numbers."""
 
 import re
 
@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "data.md").read_text()
 
 
 def hours(cores: int) -> list[float]:
-    """What the page says of Wikipedia, BookCorpusOpen, a month of Reddit."""
+    """The page's hours for Wikipedia, BookCorpusOpen and a month of Reddit."""
     (row,) = re.findall(rf"^\| {cores} cores?: [^|]*\| (.*) \|$", PAGE, re.MULTILINE)
     return [float(cell.removesuffix(" hours")) for cell in row.split(" | ")]
 
@@ -21,7 +21,7 @@ def hours(cores: int) -> list[float]:
 def test_one_machine_takes_the_hours_of_the_page(cores: int) -> None:
     wikipedia, reddit = (prepare(SOURCES[name], 1, cores, 1e12, 1e12).hours for name in ("wikipedia", "reddit"))
     assert wikipedia == pytest.approx(hours(cores)[0], rel=0.1)
-    # the page counts one core as if reading and working took turns, and rounds to a tenth of an hour
+    # for one core, the page assumes that reading and working alternate; it rounds to a tenth of an hour
     assert reddit / REDDIT == pytest.approx(hours(cores)[2], abs=0.05)
 
 
@@ -69,7 +69,7 @@ def test_hours_by_hand(machines: int, expected: tuple[float, float, float, str])
 
 def test_a_slow_disk_or_storage_is_the_bottleneck() -> None:
     assert prepare(TOY, 1, 4, 1000 / 360_000, 1e9).bottleneck == "a machine's disk or network"
-    # a thousand bytes for each machine, one a second, against the hour that cutting takes
+    # a thousand bytes per machine at one byte per second, against one hour of cutting
     assert prepare(TOY, 3, 1000, 1e9, 1.0).bottleneck == "the process that reads"
     assert prepare(TOY, 4, 1000, 1e9, 1.0).bottleneck == "the shared storage"
 

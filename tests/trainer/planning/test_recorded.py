@@ -1,4 +1,4 @@
-"""The communication model against what DeepSpeed calls."""
+"""The communication model against DeepSpeed's actual calls."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from trainer.planning.compute import count
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import load
 
-FEW = 16  # numbers of an all-reduce that only costs latency
+FEW = 16  # up to so many elements, an all-reduce costs only latency
 STAGES = {
     "1": {"stage": 1, "reduce_bucket_size": 20_000},
     "2": {"stage": 2, "reduce_bucket_size": 20_000},
@@ -32,7 +32,7 @@ STAGES = {
 
 @pytest.fixture(scope="module")
 def recorded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[PretrainRecipe, list[Call]]]:
-    """A recipe and its calls of a step, by the stage: two ranks with two micro-batches each."""
+    """A recipe and its calls in one step, by ZeRO stage: two ranks with two micro-batches each."""
     folder = tmp_path_factory.mktemp("recorded")
     changes = ["steps=4", "log_every=100", "checkpoint.every=100", "batch.micro=2"]
     runs = []
@@ -47,7 +47,7 @@ def recorded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def planned(recipe: PretrainRecipe, kind: Kind) -> tuple[float, int]:
-    """The bytes of large tensors and the number of calls that the model expects of a kind."""
+    """The bytes of large tensors and the number of calls that the model predicts for a kind of call."""
     zero = Zero.of(ds_config.load(recipe.deepspeed)[1])
     step = [one for one in collectives(count(recipe, 300).trained, zero, 2) if one.kind == kind]
     return sum(one.size * one.rounds for one in step), sum(one.calls * one.rounds for one in step)
@@ -66,8 +66,8 @@ def test_what_deepspeed_sends_is_as_planned(
 ) -> None:
     recipe, calls = recorded[name]
     (size, number), (real_size, real_number) = planned(recipe, kind), called(calls, kind)
-    assert size <= real_size <= 1.01 * size  # parts are filled up to whole ones
-    # where prefetching cuts the gathers is not modelled: it moves latency alone
+    assert size <= real_size <= 1.01 * size  # DeepSpeed pads the last parts to full size
+    # how prefetching splits the gathers is not modelled: it affects only latency
     assert real_number == number or (kind == "all_gather" and number < real_number < number + 4)
 
 

@@ -1,4 +1,4 @@
-"""The plan's text."""
+"""The text of the plan."""
 
 import math
 from dataclasses import replace

@@ -53,7 +53,7 @@ def test_a_seed_gives_one_run() -> None:
 
 
 def test_a_run_that_loses_more_than_it_saves_never_ends() -> None:
-    outcome = run(replace(PLAIN, mtbf=40.0))  # every 10 s, with 220 s to a checkpoint
+    outcome = run(replace(PLAIN, mtbf=40.0))  # a failure every 10 s; a checkpoint takes 220 s to reach
     assert not outcome.finished
 
 
@@ -78,7 +78,7 @@ def test_a_run_without_enough_hosts_waits_for_a_repair() -> None:
 
 
 class Scripted:
-    """A generator whose times between failures are given."""
+    """A random generator with given times between failures."""
 
     def __init__(self, *times: float) -> None:
         self.times = [*times, NEVER]

@@ -1,4 +1,4 @@
-"""The plan of a training: its parts by hand."""
+"""The plan of a training: its parts against hand computation."""
 
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,7 @@ planned = partial(plan, RECIPE, WORK, CONFIG)
 def test_a_step_is_compute_and_the_communication_that_it_does_not_hide() -> None:
     layout = fit(RECIPE, 8)
     step = plan_step(layout, WORK, Zero.of(CONFIG), MACHINES)
-    # two micro-batches of 16 examples of a millisecond; an eighth of 30 bytes a parameter
+    # two micro-batches of 16 examples, 1 ms each; a rank's eighth of 30 bytes per parameter
     assert step.compute == pytest.approx(2 * 0.016 + 30 * 1e8 / 8 / 1e12)
     exchanged = step_seconds(collectives(WORK.trained, Zero.of(CONFIG), 2), MACHINES.network(8))
     assert step.communication == step.exposed == exchanged
@@ -103,7 +103,7 @@ def test_a_run_that_never_ends_says_so() -> None:
 
 def test_a_checkpoint_waits_for_the_storage_or_for_rank_0() -> None:
     zero = Zero.of(CONFIG)
-    # 18 bytes a parameter in all; rank 0 writes 4 + 2 + 12 / 8
+    # 18 bytes per parameter in all; rank 0 writes 4 + 2 + 12 / 8
     assert save_seconds(WORK, zero, MACHINES, 8) == pytest.approx(1e8 * 7.5 / 1e9)
     assert save_seconds(WORK, zero, replace(MACHINES, storage=1e9), 8) == pytest.approx(1e8 * 18 / 1e9)
     assert save_seconds(WORK, Zero.of(CONFIG, 3), MACHINES, 8) == pytest.approx(1e8 * (4 + 14 / 8) / 1e9)
@@ -117,7 +117,7 @@ def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> Non
 
 def test_stage_3_holds_what_it_has_gathered() -> None:
     small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
-    # 16 bytes of a parameter over 128 ranks, 0.1 GB of activations; and 2 bytes of each
+    # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
     assert fitting(replace(WORK, parameters=10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
     assert fitting(replace(WORK, parameters=11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
 

@@ -1,4 +1,4 @@
-"""The base recipes have the hyper-parameters that the papers state; others are not checked."""
+"""The base recipes have the hyper-parameters stated in the papers; the others are not checked."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ STATED: dict[str, dict[str, Any]] = {
         "method.remove": 0.9,
         "optimizer.lr": 1e-4,
     },
-    "mlm": {  # SEED's "RoBERTa (Ours)": as SEED itself
+    "mlm": {  # SEED's "RoBERTa (Ours)": the same as SEED itself
         "batch.size": 256,
         "method.max_tokens": 512,
         "optimizer.lr": 1e-4,

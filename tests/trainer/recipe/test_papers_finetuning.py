@@ -1,4 +1,4 @@
-"""The fine-tuning recipes have the hyper-parameters that the papers state, or their released code; others are free."""
+"""The fine-tuning recipes have the hyper-parameters of the papers or their released code; the others are free."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import load
 
 MSMARCO = {"method.projection": 768, "method.loss": "softmax", "method.negatives": "own", "method.hard_negatives": 1}
-DIALOGUE = {  # Humeau et al., section 5.1; lengths are ParlAI's
+DIALOGUE = {  # Humeau et al., section 5.1; lengths as in ParlAI
     "optimizer.name": "adamax",
     "optimizer.lr": 5e-5,
     "optimizer.warmup_steps": 100,

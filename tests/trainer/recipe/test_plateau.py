@@ -13,7 +13,7 @@ from trainer.recipe.plateau import Plateau
 
 
 def theirs(losses: list[float], factor: float, patience: int) -> list[float]:
-    """The rates after each loss of PyTorch's class, from a rate of 1, without its least change of the rate."""
+    """The rates that PyTorch's class sets after each loss, from a rate of 1 and without its minimum change (`eps`)."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     scheduler = ReduceLROnPlateau(optimizer, "min", factor=factor, patience=patience, threshold=1e-4, eps=0.0)
     rates = []
@@ -27,7 +27,7 @@ def ours(losses: list[float], factor: float, patience: int) -> list[float]:
     state, rates = Plateau(), []
     for loss in losses:
         state = state.after(loss, factor=factor, patience=patience)
-        state = Plateau(**json.loads(json.dumps(dataclasses.asdict(state))))  # as a checkpoint has it
+        state = Plateau(**json.loads(json.dumps(dataclasses.asdict(state))))  # saved and loaded as in a checkpoint
         rates.append(state.scale)
     return rates
 

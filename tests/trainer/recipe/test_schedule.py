@@ -15,10 +15,10 @@ def test_linear_warm_up_and_decay() -> None:
 
 @pytest.mark.parametrize("warmup_steps", [0, 1, 4])
 def test_linear_warm_up_and_inverse_square_root_decay(warmup_steps: int) -> None:
-    """Vaswani et al., 2017, section 5.3: with min(1 / sqrt(n), n / w^1.5) at the n-th step, scaled to the peak."""
+    """Vaswani et al., 2017, section 5.3: min(1 / sqrt(n), n / w^1.5) at the n-th step, scaled to the peak."""
     rates = [
         learning_rate(step, peak=3.0, warmup_steps=warmup_steps, steps=12, schedule="inverse_sqrt")
-        for step in range(100)  # it does not end with the run
+        for step in range(100)  # the decay does not depend on `steps`
     ]
     w = max(1, warmup_steps)
     assert rates == pytest.approx([3 * math.sqrt(w) * min(n**-0.5, n * w**-1.5) for n in range(1, 101)])

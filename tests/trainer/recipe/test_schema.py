@@ -19,7 +19,7 @@ def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
     recipe = load(PretrainRecipe, path, [f"seed={2**63 - 1}", f"faults.hang_seconds={threading.TIMEOUT_MAX}"])
     dropout_seed(recipe.seed, 0)
     with Watchdog(recipe.faults.hang_seconds, rank=0):
-        time.sleep(0.1)  # a longer timeout would end its thread at once
+        time.sleep(0.1)  # a longer timeout would end the watchdog's thread at once
 
 
 @pytest.mark.parametrize("value", ["all", "all_but_embeddings", 0, 3])

@@ -1,4 +1,4 @@
-"""Small matching models whose scores can be told from the texts: of several vectors a text, and of pairs."""
+"""Small matching models whose scores follow from the texts: one with several vectors per text, one that reads pairs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def positions(ranked: Sequence[Ranked]) -> list[list[int]]:
 
 
 def ranked_as(documents: Sequence[int]) -> Ranked:
-    """A ranking of these documents, whose scores are 0, -1, ..."""
+    """A ranking of these documents, with scores 0, -1, ..."""
     return Ranked(np.array(documents, np.int64), -np.arange(len(documents), dtype=np.float32))
 
 
 class TokensConfig(DualEncoderConfig):
-    """Texts as the embeddings of their tokens."""
+    """A text is represented by the embeddings of its tokens."""
 
     name: Literal["tokens"] = "tokens"
     max_query_tokens: int = 8
@@ -46,7 +46,7 @@ class TokensConfig(DualEncoderConfig):
 
 
 class Tokens(DualEncoder):
-    """A text has a vector for every second token; a query's vectors each take their best of a document's."""
+    """A text has a vector for every second token; the score sums each query vector's best match in the document."""
 
     index = "multi_vector"
 
@@ -64,7 +64,7 @@ class Tokens(DualEncoder):
 
 
 class OverlapConfig(MatchingConfig):
-    """Pairs, by the tokens that they share."""
+    """A pair is scored by the tokens that its texts share."""
 
     name: Literal["overlap"] = "overlap"
     loss: str = "binary"
@@ -82,9 +82,9 @@ class OverlapConfig(MatchingConfig):
 
 
 class Overlap(TrunkModel):
-    """The score of a pair: how many of the document's tokens the query has, [CLS] and [SEP] among them.
+    """The score of a pair: how many of the document's tokens, special tokens included, occur in the query.
 
-    With `classes`, the logits of so many classes: the largest is that of the score modulo their number.
+    With `classes`, the logits of that many classes: the largest belongs to class score modulo `classes`.
     """
 
     def __init__(self, classes: int = 0) -> None:
@@ -104,7 +104,7 @@ class Overlap(TrunkModel):
 
 
 def plain_overlap(query: list[int], document: list[int], special: int = 1) -> int:
-    """The score of `Overlap`; of the special tokens only [SEP] is in both."""
+    """The score of `Overlap`; [SEP] is the only special token that is in both texts."""
     return sum(token in query for token in document[:14]) + special
 
 
@@ -116,7 +116,7 @@ def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
 
 
 def overlap_run(collection: Collection, classes: int = 0) -> LoadedModel:
-    """An `Overlap` model, likewise."""
+    """An `Overlap` model, as `load_trained` would return it."""
     return _run(collection, Overlap(classes).eval(), OverlapConfig(loss="classes" if classes else "binary"))
 
 

@@ -18,9 +18,9 @@ CLASSES = ("entailment", "neutral", "contradiction")
 
 
 def candidate_lists(folder: Path, tokenizer_json: Path, *, sizes: int = CANDIDATES) -> Collection:
-    """A question is a part of its right passage, which comes first; two in eight have a second right one.
+    """A question is a part of its relevant passage, which comes first; two in eight have a second relevant passage.
 
-    Question 0 has a second list, of other passages, and the last two lists have no right passage.
+    Question 0 has a second list with other passages; the last two lists have no relevant passage.
     """
     texts = [" ".join(sentences) for sentences in toy.documents(LISTS * sizes, seed=3)]
     lists: list[dict[str, Any]] = []
@@ -36,7 +36,7 @@ def candidate_lists(folder: Path, tokenizer_json: Path, *, sizes: int = CANDIDAT
 
 
 def labelled_pairs(folder: Path, tokenizer_json: Path, number: int = 60) -> Collection:
-    """Pairs of MNLI's, of which every second one is neutral."""
+    """Pairs in MNLI's format; every second one is neutral."""
     texts = [" ".join(sentences) for sentences in toy.documents(2 * number, seed=4)]
     labels = np.random.default_rng(0).integers(0, 3, number)
     labels[::2] = 1

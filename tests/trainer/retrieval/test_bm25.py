@@ -13,7 +13,7 @@ from trainer.retrieval.bm25 import K1, B, Bm25
 
 
 def formula(query: str, documents: list[str]) -> list[float]:
-    """The scores of Lucene's BM25, as a plain sum over query words."""
+    """The scores of Lucene's BM25, computed as a plain sum over query words."""
     split = [document.split() for document in documents]
     mean = sum(map(len, split)) / len(split)
     scores = []
@@ -62,7 +62,7 @@ def test_documents_without_a_word_of_the_query_are_not_ranked() -> None:
 
 @needs("cranfield")
 def test_cranfield() -> None:
-    """bm25s with the Snowball stemmer gives 0.516, 0.367 and 0.720 on these 150 queries; without it a little less."""
+    """bm25s with the Snowball stemmer gives 0.516, 0.367 and 0.720 on these 150 queries; without it, slightly less."""
     folder = DATA / "cranfield"
     corpus, queries = (
         [json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines()]

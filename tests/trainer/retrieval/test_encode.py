@@ -41,7 +41,7 @@ def test_batches_have_every_row_once_and_similar_lengths(lengths: list[int], bud
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
         longest = lengths[batch[0]]
         assert len(batch) == 1 or len(batch) * longest <= budget
-        assert following is None or (len(batch) + 1) * longest > budget  # no batch is smaller than it must be
+        assert following is None or (len(batch) + 1) * longest > budget  # no batch is smaller than necessary
 
 
 TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 30), elements=st.integers(5, 99)), min_size=1, max_size=40)

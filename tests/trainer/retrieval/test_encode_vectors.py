@@ -1,4 +1,4 @@
-"""Several vectors a text: those of equal texts once, padding left out, in batches within the token budget."""
+"""Several vectors per text: stored once for equal texts, without padding, in batches within the token budget."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 12), elements=st.integers(
 
 
 class Odd:
-    """Embeds a text as a vector (id, position) for each odd token; records the shapes of batches."""
+    """Embeds a text as a vector (id, position) for each odd token id; records the shapes of batches."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, ...]] = []
@@ -73,7 +73,7 @@ def test_chunks_that_are_not_there_have_no_vector() -> None:
 
 
 class Filled(Framing):
-    """Texts are filled up to the most tokens."""
+    """A framing that pads every text to `max_tokens`."""
 
     def arrays(self, texts: list[np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[override]
         arrays = super().arrays(texts)

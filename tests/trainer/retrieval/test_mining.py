@@ -1,4 +1,4 @@
-"""Which of a system's documents become negatives of a query, against plain sets; groups with them, or with scores."""
+"""Which retrieved documents become a query's negatives, against plain sets; groups with added negatives or scores."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]
 def written(
     folder: Path, tokenizer_json: Path, texts: Sequence[str], judged: Mapping[str, str], pools: Mapping[str, str] = {}
 ) -> Collection:
-    """A collection of documents d0, d1, ..., of queries that are their first words, with judgements of some splits."""
+    """A collection of documents d0, d1, ...; queries are a document's first words; some splits have judgements."""
     for name in ("qrels", "pools"):
         (folder / name).mkdir(parents=True)
     documents = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
@@ -41,7 +41,7 @@ def written(
 
 @pytest.fixture(scope="module")
 def planted(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
-    """Each of the first documents is relevant to its query, and has a copy, a near-copy and one half as long."""
+    """Each of the first documents is relevant to its query and has a copy, a near-copy and a copy of its first half."""
     first = [f"{a} {b}" for a, b in zip(WORDS[:QUERIES], WORDS[QUERIES : 2 * QUERIES], strict=True)]
     near = [f"{text} and" for text in first]
     halves = [" ".join(text.split()[: len(text.split()) // 2]) for text in first]
@@ -52,7 +52,7 @@ def planted(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Collectio
 
 
 def plain_copies(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Jaccard similarity of the sets of 5-grams, by tuples."""
+    """Whether the Jaccard similarity of the 5-gram sets, as tuples, reaches NEAR."""
     first, second = ({tuple(x[i : i + SHINGLE]) for i in range(max(1, len(x) - SHINGLE + 1))} for x in (a, b))
     return len(first & second) >= NEAR * len(first | second)
 
@@ -104,7 +104,7 @@ def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(p
 
 @pytest.mark.parametrize("pools", [{}, {"test": "d8\nd9\nd0\n"}, {"train": "d0\nd3\nd7\n", "test": "d8\n"}])
 def test_what_is_mined_from(pools: dict[str, str], shards: Path, tmp_path: Path) -> None:
-    """A split's own pool, or all but what only others' pools have; d0 is a document of both splits."""
+    """A split's own pool, or everything except documents that only other splits' pools have; d0 is in both splits."""
     judged = {"train": "q0\td0\t1\nq1\td1\t1\n", "test": "q2\td8\t1\n"}
     opened = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged, pools)
     expected = {0: range(10), 1: range(8), 2: (0, 3, 7)}[len(pools)]

@@ -1,4 +1,4 @@
-"""Pairs are scored once, in batches of similar lengths, and given back list by list."""
+"""Pairs are scored once, in batches of similar lengths, and returned list by list."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_s
 
 
 class Some:
-    """Texts of one to n tokens, of which every fifth one is a copy of the first."""
+    """Texts of at least one token; every fifth text is a copy of the first."""
 
     def __init__(self, number: int, longest: int, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The first documents that a system found, ranked again by a model that reads pairs."""
+"""The first documents that a system found, re-ranked by a model that reads pairs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Exact search in blocks of any size, equal scores in corpus order."""
+"""Exact search in blocks of any size; ties are broken by corpus order."""
 
 import tracemalloc
 
@@ -15,7 +15,7 @@ FEW_SCORES = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 1e-45, 0.5, 0.5000001, 3
 
 
 def reference(scores: np.ndarray, k: int) -> np.ndarray:
-    """A stable sort by falling score."""
+    """A stable sort by descending score."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
@@ -62,7 +62,7 @@ def test_equal_documents_tie_wherever_they_are_in_a_block(seed: int, query_block
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 70), st.sampled_from([np.float32, np.float16]))
 def test_scores_too_near_for_fp32_are_told_apart(seed: int, k: int, corpus_block: int, dtype: type) -> None:
-    """Large parts cancel out: fp32 sums have no bit right, where those of whole numbers are exact in fp64."""
+    """Large terms cancel out: no bit of an fp32 sum is right, but sums of whole numbers are exact in fp64."""
     rng = np.random.default_rng(seed)
     of_queries, large = rng.integers(-4096, 4097, (7, 40)), rng.integers(-2000, 2001, (65, 40))
     queries = np.concatenate([of_queries, of_queries, np.ones((7, 1))], axis=1).astype(np.float32)
@@ -86,7 +86,7 @@ def test_only_a_few_documents_are_scored_one_by_one(monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(0)
     queries, corpus = (rng.standard_normal((rows, 64)).astype(np.float32) for rows in (10, 20_000))
     search(queries, corpus, 10, corpus_block=2_000)
-    assert 10 * 10 <= sum(scored) < 10 * 10 * 6  # k, and in the block number i about k / i
+    assert 10 * 10 <= sum(scored) < 10 * 10 * 6  # k at first, then about k / i in the i-th block
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -103,7 +103,7 @@ def test_vectors_beyond_fp32_are_refused_or_ranked(value: float) -> None:
 
 
 class Corpus:
-    """An array that notes which rows are read."""
+    """An array that records which rows are read."""
 
     def __init__(self, rows: np.ndarray):
         self.rows = rows

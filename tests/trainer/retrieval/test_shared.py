@@ -1,4 +1,4 @@
-"""Batches that ranks compute together."""
+"""Batches whose computation is shared by the ranks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from trainer.retrieval.shared import computed, shared_by
 
 
 def results_of(rank: int, ranks: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[Any]]:
-    """What a rank computes itself, and what it gets, where the others compute alike."""
+    """What a rank computes itself and what it receives, if the other ranks compute in the same way."""
     own: list[int] = []
     round_ = iter(range(0, batches, ranks))
 

@@ -1,4 +1,4 @@
-"""Score rows of one vector a text and of several, against a search and a plain loop."""
+"""Score rows with one vector per text and with several, against a search and a plain loop."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_an_encoders_scores_are_those_of_its_search(monkeypatch: pytest.MonkeyPa
 
 
 class MaxSim:
-    """The sum over a query's vectors of its best product with a document's; records what is compared at once."""
+    """Sums, over the query's vectors, the best product with a document vector; records the sizes compared at once."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[torch.Size, torch.Size]] = []
@@ -44,7 +44,7 @@ class MaxSim:
 
 
 def texts(counts: list[int], rows: list[int], seed: int) -> TextVectors:
-    """Different texts with so many vectors each, and which of them each text is."""
+    """Distinct texts with `counts` vectors each; `rows` tells which distinct text each text is."""
     flat = np.random.default_rng(seed).standard_normal((sum(counts), 16)).astype(np.float32)
     return TextVectors(flat, np.cumsum(counts), np.array(rows))
 
@@ -94,7 +94,7 @@ def test_a_models_scores_are_those_of_a_plain_loop_in_any_block(
 @pytest.mark.parametrize("held", [1, 20, 2**27])
 def test_rankings_are_those_of_the_scores(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "row_blocks", lambda shape: search_module.row_blocks(shape, held))
-    expected = plain_scores(QUERIES, DOCUMENTS).astype(np.float32)  # equal texts are in the pool's order
+    expected = plain_scores(QUERIES, DOCUMENTS).astype(np.float32)  # equal texts rank in the pool's order
     order = np.argsort(-expected, axis=1, kind="stable")
     ranked = Scored(MaxSim(), QUERIES, DOCUMENTS).rank(7)
     assert positions(ranked) == order[:, :7].tolist()
@@ -122,7 +122,7 @@ def test_a_score_that_depends_on_the_list_sees_all_of_it_and_equal_texts_tie(mon
     def softmax(queries: Vectors, documents: Vectors) -> torch.Tensor:
         return MaxSim()(queries, documents).softmax(dim=1)
 
-    documents = np.array([9, 0, 3, 8, 7])  # 9 and 3, and 0 and 8, are equal
+    documents = np.array([9, 0, 3, 8, 7])  # 9 equals 3, and 0 equals 8
     scores = ScoredTogether(softmax, QUERIES, DOCUMENTS).of(3, documents)
     logits = plain_scores(QUERIES, DOCUMENTS)[3, documents]
     np.testing.assert_allclose(scores, np.exp(logits) / np.exp(logits).sum(), rtol=1e-4)
@@ -140,5 +140,5 @@ def test_blocks_have_every_text_once_and_few_vectors(counts: np.ndarray, most: i
     for block in blocks:
         size = block.stop - block.start
         assert size == 1 or size * counts[block].max() <= most
-        if block.stop < len(counts):  # none is smaller than it must be
+        if block.stop < len(counts):  # no block is smaller than necessary
             assert (size + 1) * counts[block.start : block.stop + 1].max() > most

@@ -55,7 +55,7 @@ def recipe(shards: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own_shards(shards: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
+    """A copy of the shards that a test may damage."""
     return Path(shutil.copytree(shards, tmp_path / "shards"))
 
 
@@ -194,7 +194,7 @@ def test_the_lock_comes_before_the_newest_checkpoint_is_chosen(refused: Refused,
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        assert "is being trained by another process" in refused(recipe)  # not: add --resume
+        assert "is being trained by another process" in refused(recipe)  # rather than advice to add --resume
         other.communicate("")
 
 

@@ -79,7 +79,7 @@ def test_the_run_goes_back_a_few_times_only() -> None:
         assert not checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
     with pytest.raises(SharedError, match="went back 3 times without reaching a new checkpoint"):
         checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
-    checks.rollbacks = 0  # a save
+    checks.rollbacks = 0  # as after a save
     assert not checks.is_sound(6, [batch(1)], result([NAN, 1.0]))
 
 
@@ -101,7 +101,7 @@ def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixtur
     cursor = Cursor([[START]], 0, set(damaged))
     checks.check_bad_shards(cursor, damaged)
     assert "bad shard 1 of at most 1, skipped: shard 7 is damaged\n" in capsys.readouterr().err
-    missing = Skip(0, 1, 8, 0, "shard 8 is missing")  # in an earlier epoch, of a slower lane
+    missing = Skip(0, 1, 8, 0, "shard 8 is missing")  # skipped by a slower lane, which is in an earlier epoch
     cursor.skips.add(missing)
     with pytest.raises(SharedError, match="2 bad shards, faults.most_bad_shards is 1; among them: shard 8 is missing$"):
         checks.check_bad_shards(cursor, [missing])

@@ -1,4 +1,4 @@
-"""What a run reports: events and progress lines, from rank 0 alone."""
+"""What a run reports: events and progress lines, from rank 0 only."""
 
 import errno
 import time
@@ -24,7 +24,7 @@ from trainer.run.monitor import Monitor, duration
 
 @dataclass
 class TwinEngine:
-    """An engine of one of two ranks with the same values."""
+    """An engine of one of two ranks; both ranks have the same values."""
 
     world: World
     weights: dict[str, float]
@@ -124,7 +124,7 @@ def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
         one_step(first, step, float(step))
     first.close()
     time.sleep(1.1)  # TensorBoard orders event files by the second of their start
-    second = monitor(tmp_path, start=2)  # the checkpoint was before step 3
+    second = monitor(tmp_path, start=2)  # resumed from a checkpoint before step 3
     one_step(second, 3, 30.0)
     second.close()
     assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}

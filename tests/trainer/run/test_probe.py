@@ -1,4 +1,4 @@
-"""The probe: its figures against plain loops, shared by ranks, without an effect on the training."""
+"""The probe: its figures against plain loops, shared by ranks, and without an effect on the training."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from trainer.run.probe import Probe, bottleneck_rises, figures, open_probe
 def plain_figures(
     queries: Sequence[np.ndarray], documents: Sequence[np.ndarray], relevant: Sequence[frozenset[int]]
 ) -> dict[str, float]:
-    """The same figures in plain loops."""
+    """The same figures, computed in plain loops."""
     queries = [q / math.sqrt(q @ q) for q in queries]
     documents = [d / math.sqrt(d @ d) for d in documents]
     reciprocal, gaps = [], []
@@ -73,7 +73,7 @@ def test_figures_at_their_ends() -> None:
 
 
 class Engine:
-    """A rank that embeds a text as simple sums of its ids and computes the shares of the other ranks itself."""
+    """A rank that embeds a text as simple sums of its ids; it also computes the shares of the other ranks."""
 
     model = torch.nn.Identity()  # without a bottleneck
 
@@ -119,7 +119,7 @@ def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe:
 
 
 def test_the_relevant_documents_are_those_that_begin_with_the_query(probe: Probe) -> None:
-    """As in the toy collection."""
+    """A property of the toy collection."""
     queries, documents = probe.rows[:5], probe.rows[5:]
     for query, wanted in zip(queries, probe.relevant, strict=True):
         for i, document in enumerate(documents):
@@ -139,7 +139,7 @@ def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(
 
 
 class BottleneckEngine:
-    """Model and engine: of three loss terms, two depend on one vector of the sequence."""
+    """Model and engine with three loss terms; two of them depend on a single vector of the sequence."""
 
     def __init__(self) -> None:
         self.weights = {"a": 1.0, "mlm": 1.0, "b": 0.5}
@@ -178,7 +178,7 @@ def test_a_model_without_a_bottleneck_has_no_rises() -> None:
 
 
 def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Path) -> None:
-    """Not by the raw state of [CLS], which pooling and similarity replace."""
+    """Not by the raw [CLS] state: pooling and similarity define the embedding."""
     from trainer.engine.engine import Engine as RealEngine
 
     vocabulary = tokenizers.load(shards / "tokenizer.json")
@@ -216,7 +216,7 @@ def test_a_run_reports_the_probe_and_trains_as_without_it(
     two = {tag: toy.scalars(tmp_path / "probed", f"probe/{tag}") for tag in tags}
     assert all(list(values) == [0, 3, 6] for values in two.values())
     assert toy.launch(1, "trainer.pretrain", probed, f"run={tmp_path / 'one'}").returncode == 0
-    for tag, values in two.items():  # not MRR: the rank of a document jumps
+    for tag, values in two.items():  # not MRR, because a document's rank can jump
         one = toy.scalars(tmp_path / "one", f"probe/{tag}")
         for step, value in values.items():
             assert one[step] == pytest.approx(value, abs=2e-2 if config == "zero3_bf16" else 1e-4)

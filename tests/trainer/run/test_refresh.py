@@ -1,4 +1,4 @@
-"""Mined negatives in a run: against a plain search, through stops at every stage, kills, and changes of the ranks."""
+"""Mined negatives in a run: against a plain search, and after stops at every stage, kills and changes of the ranks."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ EVERY, STEPS = 4, 10
 
 @pytest.fixture
 def saved(toy_collection: Path, tmp_path: Path) -> Path:
-    """The checkpoint of a run that is at the step of its refresh."""
+    """The checkpoint of a run that has reached its refresh step."""
     write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese", **LENGTHS)
     return checkpoint.folder(tmp_path / "run", STEP)
 
@@ -70,7 +70,7 @@ def opened(toy_collection: Path) -> Collection:
 
 
 def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, list[int]]:
-    """The negatives by one search in memory."""
+    """The negatives found by a single search in memory."""
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
     ranked = embed_task(load_trained(saved), texts).rank(20)
@@ -91,7 +91,7 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     expected = plain(saved, opened, margin)
     assert {query: made.of(query).tolist() for query in expected} == expected
     assert made.of(10_000).tolist() == []
-    assert figures["new"] == 1  # the groups have no negatives
+    assert figures["new"] == 1  # all are new: the groups have no negatives of their own
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
     assert 0 < figures["above_relevant"] < 1 or margin
     assert sorted(path.name for path in (saved.parents[1] / "negatives").iterdir()) == [f"step-{STEP:08d}"]
@@ -165,7 +165,7 @@ def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collectio
 
 def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:
     folder = saved.parents[1] / "negatives"
-    for step in (STEP - 2, STEP - 1):  # as of other multiples
+    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes
         (folder / f"step-{step:08d}").mkdir(parents=True)
     alone(saved, opened).make(STEP, saved, lambda: None)
     assert [path.name for path in folder.iterdir()] == [f"step-{STEP:08d}"]
@@ -256,7 +256,7 @@ def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
 
 
 def kill_when(there: Path, recipe: Path) -> None:
-    """Start a training on two ranks, and send SIGKILL to all its processes as soon as a folder appears."""
+    """Start a training on two ranks; send SIGKILL to all its processes as soon as a folder appears."""
     command = toy.launch_command(2, "trainer.finetune", recipe)
     process = subprocess.Popen(
         command, cwd=toy.ROOT, stdout=subprocess.DEVNULL, env=toy.environment(), start_new_session=True
@@ -274,4 +274,4 @@ def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_pat
     recipe = load(FinetuneRecipe, path)
     assert resume_invariants(recipe, pair_data(recipe))["refresh"] == {"every": 4, "depth": 20, "margin": None}
     recipe = load(FinetuneRecipe, path, ["refresh=null", "method.hard_negatives=0", "method.negatives=micro_batch"])
-    assert "refresh" not in resume_invariants(recipe, pair_data(recipe))  # runs of before had no such key
+    assert "refresh" not in resume_invariants(recipe, pair_data(recipe))  # checkpoints of older runs have no such key

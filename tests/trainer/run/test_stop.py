@@ -18,7 +18,7 @@ def test_the_first_signal_is_a_request_and_the_previous_handlers_are_restored(nu
     with Stop() as stop:
         assert not stop.requested
         os.kill(os.getpid(), number)
-        os.kill(os.getpid(), number)  # at once: the launcher repeats the same request
+        os.kill(os.getpid(), number)  # immediately: the launcher repeats the same request
         assert stop.requested
     assert signal.getsignal(number) is previous
 

@@ -1,4 +1,4 @@
-"""Slow ranks and hosts: which are named, on what grounds, and how often."""
+"""Slow ranks and hosts: which ones are named, why, and how often."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ SECONDS = st.floats(0.001, 100)
 
 @dataclass
 class Ranks:
-    """The engine of rank 0 of several; `others` are the seconds of the other ranks, `received` those of messages."""
+    """The engine of rank 0 among several; `others` has the other ranks' seconds, `received` the messages' seconds."""
 
     hosts: list[tuple[str, int]]
     others: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def test_a_slow_rank_is_named_once_until_it_is_no_longer_slow() -> None:
     compared = Stragglers(engine)  # type: ignore[arg-type]
     figures, lines = compared.compare(5, 6.0, 1.0, 0.0)
     assert figures == {"ranks/forward_slowest": pytest.approx(6.0 / 1.1), "ranks/data_wait_longest": 0.0}
-    assert lines == []  # too short a while
+    assert lines == []  # too short a period
     _, lines = compared.compare(5, 6.0, 1.0, 0.0)
     assert lines == ["rank 2 on node1 is slow: its forward passes take 12 s of 12 s, those of the others 2.1 s"]
     assert compared.compare(10, 12.0, 1.0, 0.0)[1] == []
@@ -99,7 +99,7 @@ def test_slow_messages_count_by_what_a_step_would_gain(monkeypatch: pytest.Monke
     engine = Ranks([(f"node{rank // 2}", rank % 2) for rank in range(8)], received=received)
     engine.others = dict.fromkeys(range(1, 8), (1.0, 0.0))
     monkeypatch.setattr(stragglers.Ring, "measure", lambda ring: torch.zeros(4, 2, dtype=torch.float64))
-    # 5 steps of eight messages each: 0.19 s x 40 = 7.6 s, more than a twentieth of 20 s and not of 160 s
+    # 5 steps of eight messages each: 0.19 s x 40 = 7.6 s, more than a twentieth of 20 s but not of 160 s
     figures, lines = Stragglers(engine).compare(5, 20.0, 1.0, 0.0)  # type: ignore[arg-type]
     assert figures["ranks/message_slowest"] == pytest.approx(20)
     assert lines == ["rank 4 on node2 is slow: 262,144 bytes take 0.2 s from or to its host, and 0.01 s between others"]

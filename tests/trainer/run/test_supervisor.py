@@ -1,4 +1,4 @@
-"""The supervisor: with a launcher of a few lines that ends as a test asks, and with the real one and killed ranks."""
+"""The supervisor: with a small launcher that ends as a test specifies, and with the real launcher and killed ranks."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from trainer.run.stop import RESUME, STOP_FILE
 from trainer.run.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
 from trainer.run.watchdog import HUNG
 
-# ends its n-th start as the n-th entry of ends.json asks: {"step": checkpoint to write, "code" or "signal": how to end}
+# the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
 ENDS_AS_ASKED = """
 import json, os, shutil, signal, sys
 from pathlib import Path
@@ -64,7 +64,7 @@ sys.exit(1)
 
 @pytest.fixture(scope="module")
 def prepared(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Whole checkpoints of steps 7 to 10; read only."""
+    """Complete checkpoints of steps 7 to 10; read only."""
     run = write_run(tmp_path_factory.mktemp("prepared") / "run", shards / "tokenizer.json", name="mlm", max_tokens=32)
     first = checkpoint.folder(run, STEP)
     for step in range(STEP + 1, STEP + 4):
@@ -85,7 +85,7 @@ Supervised = Callable[..., tuple[int, list[str], int]]
 
 @pytest.fixture
 def supervised(prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Supervised:
-    """Supervise a run to step 10 that ends as asked; return exit code, printed lines, number of starts."""
+    """Supervise a run to step 10 with the given ends; return exit code, printed lines and number of starts."""
     (tmp_path / "prepared").symlink_to(prepared)
     (tmp_path / "launcher.py").write_text(ENDS_AS_ASKED)
 
@@ -178,7 +178,7 @@ def test_no_process_of_a_run_is_left_before_the_next_start(tmp_path: Path) -> No
 
 
 def signalled(here: Path, run: Path, stop: Path, *, count: int) -> int:
-    """Supervise a run of TRAINS that ends at the file `stop`, send `count` signals; return the exit code."""
+    """Supervise a run of TRAINS that ends once the file `stop` exists; send `count` signals; return the exit code."""
     signals: list[int] = []
 
     def sleep(seconds: float) -> None:
@@ -327,7 +327,7 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
 def act_at(
     line: str, command: list[str], act: Callable[[], object], until: str
 ) -> tuple[subprocess.Popen[str], list[str]]:
-    """Supervise a training: act once when `line` is printed, stop it when `until` is; return it and its lines."""
+    """Supervise a training: act once when `line` is printed, stop at `until`; return the process and its lines."""
     supervisor = supervised_training(command)
     assert supervisor.stdout is not None
     lines: list[str] = []

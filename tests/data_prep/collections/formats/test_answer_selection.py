@@ -1,4 +1,4 @@
-"""Answer selection in each layout: questions, passages, labels; what is missing is counted or named."""
+"""Answer selection in each layout: questions, passages and labels; missing items are counted or reported."""
 
 import gzip
 import json

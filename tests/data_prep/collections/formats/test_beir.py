@@ -1,4 +1,4 @@
-"""BEIR's folders: titles, qrels and pools, and every bad line named."""
+"""BEIR's folders: titles, qrels and pools; every bad line is reported."""
 
 import json
 from pathlib import Path

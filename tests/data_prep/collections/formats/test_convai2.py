@@ -1,4 +1,4 @@
-"""ConvAI2: personas and turns so far, twenty candidates, files without candidates, every bad line named."""
+"""ConvAI2: personas and turns so far, twenty candidates, files without candidates; every bad line is reported."""
 
 import gzip
 from pathlib import Path
@@ -48,8 +48,8 @@ def test_twenty_candidates_one_of_them_right(tmp_path: Path, small: Tokenizer) -
     assert [len(candidates) for _, candidates in lists] == [20, 20, 20]
     right = [[text for text, label in candidates.items() if label] for _, candidates in lists]
     assert right == [["i am fine ."], ["dogs !"], ["hello ."]]
-    assert list(lists[1][1])[0] == "dogs !"  # the order is that of the file
-    assert len(opened.corpus) == 22  # equal candidates are one document
+    assert list(lists[1][1])[0] == "dogs !"  # candidates keep the order of the file
+    assert len(opened.corpus) == 22  # equal candidates are stored as one document
     assert [len(opened.queries.parts(number)) for number in range(3)] == [3, 5, 2]
 
 
@@ -61,7 +61,7 @@ def test_a_file_without_candidates_or_personas(tmp_path: Path, small: Tokenizer)
         ("hi . hello . bye .", {"hello .": 1.0}),
         ("hi .", {"yes .": 1.0}),
     ]
-    assert len(opened.queries) == 2  # two groups of one query
+    assert len(opened.queries) == 2  # two groups share one query
 
 
 def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path, small: Tokenizer) -> None:

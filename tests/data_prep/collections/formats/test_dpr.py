@@ -1,4 +1,4 @@
-"""DPR: an array or lines, titles, questions without a positive counted, and every bad element named."""
+"""DPR: an array or lines, titles; questions without a positive are counted, every bad element is reported."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def test_titles_come_first_and_hard_negatives_before_others(tmp_path: Path, smal
     opened = build("dpr", [file, dev], tmp_path / "out", small)
     assert choices(opened, "train") == [
         ("who sleeps", FOUND),
-        ("who jumps", {"Fox jumps.": 1.0, "Fox runs.": 0.0}),  # it was a negative too
+        ("who jumps", {"Fox jumps.": 1.0, "Fox runs.": 0.0}),  # it was listed as a negative too
     ]
     assert choices(opened, "dev") == [("who runs", FOUND)]
     assert opened.manifest["remarks"] == []

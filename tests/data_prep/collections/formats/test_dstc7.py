@@ -1,4 +1,4 @@
-"""DSTC7: turns of speakers, options, answers and candidate pools in tables, every bad item named."""
+"""DSTC7: turns of speakers, options, answers and candidate pools in tables; every bad item is reported."""
 
 import gzip
 import json
@@ -82,7 +82,7 @@ def test_the_candidate_pool_of_subtask_2(tmp_path: Path, small: Tokenizer) -> No
     train = write(tmp_path / "ubuntu_train_subtask_2.json", items)
     pool = tmp_path / "candidates.tsv.gz"
     lines = [f"ID{number:010}\tanswer {number}\n" for number in range(20)]
-    pool.write_bytes(gzip.compress("".join([*lines, "ID0000000099\tanswer 4\n"]).encode()))  # one text twice
+    pool.write_bytes(gzip.compress("".join([*lines, "ID0000000099\tanswer 4\n"]).encode()))  # one text under two ids
     opened = build("dstc7", [train, pool], tmp_path / "out", small)
     assert [labels for _, labels in choices(opened, "train")] == [{"answer 7": 1.0}, {"answer 3": 1.0}]
     assert [opened.corpus.text(i) for i in opened.pool("train").tolist()] == [f"answer {i}" for i in range(20)]

@@ -1,4 +1,4 @@
-"""FlagEmbedding: 1 and 0 or a teacher's scores, the lines of one query together, and every bad line named."""
+"""FlagEmbedding: labels 1 and 0 or a teacher's scores, lines of one query merged; every bad line is reported."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ def scored(record: dict[str, Any], *scores: float) -> dict[str, Any]:
 def test_positives_and_negatives(tmp_path: Path, small: Tokenizer) -> None:
     opened = build("flagembedding", [write(tmp_path / "a.jsonl", FOX, DOG)], tmp_path / "out", small)
     assert choices(opened, "train") == [("fox", {"a red fox": 1, "a dog": 0, "a stone": 0}), ("dog", {"a dog": 1})]
-    assert list(opened.corpus.texts()) == ["a red fox", "a dog", "a stone"]  # each once
+    assert list(opened.corpus.texts()) == ["a red fox", "a dog", "a stone"]  # each text is stored once
     assert opened.manifest["remarks"] == []
 
 
@@ -69,7 +69,7 @@ def test_windows_line_ends_a_byte_order_mark_gzip_and_an_array(tmp_path: Path) -
     zipped.write_bytes(gzip.compress(windows.read_bytes()))
     for file in (windows, zipped, array):
         other = FlagEmbedding([file])
-        for _ in range(2):  # every iterator may be taken several times
+        for _ in range(2):  # every iterator can be created several times
             assert [row[:3] for row in other.groups("train")] == [row[:3] for row in plain.groups("train")]
             assert [text[:2] for text in other.corpus()] == [text[:2] for text in plain.corpus()]
 

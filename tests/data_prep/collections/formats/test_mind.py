@@ -1,4 +1,4 @@
-"""MIND: histories and impressions in three releases, new users, news of several folders, every bad line named."""
+"""MIND: histories and impressions in three releases, new users, news in several folders; every bad line is reported."""
 
 import gzip
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_query_is_the_clicked_titles_and_a_group_an_impression(tmp_path: Path,
     assert opened.splits() == ["train"]
     assert choices(opened, "train") == EXPECTED
     assert list(opened.corpus.ids) == ["N1", "N2", "N3", "N4"]
-    assert len(opened.queries) == 2  # a history is one query in all its impressions
+    assert len(opened.queries) == 2  # all impressions with one history share one query
     assert [len(opened.queries.parts(number)) for number in range(2)] == [2, 1]
     assert len(opened.queries.tokens(1)) == 0
 

@@ -1,4 +1,4 @@
-"""MS MARCO: which files make which splits, for passages and documents, and every bad line named."""
+"""MS MARCO: which files make which splits, for passages and documents; every bad line is reported."""
 
 import re
 import shutil
@@ -91,7 +91,7 @@ def test_a_split_may_be_named_and_have_several_files(tmp_path: Path) -> None:
 
 def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) -> None:
     folder = write_files(tmp_path / "in", PASSAGES)
-    opened = made(tmp_path, small, *named(folder, "top1000.dev", "qrels.dev.tsv"))  # 0 of the qrels is not listed
+    opened = made(tmp_path, small, *named(folder, "top1000.dev", "qrels.dev.tsv"))  # 0 is in the qrels, but not listed
     assert list(opened.corpus.ids) == ["1", "3"]
     assert list(opened.queries.ids) == ["21", "20", "30"]
     assert {split: opened.qrels(split) for split in opened.splits()} == {

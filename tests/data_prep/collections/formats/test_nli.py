@@ -1,4 +1,4 @@
-"""NLI, QQP, RTE, SICK: the columns and labels of each, what is left out is counted, every bad line is named."""
+"""NLI, QQP, RTE, SICK: columns and labels of each; pairs that are left out are counted, every bad line is reported."""
 
 import gzip
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Pairs in every kind of table: scores, several documents of a query, and every bad row named."""
+"""Pairs in every kind of table: scores, several documents of a query; every bad row is reported."""
 
 import gzip
 import json
@@ -64,7 +64,7 @@ def test_every_kind_of_table(tmp_path: Path, small: Tokenizer, kind: str) -> Non
 
 
 def test_a_pair_without_a_score_is_positive(tmp_path: Path, small: Tokenizer) -> None:
-    file = text(tmp_path / "a.tsv", 'answer\tquestion\n"a" red fox\tfox\na dog\tfox\na dog\tfox\n')  # names decide
+    file = text(tmp_path / "a.tsv", 'answer\tquestion\n"a" red fox\tfox\na dog\tfox\na dog\tfox\n')  # found by name
     opened = build("pairs", [file], tmp_path / "out", small)
     assert choices(opened, "train") == [("fox", {'"a" red fox': 1, "a dog": 1})]
 

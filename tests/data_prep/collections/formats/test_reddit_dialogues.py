@@ -1,4 +1,4 @@
-"""Our own dialogues: every reply once with its context, nineteen others from other threads, the same every time."""
+"""Our own dialogues: each reply once with its context, nineteen replies from other threads, the same every time."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(prepared: Path, split: str, tokens: int) -> dict[str, tuple[list[str], str]]:
-    """The context and the reply of each id, from the documents themselves."""
+    """Return the context and the reply of each id, taken directly from the documents."""
     texts = raw.decoded(prepared, split)
     pairs = {}
     for document in raw.documents(prepared, split):
@@ -68,7 +68,7 @@ def test_twenty_candidates_of_other_threads_but_the_first(prepared: Path, small:
             names = [opened.corpus.ids[number] for number in candidates.tolist()]
             assert names[0] == opened.queries.ids[query]
             assert labels.tolist() == [1.0] + [0.0] * 19
-            assert len({replies[name][1] for name in names}) == 20  # of the same split, and different
+            assert len({replies[name][1] for name in names}) == 20  # all different, and of the same split
             own, *others = [threads[name.partition("#")[0]] for name in names]
             assert own not in others
             drawn |= set(names[1:])
@@ -86,13 +86,13 @@ def test_small_shards_are_drawn_from_together(
     tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = [[[5 + number // 20], [30 + number % 20, 60]] for number in range(62)]
-    with ShardWriter(tmp_path / "shards", small, 12, 1, {"dialogues": True}) as shards:  # four documents each
+    with ShardWriter(tmp_path / "shards", small, 12, 1, {"dialogues": True}) as shards:  # four documents per shard
         for number, document in enumerate(documents):
             shards.add(f"d{number}", document)
     monkeypatch.setattr(reddit_dialogues, "WINDOW", 30)
     groups = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
     assert [group.query for group in groups] == [f"d{number}#1" for number in range(62)]
-    for number, group in enumerate(groups):  # windows of 32 and of 30, the second because no full one follows
+    for number, group in enumerate(groups):  # whole shards make windows of 32 and of 30 replies
         assert {int(name[1:-2]) < 32 for name in group.candidates} == {number < 32}
     monkeypatch.setattr(reddit_dialogues, "WINDOW", 33)
     whole = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
@@ -115,11 +115,11 @@ def write(folder: Path, tok: Tokenizer, documents: list[list[list[int]]], *, dia
 def test_utterances_without_tokens_are_no_replies_and_equal_replies_no_negatives(
     tmp_path: Path, small: Tokenizer
 ) -> None:
-    alike = [[[50 + number], [60]] for number in range(30)]  # all answer the same
+    alike = [[[50 + number], [60]] for number in range(30)]  # all have the same reply
     others = [[[50], [], [61], [70 + number]] for number in range(18)]
     folder = write(tmp_path / "shards", small, [*alike, *others, [[51], [62, 63]]])
     groups = list(RedditDialogues([folder]).groups("train"))
-    assert len(groups) == 30 + 18 + 1  # of `others` the last reply only: [61] answers nothing
+    assert len(groups) == 30 + 18 + 1  # `others` have one reply each, the last: [61] answers nothing
     assert all(
         sum(name.startswith("d") and int(name[1:].split("#")[0]) < 30 for name in g.candidates) == 1 for g in groups
     )

@@ -1,4 +1,4 @@
-"""TREC's test collections: documents as JSON or rows, topics and qrels, and every bad line named."""
+"""TREC's test collections: documents as JSON or rows, topics and qrels; every bad line is reported."""
 
 import gzip
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_byte_order_marks_and_windows_line_ends(tmp_path: Path) -> None:
         (plain.queries(), other.queries()),
         (plain.groups("robust"), other.groups("robust")),
     ]:
-        assert [item[:-1] for item in of_plain] == [item[:-1] for item in of_other]  # but for the file
+        assert [item[:-1] for item in of_plain] == [item[:-1] for item in of_other]  # equal except for the file
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Triples in every kind of table: one or more negatives, scores, and every bad row named."""
+"""Triples in every kind of table: one or more negatives, scores; every bad row is reported."""
 
 import json
 from pathlib import Path

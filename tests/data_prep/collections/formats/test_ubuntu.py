@@ -1,4 +1,4 @@
-"""The Ubuntu corpus: turns by __eot__, both kinds of CSV, quotes and line breaks in them, every bad line named."""
+"""The Ubuntu corpus: turns split at __eot__, both kinds of CSV, quotes and line breaks; every bad line is reported."""
 
 import gzip
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_labelled_pairs_and_candidate_lists(tmp_path: Path, small: Tokenizer) ->
     wrong = [f"wrong {number}" for number in range(9)]
     assert choices(opened, "dev") == [
         ("hi , all anyone ? yes", {"the right one": 1.0} | dict.fromkeys(wrong, 0.0)),
-        ("other", {"ok": 1.0} | dict.fromkeys(wrong[:8], 0.0)),  # a distractor that is the right one is not wrong
+        ("other", {"ok": 1.0} | dict.fromkeys(wrong[:8], 0.0)),  # a distractor equal to the answer is no negative
     ]
     assert len(opened.corpus) == 2 + 1 + 9 + 1
     assert len(opened.queries) == 3

@@ -1,4 +1,4 @@
-"""Article search: one sentence out of each article, splits by hash or by folder, pools of a fixed size."""
+"""Article search: one sentence of each article is its query; splits by hash or by folder; pools of a fixed size."""
 
 import gzip
 import json
@@ -132,7 +132,7 @@ def test_prepared_articles_and_those_held_out(prepared: Path, tmp_path: Path, mo
         query = opened.queries.text(opened.queries.ids.number(document.id))
         (chosen,) = [i for i, segment in enumerate(segments) if segment == query]
         assert chosen not in document.headings
-        assert document.headings  # there are some to avoid
+        assert document.headings  # there are headings to avoid
         rest = opened.corpus.text(opened.corpus.ids.number(document.id))
         assert rest == " ".join(segments[:chosen] + segments[chosen + 1 :])
 

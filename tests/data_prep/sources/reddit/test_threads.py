@@ -12,7 +12,7 @@ from data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance
 
 
 def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved: int = 0, score: int = 0) -> Utterance:
-    """A reply to another comment, or to the submission (0), that says its own number."""
+    """Return a reply to another comment or to the submission (0); by default its text is its number."""
     id, replied = (f"t1_{n}" if n else "t3_a" for n in (name, parent))
     said = "" if dropped else text or str(name)
     return Utterance("t3_a", 100 + name, id, replied if name else "", retrieved, score, said, dropped)
@@ -157,7 +157,7 @@ def test_every_pair_occurs_exactly_once(thread: list[Utterance], random: Random,
 
 
 def circles(kept: dict[str, Utterance]) -> int:
-    """How many circles of two or more, found by following every utterance for as long as there are utterances."""
+    """Count circles of two or more: follow the parents of each utterance for as many steps as there are utterances."""
     ends = set()
     for name in kept:
         for _ in kept:

@@ -285,7 +285,7 @@ def stream(name: str) -> Iterator[bytes]:
 
 
 def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]]]:
-    """The number of lines of a month, and its pairs, found with a dictionary of all utterances."""
+    """Return the number of lines of a month, and its pairs, found with a dictionary of all utterances."""
     newest: dict[str, Utterance] = {}
     count = 0
     for name in (submissions, comments):
@@ -331,7 +331,7 @@ def test_a_real_month() -> None:
     assert (left["duplicate"], left["older version"], left["bot"]) == (144, 43, 114)
     assert left["deleted"] == 704 + 812  # comments, submissions
     circle = expected - pairs(records)
-    assert list(circle.values()) == [1]  # the one injected
+    assert list(circle.values()) == [1]  # the injected circle
     assert pairs(records) == expected - circle
     english = pairs(list(utterances.REDDIT.documents(paths)))
     assert english <= pairs(records)

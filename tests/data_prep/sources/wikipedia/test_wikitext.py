@@ -180,7 +180,7 @@ PATHOLOGICAL = {
 
 @pytest.mark.parametrize("name", PATHOLOGICAL)
 def test_hostile_markup_takes_linear_time(name: str) -> None:
-    """The bound is generous, for a busy machine; quadratic time would be minutes."""
+    """The bound is generous, for a busy machine; quadratic time would take minutes."""
     markup = PATHOLOGICAL[name] * 4
     started = time.process_time()
     segments(markup)

@@ -1,4 +1,4 @@
-"""Wikipedia's XML dumps: generated ones, whole, cut at every byte and hostile; real samples if present."""
+"""Wikipedia's XML dumps: generated ones (whole, truncated at every byte, hostile), and real samples if present."""
 
 import io
 import pickle
@@ -215,7 +215,7 @@ def test_memory_does_not_grow_with_the_size_of_a_dump_or_a_page(monkeypatch: pyt
         assert counted == {"Document": number + 1, "Bad": 1}
         return highest
 
-    assert peak(800) < 1.2 * peak(100) < 10e6  # 10 MB against 1.3
+    assert peak(800) < 1.2 * peak(100) < 10e6  # the dumps have 10 MB and 1.3 MB
 
 
 def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
