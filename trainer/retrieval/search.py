@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
-PRODUCTS = 2**17  # numbers of documents that are copied at once to be scored one by one: 1 MiB in fp64
+PRODUCTS = 2**15  # numbers of documents that are copied at once to be scored one by one: 256 KiB in fp64
 NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
 SCORES = 2**27  # held at once where the scores of all documents are needed: 512 MiB in fp32
@@ -83,25 +83,27 @@ def _found(
         start: the position of the first document.
     """
     width = queries.shape[1]
-    scores = queries @ documents.T
+    scores = documents @ queries.T  # [n, q]: the faster way round
     # error of a sum of `width` products in any order, doubled for the errors of the norms and of scores that underflow
     error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
     if kept.shape[1] == k:
         least = _scores_of(kept.max(axis=1)).astype(np.float64)
     elif len(documents) > k:
-        least = np.partition(scores, -k, axis=1)[:, -k] - error
+        least = np.partition(scores.T, -k, axis=1)[:, -k] - error
     else:
         least = np.full(len(queries), -np.inf)
     least -= error + abs(least) * 2.0**-23  # exact scores are rounded to fp32
     limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
-    possible = ~(scores < limits[:, None])  # true for NaN, too
-    rows, columns = np.divmod(np.flatnonzero(possible), len(documents))  # twenty times as fast as np.nonzero
+    possible = ~(scores < limits)  # true for NaN, too
+    columns, rows = np.divmod(np.flatnonzero(possible), len(queries))  # twenty times as fast as np.nonzero
     if len(rows) * ONE_BY_ONE > scores.size:
         return _keys(inner_products(queries, documents.astype(np.float64)), start)
-    keys = _pair_keys(_pair_products(queries, documents, rows, columns), columns + start)
+    order = rows.argsort(kind="stable")
+    rows, columns = rows[order], columns[order]
     counts = np.bincount(rows, minlength=len(queries))
     found = np.full((len(queries), counts.max(initial=0)), NONE)
-    found[rows, np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)] = keys
+    places = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
+    found[rows, places] = _pair_keys(_pair_products(queries, documents, columns, counts), columns + start)
     return found
 
 
@@ -110,14 +112,22 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("nh,nh->n", vectors, vectors).astype(np.float64))
 
 
-def _pair_products(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the inner product of each pair of a query and a document, fp32 [P]: summed in fp64, rounded."""
-    products = np.empty(len(rows), np.float32)
+def _pair_products(queries: np.ndarray, documents: np.ndarray, columns: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the inner products of each query with its own documents, fp32 [P]: summed in fp64, rounded.
+
+    Args:
+        queries: fp32 [q, H].
+        documents: fp32 [n, H].
+        columns: int64 [P], the documents of query 0, then those of query 1, ...
+        counts: int64 [q], how many documents each query has.
+    """
+    products = np.empty(len(columns), np.float32)
     step = max(1, PRODUCTS // queries.shape[1])
-    for at in range(0, len(rows), step):
-        part = slice(at, at + step)
-        of_queries, of_documents = (x.astype(np.float64) for x in (queries[rows[part]], documents[columns[part]]))
-        products[part] = np.einsum("ph,ph->p", of_queries, of_documents)
+    ends = counts.cumsum()
+    for query, start, end in zip(queries.astype(np.float64), ends - counts, ends, strict=True):
+        for at in range(start, end, step):
+            part = slice(at, min(at + step, end))
+            products[part] = documents[columns[part]].astype(np.float64) @ query
     return products
 
 
