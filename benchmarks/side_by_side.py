@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import ratio_chart
 from data_prep.common.errors import InputError
+from data_prep.common.extras import require
 from data_prep.common.files import make_directory, whole_file
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50
@@ -74,7 +75,7 @@ def run_parts(
     machine: Mapping[str, Any],
     lines_of: Callable[[str, dict[str, Any]], Iterable[str]],
 ) -> None:
-    """Run the chosen parts of a benchmark, print their lines, and write the results.
+    """Run the chosen parts of a benchmark, print their lines, write the results and draw the chart of their ratios.
 
     Args:
         chosen: `parts`, `minutes` for all of them, `sizes` that differ from the default, and the file `out`.
@@ -84,8 +85,9 @@ def run_parts(
         lines_of: returns the lines to print for a part.
 
     Raises:
-        InputError: an unknown part or key in the sizes.
+        InputError: an unknown part or key in the sizes, or matplotlib is not installed.
     """
+    require("evaluate", "matplotlib")
     end = time.monotonic() + 60 * chosen.minutes
     sizes = sizes_of(default, chosen.sizes)
     jobs: dict[str, Job] = {part: partial(parts[part], sizes[part]) for part in chosen.parts}

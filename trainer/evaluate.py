@@ -21,7 +21,7 @@ from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, join
+from trainer.engine.world import World, join, rank_0_speaks
 from trainer.evaluation import fusion
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
@@ -30,7 +30,7 @@ from trainer.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
 from trainer.evaluation.table import table
 from trainer.evaluation.task import Task
-from trainer.indexes.ranks import rank_0_first, rank_0_speaks
+from trainer.indexes.ranks import rank_0_first
 from trainer.retrieval.rerank import Rerank
 from trainer.retrieval.shared import shared_by
 

@@ -15,11 +15,11 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, join
+from trainer.engine.world import World, join, rank_0_speaks
 from trainer.indexes import approximate
 from trainer.indexes.folder import MANIFEST
 from trainer.indexes.index import require_choice
-from trainer.indexes.ranks import rank_0_first, rank_0_speaks
+from trainer.indexes.ranks import rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 
 

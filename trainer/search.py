@@ -20,12 +20,12 @@ from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
-from trainer.engine.world import World, join
+from trainer.engine.world import World, join, rank_0_speaks
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
 from trainer.indexes.index import Index, require_choice
 from trainer.indexes.query_file import read_queries
-from trainer.indexes.ranks import merge, rank_0_first, rank_0_speaks
+from trainer.indexes.ranks import merge, rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, open_index
 from trainer.indexes.serve import make_server
 from trainer.retrieval.search import Ranked

@@ -8,6 +8,8 @@ import re
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import deepspeed
@@ -93,12 +95,25 @@ def check_address(world: World) -> None:
     """Raise SharedError if the ranks of several hosts do not know where to meet: mpirun and srun do not tell them."""
     if has_address(world):
         return
-    if world.rank:
-        time.sleep(RANK_0_FIRST_SECONDS)  # the launcher ends all ranks as soon as one ends
-    raise SharedError(
-        "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
-        "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
-    )
+    with rank_0_speaks(world.rank):
+        raise SharedError(
+            "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
+            "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
+        )
+
+
+@contextmanager
+def rank_0_speaks(rank: int) -> Iterator[None]:
+    """Let rank 0 raise an InputError of the block first: mostly all ranks raise it, and it is then printed once.
+
+    The launcher ends all ranks as soon as one ends.
+    """
+    try:
+        yield
+    except InputError:
+        if rank:
+            time.sleep(RANK_0_FIRST_SECONDS)
+        raise
 
 
 def join(world: World) -> None:

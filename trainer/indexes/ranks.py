@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,8 +9,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from data_prep.common.errors import InputError
-from trainer.engine.world import RANK_0_FIRST_SECONDS
 from trainer.retrieval.search import Ranked, merged, packed
 
 NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
@@ -31,17 +28,6 @@ def rank_0_first(rank: int, ranks: int) -> Iterator[None]:
     yield
     if not rank:
         wait_for(ranks)
-
-
-@contextmanager
-def rank_0_speaks(rank: int) -> Iterator[None]:
-    """Let rank 0 raise the block's InputError first: mostly all ranks raise it, and the launcher ends the others."""
-    try:
-        yield
-    except InputError:
-        if rank:
-            time.sleep(RANK_0_FIRST_SECONDS)
-        raise
 
 
 def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | None:
