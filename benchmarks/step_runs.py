@@ -49,7 +49,7 @@ class Way:
 def against(other: Path) -> dict[str, Way]:
     """Return this checkout and another as ways to train."""
     if not (other / "trainer" / "pretrain.py").is_file():
-        raise InputError(f"--against: {other} is no checkout of deepsiam: make one with git worktree add")
+        raise InputError(f"--against: {other} is not a checkout of deepsiam: make one with git worktree add")
     return {"this checkout": Way(ROOT), "the other": Way(other.resolve())}
 
 

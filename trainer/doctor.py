@@ -128,7 +128,7 @@ def _examine_recipe(
     try:
         job = _build(recipe)
     except InputError as error:
-        yield Finding("recipe", "wrong", str(error), "mend the recipe or its data")
+        yield Finding("recipe", "wrong", str(error), "correct the recipe or its data")
         return
     parameters = sum(parameter.numel() for parameter in job.model.parameters())
     yield Finding("recipe", "ok", f"{recipe.method.name}, {parameters:,} parameters")
@@ -140,7 +140,7 @@ def _examine_recipe(
         yield from checks.disk(facts, recipe, parameters)
         yield from checks.cache(facts, job.order.sources)
     if not start:
-        yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "mend the above first")
+        yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "fix the above first")
     elif not any(finding.state == "wrong" for finding in damaged):
         yield from _try(job, start, slots, config)
 
@@ -161,7 +161,7 @@ def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[
         speed.use_threads_of_a_rank(next(iter(slots.values())))
         pace = speed.time_micro_batch(job.model, job.order, recipe.method.weights, dtype)
     except InputError as error:
-        yield Finding("speed", "wrong", str(error), "lower batch.micro, or mend the data")
+        yield Finding("speed", "wrong", str(error), "lower batch.micro, or correct the data")
         return
     yield from speed.predicted(recipe, pace, ranks, exchange)
 

@@ -148,7 +148,7 @@ def _refuse_options_of_the_pool(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is for rankings of the whole pool: leave it out, or {chosen}")
     if arguments.classes and arguments.bm25:
-        raise InputError("--bm25 tells no classes: leave it out, or --classes")
+        raise InputError("--bm25 does not predict classes: leave it out, or --classes")
 
 
 def _named(given: Sequence[str], option: str, what: str, taken: Container[str]) -> dict[str, Path]:
@@ -223,7 +223,7 @@ def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[st
         where, (name, _, stages) = f"--pipeline {argument}", argument.partition("=")
         *passed_on, last = stages.split(",")
         if not name or not passed_on:
-            raise InputError(f"{where}: write NAME=SYSTEM:K,MODEL, where a model ranks a system's first K again")
+            raise InputError(f"{where}: write NAME=SYSTEM:K,MODEL, where a model re-ranks a system's first K")
         if name in RESERVED or name in systems or name in pipelines or "/" in name:
             raise InputError(f"{where}: the name {name!r} is taken, or has a slash: choose another")
         parts = [stage.rpartition(":") for stage in passed_on]
@@ -233,7 +233,7 @@ def _pipelines(given: Sequence[str], systems: Sequence[str], models: Sequence[st
         for number, of_stage in enumerate([first, *later]):
             what, known = ("model", models) if number else ("system", systems)
             if of_stage not in known:
-                raise InputError(f"{where}: {of_stage!r} is no {what} of this command: {', '.join(known) or 'none'}")
+                raise InputError(f"{where}: {of_stage!r} is not a {what} of this command: {', '.join(known) or 'none'}")
         numbers = [_documents(where, system, k) for system, _, k in parts]
         pipelines[name] = Pipeline(first, tuple(map(Stage, numbers, later, plus)))
     return pipelines
@@ -272,7 +272,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--pipeline",
         action="append",
         metavar="NAME=SYSTEM:K,MODEL[:K,MODEL...]",
-        help="also rank a system's first K documents again by a model, the first K of that by another, and so on; by "
+        help="also re-rank a system's first K documents by a model, the first K of that by another, and so on; by "
         "+MODEL together with the scores that they were found by; a model that is only such a later stage is not "
         "ranked by itself; may be repeated",
     )
@@ -303,7 +303,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rerank",
         metavar="NAME:K",
-        help="models that cannot search rank again the first K documents that this system found for each query; "
+        help="models that cannot search re-rank the first K documents that this system found for each query; "
         f"by default {Rerank()}",
     )
     parser.add_argument(
@@ -311,7 +311,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="rank the candidates that the split gives for each query, not the pool",
     )
-    parser.add_argument("--classes", action="store_true", help="tell the classes of the split's pairs, do not rank")
+    parser.add_argument(
+        "--classes", action="store_true", help="predict the classes of the split's pairs instead of ranking"
+    )
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)

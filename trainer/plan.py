@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     links.add_argument("--within", type=positive_number, help="of a rank to others of its host (of the GPU)")
     links.add_argument("--within-latency", type=margin, help="within a host (3; with --gpu cpu 30)")
     links.add_argument("--link-share", type=_efficiency, default=0.8, help="attained of those two (%(default)s)")
-    links.add_argument("--overlap", type=share, help="share beside compute (0 below ZeRO-3, 0.5 there)")
+    links.add_argument("--overlap", type=share, help="share that overlaps with compute (0 below ZeRO-3, 0.5 there)")
     failures = parser.add_argument_group("checkpoints and failures")
     failures.add_argument("--writer", type=positive_number, default=0.5, help="GB/s a rank writes (%(default)s)")
     failures.add_argument("--mtbf", type=positive_number, default=264.0, help="days to a host's failure (%(default)s)")

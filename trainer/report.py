@@ -117,7 +117,7 @@ def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
     models = results["rerank"]
     hows = list(models.values()) if isinstance(models, dict) else [None]
     if not all(isinstance(how, dict) and {"system", "documents"} <= how.keys() for how in hows):
-        raise InputError(f"{path}: rerank does not name what was ranked again: run trainer.evaluate again")
+        raise InputError(f"{path}: rerank does not name what was re-ranked: run trainer.evaluate again")
 
 
 def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:

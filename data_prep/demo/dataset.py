@@ -56,7 +56,7 @@ def build(
     partial = out / PARTIAL
     for name in ("shards", "collection"):
         if (out / name).exists() and not partial.exists():
-            raise InputError(f"{out / name}: in the way, and not from an unfinished run; remove it")
+            raise InputError(f"{out / name}: exists, and is not from an unfinished run; remove it")
     unfinished = [partial, out / "collection", out / "shards"]
     existed = out.exists()
     make_directory(out)

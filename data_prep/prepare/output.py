@@ -49,7 +49,7 @@ def work_folder(out: Path) -> Path:
         # a run moves a split with its manifest, and OUT/.partial exists until all splits are moved
         ours = (out / split / manifest.NAME).is_file() and (is_finished(out) or (out / PARTIAL).exists())
         if (out / split).exists() and not ours:
-            raise InputError(f"{out / split}: in the way, and not from an unfinished run; remove it")
+            raise InputError(f"{out / split}: exists, and is not from an unfinished run; remove it")
     return out / PARTIAL
 
 
@@ -148,7 +148,7 @@ def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path |
 
 def nothing_left(out: Path, reasons: Mapping[str, int], held_out: float) -> InputError:
     """Return the error for a result without training documents; `held_out` is the share that was asked for."""
-    counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input holds none"
+    counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items()) or "the input has none"
     hint = "; all may be in held-out groups: lower --held-out" if held_out else ""
     return InputError(f"{out}: no documents are left to write ({counts}){hint}")
 

@@ -102,7 +102,7 @@ def _range(low: int, high: int) -> str:
 
 def _languages(texts: Mapping[str, str]) -> Iterator[str]:
     if find_spec("py3langid") is None:
-        yield html_page.note("Not told: py3langid is not installed (pip install 'deepsiam[dumps]').")
+        yield html_page.note("Not detected: py3langid is not installed (pip install 'deepsiam[dumps]').")
         return
     found = Counter(language_id.likeliest(text) for text in texts.values())
     yield html_page.note(

@@ -272,14 +272,14 @@ def test_an_interpolated_pipeline_takes_its_weight_from_another_split(
     [
         ("p", "write NAME=SYSTEM:K,MODEL"),
         ("p=bm25:10", "write NAME=SYSTEM:K,MODEL"),
-        ("p=bm25,tokens", "'' is no system of this command: bm25, overlap, tokens"),
+        ("p=bm25,tokens", "'' is not a system of this command: bm25, overlap, tokens"),
         ("p=bm25:0,tokens", "K in NAME:K is a number of documents"),
         ("p=bm25:x,tokens", "K in NAME:K is a number of documents"),
-        ("p=other:5,tokens", "'other' is no system of this command"),
-        ("p=tokens:5,bm25", "'bm25' is no model of this command: overlap, tokens"),
-        ("p=bm25:5,tokens:3", "'tokens:3' is no model of this command"),
-        ("p=bm25:5,+other", "'other' is no model of this command"),
-        ("p=+bm25:5,tokens", "'+bm25' is no system of this command"),
+        ("p=other:5,tokens", "'other' is not a system of this command"),
+        ("p=tokens:5,bm25", "'bm25' is not a model of this command: overlap, tokens"),
+        ("p=bm25:5,tokens:3", "'tokens:3' is not a model of this command"),
+        ("p=bm25:5,+other", "'other' is not a model of this command"),
+        ("p=+bm25:5,tokens", "'+bm25' is not a system of this command"),
         ("tokens=bm25:5,overlap", "the name 'tokens' is taken"),
         ("pipelines=bm25:5,overlap", "the name 'pipelines' is taken"),
         ("p=overlap:5,tokens", "overlap cannot search: begin with another"),
@@ -320,11 +320,11 @@ def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
     assert "--rerank bm25: write NAME:K" in refused(overlap, "--rerank=bm25")
     for k in ("", "0", "-1", "1.5", "ten", "1" * 5000, "\u0663"):
         assert "K in NAME:K is a number of documents, 1 or more" in refused(overlap, f"--rerank=bm25:{k}")
-    assert "overlap ranks again itself: name bm25, or a model that searches" in refused(overlap, "--rerank=overlap:10")
+    assert "overlap only re-ranks: name bm25, or a model that searches" in refused(overlap, "--rerank=overlap:10")
     assert "--rerank bm25:10: every model of this command can search" in refused(tokens, "--rerank=bm25:10")
     fused = refused("--bm25", overlap, "--fuse=bm25+overlap")
-    assert "--fuse bm25+overlap: overlap scores only the documents that it ranks again: fuse two systems" in fused
-    assert "tells classes and gives no score to rank by: evaluate with --classes" in refused("--model=told=told")
+    assert "--fuse bm25+overlap: overlap scores only the documents that it re-ranks: fuse two systems" in fused
+    assert "predicts classes and gives no score to rank by: evaluate with --classes" in refused("--model=told=told")
     assert "the name 'rerank' is taken" in refused("--model=rerank=x")
 
 
@@ -375,11 +375,11 @@ def test_options_that_do_not_go_together_are_refused(
     )
     assert "--fuse is for rankings" in refused(lists, "--candidates", "--bm25", tokens, "--fuse=bm25+tokens")
     assert "--fuse-split is for rankings" in refused(lists, "--candidates", tokens, "--fuse-split=dev")
-    assert "--bm25 tells no classes: leave it out, or --classes" in refused(pairs, "--classes", "--bm25", told)
+    assert "--bm25 does not predict classes: leave it out, or --classes" in refused(pairs, "--classes", "--bm25", told)
     assert "no candidate lists" in refused(toy_collection, "--candidates", tokens)
     assert "its labels are classes" in refused(pairs, "--candidates", tokens)
     assert "its labels are not classes" in refused(lists, "--classes", told)
-    assert "tells no classes" in refused(pairs, "--classes", tokens)
+    assert "does not predict classes" in refused(pairs, "--classes", tokens)
     assert "another tokenizer" in refused_of_another_tokenizer(models, lists, tmp_path, capsys)
 
 

@@ -172,5 +172,5 @@ def test_a_model_that_ranks_again_has_the_name_of_what_it_ranked(
 def test_an_unknown_ranking_that_was_ranked_again_is_refused(tmp_path: Path, rerank: object) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**RESULTS, "rerank": rerank}))
-    with pytest.raises(InputError, match="rerank does not name what was ranked again: run trainer.evaluate again"):
+    with pytest.raises(InputError, match="rerank does not name what was re-ranked: run trainer.evaluate again"):
         read_results(path)

@@ -204,7 +204,7 @@ def test_what_a_cross_encoder_lacks_is_said(made: Path, tmp_path: Path, capsys: 
     with pytest.raises(SystemExit) as stopped:
         index.main([str(tmp_path / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'new'}"])
     assert stopped.value.code == 2
-    assert "a cross_encoder has no index: it ranks again what another system found" in capsys.readouterr().err
+    assert "a cross_encoder has no index: it re-ranks what another system found" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -108,7 +108,7 @@ def _results(results: Mapping[str, Any], systems: Sequence[str]) -> Iterator[str
 def _scores(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
     yield paragraph(
         "The scores of the ranked documents: those of relevant ones, and of all others, each as a share of its kind. "
-        "The further apart, the more can be told from a score."
+        "The further apart they are, the better a score separates them."
     )
     charts = []
     for name, rankings in ranked.items():

@@ -67,7 +67,7 @@ def card(trained: TrainedModel, method: CrossEncoderConfig, facts: Mapping[str, 
     """Fill in the README.md."""
     return CARD.format(
         **facts,
-        does=f"tells {method.classes} classes" if method.classes else "scores a document for a query",
+        does=f"predicts one of {method.classes} classes" if method.classes else "scores a document for a query",
         query_tokens=method.max_query_tokens,
         document_tokens=method.max_document_tokens,
         pair_tokens=next(iter(method.input_lengths.values())),

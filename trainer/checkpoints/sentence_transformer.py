@@ -37,7 +37,7 @@ def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
         if name not in modules:
             raise InputError(f"{path}: has no {name} module: name the folder of an encoder instead")
     if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
-        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are taken over")
+        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
     keys: dict[str, Any] = {"pooling": _pooling(modules["Pooling"] / "config.json")}
     if "Normalize" in modules or _similarity(folder) == "cosine":
         keys |= {"similarity": "cosine", "temperature": TEMPERATURE}

@@ -30,8 +30,8 @@ def compare_classes(collection: Collection, split: str, models: Mapping[str, Loa
         method = matching_of(trained, collection)[1]
         if not isinstance(trained.model, PairScorer) or method.loss != CLASSES:
             raise InputError(
-                f"{trained.checkpoint}: a {trained.kind} with method.loss={method.loss} tells no classes: fine-tune "
-                f"one with method.loss={CLASSES}, or leave out --classes"
+                f"{trained.checkpoint}: a {trained.kind} with method.loss={method.loss} does not predict classes: "
+                f"fine-tune one with method.loss={CLASSES}, or leave out --classes"
             )
         predict(trained, collection, pairs[:1], classes)  # a model of other classes fails before all pairs are read
     metrics = {}
@@ -74,7 +74,7 @@ def predict(trained: LoadedModel, collection: Collection, pairs: list[List], cla
     if logits.ndim != 2 or logits.shape[1] != len(classes):
         number = logits.shape[1] if logits.ndim == 2 else 1
         raise InputError(
-            f"{trained.checkpoint}: tells {number} classes, {collection.directory} has {len(classes)}: "
+            f"{trained.checkpoint}: predicts {number} classes, {collection.directory} has {len(classes)}: "
             f"{', '.join(classes)}"
         )
     predicted: np.ndarray = logits.argmax(axis=1)

@@ -115,7 +115,7 @@ def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Aske
     for name in rerankers:
         if fuse and name in fuse:
             raise InputError(
-                f"--fuse {together}: {name} scores only the documents that it ranks again: "
+                f"--fuse {together}: {name} scores only the documents that it re-ranks: "
                 "fuse two systems that score all of them"
             )
     for name in {*asked.runs, *asked.pipelines}.intersection(fuse or ()):
@@ -126,7 +126,7 @@ def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Aske
         if line.first in rerankers:
             raise InputError(f"--pipeline {name}={line}: {line.first} cannot search: begin with another")
     if rerank and rerank.system in rerankers:
-        raise InputError(f"--rerank {rerank}: {rerank.system} ranks again itself: name bm25, or a model that searches")
+        raise InputError(f"--rerank {rerank}: {rerank.system} only re-ranks: name bm25, or a model that searches")
     if rerank and not rerankers:
         raise InputError(f"--rerank {rerank}: every model of this command can search: leave it out")
 

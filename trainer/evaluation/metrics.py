@@ -47,7 +47,7 @@ class Metric(NamedTuple):
         """Parse a name such as `mrr@100`; raise ValueError where it is not a metric."""
         kind, _, depth = name.partition("@")
         if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MOST:
-            raise ValueError(f"{name!r} is no metric")
+            raise ValueError(f"{name!r} is not a metric")
         return cls(kind, int(depth))
 
     @property

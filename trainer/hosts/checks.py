@@ -43,7 +43,7 @@ def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
     """Check that every host can be reached and starts this Python."""
     silent = {host: reason for host, reason in told.items() if isinstance(reason, str)}
     for host, reason in silent.items():
-        yield Finding("hosts", "wrong", f"{host}: {reason}", "mend that, or remove the host from the hostfile")
+        yield Finding("hosts", "wrong", f"{host}: {reason}", "fix that, or remove the host from the hostfile")
     if not silent:
         yield Finding("hosts", "ok", f"{len(told)} answer")
 

@@ -33,7 +33,7 @@ def kind_of(trained: LoadedModel, collection: Collection) -> type[Index]:
     model, _ = matching_of(trained, collection)
     if not isinstance(model, DualEncoder) or model.index not in KINDS:
         raise InputError(
-            f"{trained.checkpoint}: a {trained.kind} has no index: it ranks again what another system found "
+            f"{trained.checkpoint}: a {trained.kind} has no index: it re-ranks what another system found "
             "(python -m trainer.evaluate --rerank)"
         )
     return KINDS[model.index]

@@ -88,7 +88,8 @@ def of_machines(machines: Machines, speed: str) -> list[str]:
     back = f"{machines.repair / 3600:g} h later" if machines.repair else "a spare one takes its place"
     return [
         f"Compute: {speed}",
-        f"Links, {machines.backend}: a host {_link(between)}; within it {_link(within)}; beside compute: {overlap}",
+        f"Links, {machines.backend}: a host {_link(between)}; within it {_link(within)}; "
+        f"overlap with compute: {overlap}",
         f"Disks: a host reads {machines.disk / 1e9:g} GB/s; checkpoints {machines.storage / 1e9:g} GB/s in all, "
         f"{machines.writer / 1e9:g} GB/s a rank",
         f"Failures: one in {machines.mtbf / DAY:g} days a host; {machines.restart / 60:g} min to train again; {back}",

@@ -206,7 +206,7 @@ class PretrainRecipe(Recipe):
         if (self.trunk is None) == (self.init_from is None):
             raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
         if self.method.needs_trained_encoder and self.init_from is None:
-            raise ValueError("method.freeze_encoder: only a trained encoder is worth freezing: name one in init_from")
+            raise ValueError("method.freeze_encoder: a new encoder cannot be frozen: name a trained one in init_from")
         return self
 
 

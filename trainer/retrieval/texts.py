@@ -53,9 +53,7 @@ def embed_task(trained: LoadedModel, task: Texts) -> Embedded | Scored:
         InputError: the model was not fine-tuned, or cannot search, or its tokenizer is not the collection's.
     """
     if not searches(trained, task.collection):
-        raise InputError(
-            f"{trained.checkpoint}: a {trained.kind} cannot search: it ranks again what another system found"
-        )
+        raise InputError(f"{trained.checkpoint}: a {trained.kind} cannot search: it re-ranks what another system found")
     system = encode_task(trained, task)
     assert isinstance(system, Embedded | Scored)
     return system
@@ -124,4 +122,6 @@ def matching_of(trained: LoadedModel, collection: Collection) -> tuple[DualEncod
 def require_scores(trained: LoadedModel, method: MatchingConfig) -> None:
     """Raise InputError for a model that predicts classes and has no score to rank by."""
     if method.loss == CLASSES:
-        raise InputError(f"{trained.checkpoint}: tells classes and gives no score to rank by: evaluate with --classes")
+        raise InputError(
+            f"{trained.checkpoint}: predicts classes and gives no score to rank by: evaluate with --classes"
+        )

@@ -83,7 +83,7 @@ class Training:
         if choice.left_out and not resumes:
             host, reason = next(iter(choice.left_out.items()))
             others = f"; {len(choice.left_out)} hosts are not" if len(choice.left_out) > 1 else ""
-            raise InputError(f"{host} is not fit: {reason}{others}: mend that, or shorten the hostfile")
+            raise InputError(f"{host} is not fit: {reason}{others}: fix that, or shorten the hostfile")
         for host, reason in choice.left_out.items():
             _report(f"{host} is left out: {reason}")
         if choice.left_out:

@@ -65,7 +65,7 @@ class Tevatron(Format):
         where, record = next(json_lines(path), (Where(path, 1), {}))
         kind = next((key for key in self.of_kind if key in record), None)
         if kind is None:
-            raise InputError(f"{where}: has none of {', '.join(self.of_kind)}, so it is no file of Tevatron's")
+            raise InputError(f"{where}: has none of {', '.join(self.of_kind)}, so it is not one of Tevatron's files")
         return kind
 
     def files(self) -> list[Path]:

@@ -112,7 +112,7 @@ def test_an_unfinished_output_starts_over(built: Path, files: list[SourceFile], 
 def test_folders_of_others_are_not_removed(files: list[SourceFile], tmp_path: Path) -> None:
     (tmp_path / "collection").mkdir()
     (tmp_path / "collection" / "mine").write_text("mine")
-    with pytest.raises(InputError, match="collection: in the way"):
+    with pytest.raises(InputError, match="collection: exists"):
         build(tmp_path, OPTIONS, files, 1)
     assert contents(tmp_path) == {"collection/mine": b"mine"}
 

@@ -255,7 +255,7 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -
         mine.parent.mkdir(parents=True)
         mine.write_text("mine")
         message = refusal(capfd, "jsonl", file, "--out", tmp_path / split)
-        assert message == f"{mine.parent}: in the way, and not from an unfinished run; remove it"
+        assert message == f"{mine.parent}: exists, and is not from an unfinished run; remove it"
         assert contents(tmp_path / split) == {f"{split}/mine": b"mine"}
         (tmp_path / split / ".partial").mkdir()  # this does not make the folder ours
         assert refusal(capfd, "jsonl", file, "--out", tmp_path / split) == message

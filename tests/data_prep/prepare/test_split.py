@@ -180,4 +180,4 @@ def test_all_groups_held_out_is_one_clear_line(tmp_path: Path, capfd: pytest.Cap
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(1))
     message = raw.refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--held-out", 0.5)
     hint = "all may be in held-out groups: lower --held-out"
-    assert message.endswith(f"no documents are left to write (the input holds none); {hint}")
+    assert message.endswith(f"no documents are left to write (the input has none); {hint}")

@@ -305,7 +305,7 @@ def test_a_cross_encoder_scores_as_the_trainers(
     np.testing.assert_allclose(logits.numpy().reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
     card = (tmp_path / "out" / "README.md").read_text()
     assert f'CrossEncoder("{tmp_path / "out"}")' in card
-    assert ("tells 3 classes" in card) == bool(classes)
+    assert ("predicts one of 3 classes" in card) == bool(classes)
     start = load_encoder(tmp_path / "out", trained.tokenizer)  # its trunk is an ordinary encoder
     for name, tensor in start.trunk.state_dict().items():
         torch.testing.assert_close(tensor, trained.model.trunk.state_dict()[name])

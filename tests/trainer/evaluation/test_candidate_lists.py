@@ -127,5 +127,5 @@ def test_splits_without_candidate_lists_are_refused(
 
 
 def test_a_model_of_classes_is_refused(lists: Collection) -> None:
-    with pytest.raises(InputError, match="run/step: tells classes and gives no score to rank by: .*--classes"):
+    with pytest.raises(InputError, match="run/step: predicts classes and gives no score to rank by: .*--classes"):
         compare_lists(lists, "test", {"m": overlap_run(lists, classes=3)}, with_bm25=False)

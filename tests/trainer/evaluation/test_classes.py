@@ -51,15 +51,15 @@ def test_models_and_splits_without_classes_are_refused(pairs: Collection, opened
         read_classes(opened, "test")
     with pytest.raises(InputError, match="no split 'dev'; choose one of: test"):
         read_classes(pairs, "dev")
-    told = "method.loss=binary tells no classes: .* method.loss=classes, or leave out --classes"
+    told = "method.loss=binary does not predict classes: .* method.loss=classes, or leave out --classes"
     with pytest.raises(InputError, match=told):
         compare_classes(pairs, "test", {"m": overlap_run(pairs)})
-    with pytest.raises(InputError, match="a tokens with method.loss=softmax tells no classes"):
+    with pytest.raises(InputError, match="a tokens with method.loss=softmax does not predict classes"):
         compare_classes(pairs, "test", {"m": tokens_run(pairs)})
 
 
 def test_a_model_of_other_classes_is_refused_before_all_pairs_are_read(pairs: Collection) -> None:
     trained = overlap_run(pairs, classes=2)
-    with pytest.raises(InputError, match="tells 2 classes, .* has 3: entailment, neutral, contradiction"):
+    with pytest.raises(InputError, match="predicts 2 classes, .* has 3: entailment, neutral, contradiction"):
         compare_classes(pairs, "test", {"m": trained})
     assert [rows for rows, _ in trained.model.batches] == [1]

@@ -214,5 +214,5 @@ def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
     "name", ["mrr", "mrr@0", "mrr@", "mrr@10001", "mrr@1x", "precision@5", "@5", "mrr@-1", "mrr@\u0663"]
 )
 def test_what_is_no_metric_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no metric"):
+    with pytest.raises(ValueError, match="is not a metric"):
         Metric.of(name)
