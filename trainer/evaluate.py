@@ -254,28 +254,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
     parser.add_argument("--collection", type=Path, required=True, help="a tokenised BEIR folder")
     parser.add_argument("--split", required=True, help="the queries to rank for: qrels/SPLIT.tsv")
-    parser.add_argument("--bm25", action="store_true", help="also rank with BM25")
-    parser.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=RUN",
-        help="a fine-tuning run, or a sentence-transformers folder; may be repeated",
-    )
-    parser.add_argument(
-        "--run",
-        action="append",
-        metavar="NAME=FILE",
-        help="a ranking in a TREC run file, made elsewhere; may be repeated",
-    )
-    parser.add_argument(
-        "--pipeline",
-        action="append",
-        metavar="NAME=SYSTEM:K,MODEL[:K,MODEL...]",
-        help="also re-rank a system's first K documents by a model, the first K of that by another, and so on; by "
-        "+MODEL together with the scores that they were found by; a model that is only such a later stage is not "
-        "ranked by itself; may be repeated",
-    )
+    _add_systems(parser)
+    _add_combinations(parser)
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -292,6 +272,47 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="also print how each pair of systems differs, with intervals and corrected p-values",
     )
     parser.add_argument(
+        "--candidates",
+        action="store_true",
+        help="rank the candidates that the split gives for each query, not the pool",
+    )
+    parser.add_argument(
+        "--classes", action="store_true", help="predict the classes of the split's pairs instead of ranking"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
+    return parser.parse_args(argv)
+
+
+def _add_systems(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name what to compare."""
+    parser.add_argument("--bm25", action="store_true", help="also rank with BM25")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=RUN",
+        help="a fine-tuning run, or a sentence-transformers folder; may be repeated",
+    )
+    parser.add_argument(
+        "--run",
+        action="append",
+        metavar="NAME=FILE",
+        help="a ranking in a TREC run file, made elsewhere; may be repeated",
+    )
+
+
+def _add_combinations(parser: argparse.ArgumentParser) -> None:
+    """Add the options that combine systems."""
+    parser.add_argument(
+        "--pipeline",
+        action="append",
+        metavar="NAME=SYSTEM:K,MODEL[:K,MODEL...]",
+        help="also re-rank a system's first K documents by a model, the first K of that by another, and so on; by "
+        "+MODEL together with the scores that they were found by; a model that is only such a later stage is not "
+        "ranked by itself; may be repeated",
+    )
+    parser.add_argument(
         "--fuse", metavar="NAME+NAME", help="also rank with two of these systems as one, such as bm25+NAME"
     )
     parser.add_argument(
@@ -306,17 +327,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="models that cannot search re-rank the first K documents that this system found for each query; "
         f"by default {Rerank()}",
     )
-    parser.add_argument(
-        "--candidates",
-        action="store_true",
-        help="rank the candidates that the split gives for each query, not the pool",
-    )
-    parser.add_argument(
-        "--classes", action="store_true", help="predict the classes of the split's pairs instead of ranking"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
-    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class GroupSource:
         return np.stack([queries, documents], axis=1)
 
     def check_classes(self, classes: int) -> None:
-        """Raise InputError where the data have another number of classes, or a label is not in 0 ... classes - 1."""
+        """Raise InputError unless the data have so many classes, and labels of several from 0 to classes - 1."""
         names = self.collection.manifest.get("classes")
         if names and len(names) != classes:
             raise InputError(
@@ -99,6 +99,11 @@ class GroupSource:
             raise InputError(
                 f"method.classes: {classes}, but split {self.split} has the label {labels[wrong[0]]:g} "
                 f"(query {self.collection.queries.ids[query]}): labels must be whole numbers from 0 to {classes - 1}"
+            )
+        if len(labels) and labels.min() == labels.max():
+            raise InputError(
+                f"method.loss=classes: every pair of split {self.split} has the label {labels[0]:g}, so there is "
+                "nothing to learn: name a collection with pairs of several classes"
             )
 
     def check_groups(self, loss: str) -> None:

@@ -124,6 +124,11 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
+    if method.has_batch_negatives and not method.own_negatives and not source.negatives:
+        raise InputError(
+            f"method.negatives: all documents of split {source.split} are relevant to one of its queries, which is "
+            "left without negatives: add other pairs"
+        )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
     if method.loss in TEACHERS:
         source.check_groups(method.loss)

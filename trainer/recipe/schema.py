@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from models.config import MethodConfig, Section
+from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.recipe.schedule import Schedule, learning_rate
 
@@ -234,6 +235,19 @@ class FinetuneRecipe(Recipe):
                 "refresh: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with a "
                 "loss of a relevant document against others, or refresh to null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_has_negatives(self) -> FinetuneRecipe:
+        method = self.method
+        if isinstance(method, DualEncoderConfig) and method.has_batch_negatives and not method.own_negatives:
+            # validation compares a query with its micro-batch, whatever training compares it with
+            key = "size" if method.negatives == "step" and self.validation is None else "micro"
+            if getattr(self.batch, key) == 1:
+                raise ValueError(
+                    f"batch.{key}=1 leaves no other document to compare a query with: set it to 2 or more, or draw "
+                    "negatives (method.hard_negatives, method.negatives_per_query)"
+                )
         return self
 
 

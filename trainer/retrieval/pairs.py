@@ -83,19 +83,7 @@ def score_lists(
     Raises:
         InputError: a score is not finite.
     """
-    pairs: list[tuple[int, int]] = []  # the distinct ones
-    lengths: list[int] = []
-    numbers: dict[bytes, int] = {}
-    number_of_pair = []
-    for query, candidates in lists:
-        of_query = queries.tokens(query)
-        for document in candidates:
-            cut = framing.cut(of_query, documents.tokens(document))
-            number = numbers.setdefault(_key(*cut), len(pairs))
-            if number == len(pairs):
-                pairs.append((query, document))
-                lengths.append(sum(map(len, cut)) + 3)
-            number_of_pair.append(number)
+    pairs, lengths, number_of_pair = _distinct(framing, queries, documents, lists)
     order: list[int] = []
     parts = []
     batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
@@ -119,6 +107,26 @@ def score_lists(
     place[order] = np.arange(len(order))
     ends = np.cumsum([len(candidates) for _, candidates in lists])
     return np.split(scores[place[number_of_pair]], ends[:-1])
+
+
+def _distinct(
+    framing: PairFraming, queries: Corpus, documents: Corpus, lists: Sequence[List]
+) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+    """Return the pairs that differ after truncation, their lengths, and the number of every pair of the lists."""
+    pairs: list[tuple[int, int]] = []
+    lengths: list[int] = []
+    number_of_pair = []
+    numbers: dict[bytes, int] = {}
+    for query, candidates in lists:
+        of_query = queries.tokens(query)
+        for document in candidates:
+            cut = framing.cut(of_query, documents.tokens(document))
+            number = numbers.setdefault(_key(*cut), len(pairs))
+            if number == len(pairs):
+                pairs.append((query, document))
+                lengths.append(sum(map(len, cut)) + 3)
+            number_of_pair.append(number)
+    return pairs, lengths, number_of_pair
 
 
 def _key(query: np.ndarray, document: np.ndarray) -> bytes:

@@ -181,6 +181,17 @@ def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, t
         pair_data(load(FinetuneRecipe, path, asked))
 
 
+def test_a_query_that_all_documents_are_relevant_to_has_no_negatives(shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps({"query": "one", "pos": ["a", "b"], "neg": []}) + "\n")
+    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    path = tmp_path / "run.yaml"
+    recipe(path, tmp_path / "out", lanes=1, window=1)
+    words = "method.negatives: all documents of split train are relevant to one of its queries, which is left without"
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["validation=null"]))
+
+
 def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tmp_path: Path) -> None:
     lines = [
         {"query": "one", "pos": ["a", "b"], "neg": ["d", "e"]},
@@ -212,6 +223,12 @@ def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: P
     words = r"method.classes: 1, but split train has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"
     with pytest.raises(InputError, match=words):
         source.check_classes(1)
+
+
+def test_labels_of_one_class_only_are_refused(toy_collection: Path) -> None:
+    source = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
+    with pytest.raises(InputError, match="method.loss=classes: every pair of split train has the label 1, so there is"):
+        source.check_classes(2)
 
 
 def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(judged: Collection, toy_collection: Path) -> None:

@@ -56,6 +56,23 @@ def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) ->
         load(FinetuneRecipe, path)
 
 
+def test_a_batch_without_another_document_is_refused_where_it_has_the_negatives(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
+    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese"}}
+    path = write_recipe(tmp_path / "r.yaml", **values)
+    step, one = "method.negatives=step", ["batch.size=1", "batch.micro=1"]
+    words = "batch.{}=1 leaves no other document to compare a query with: set it to 2 or more, or draw negatives"
+    for key, wrong in {
+        "micro": ["batch.size=8", "batch.micro=1"],
+        "size": [step, *one],
+        "micro ": [step, "batch.size=8", "batch.micro=1", "validation={split: dev, every: 5}"],
+    }.items():
+        with pytest.raises(InputError, match=words.format(key.strip())):
+            load(FinetuneRecipe, path, wrong)
+    load(FinetuneRecipe, path, [step, "batch.size=8", "batch.micro=1"])
+    load(FinetuneRecipe, path, [*one, "method.negatives_per_query=1"])
+
+
 @pytest.mark.parametrize("length", ["max_query_tokens", "max_document_tokens"])
 def test_a_text_has_room_for_a_word(tmp_path: Path, length: str) -> None:
     values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
