@@ -104,7 +104,7 @@ def check_address(world: World) -> None:
 
 @contextmanager
 def rank_0_speaks(rank: int) -> Iterator[None]:
-    """Let rank 0 raise an InputError of the block first: mostly all ranks raise it, and it is then printed once.
+    """Let rank 0 raise the block's InputError first, so that an error that all ranks raise is printed once.
 
     The launcher ends all ranks as soon as one ends.
     """

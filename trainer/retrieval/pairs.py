@@ -112,7 +112,7 @@ def score_lists(
 def _distinct(
     framing: PairFraming, queries: Corpus, documents: Corpus, lists: Sequence[List]
 ) -> tuple[list[tuple[int, int]], list[int], list[int]]:
-    """Return the pairs that differ after truncation, their lengths, and the number of every pair of the lists."""
+    """Return the distinct pairs after truncation, their lengths, and each listed pair's number among them."""
     pairs: list[tuple[int, int]] = []
     lengths: list[int] = []
     number_of_pair = []
