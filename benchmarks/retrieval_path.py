@@ -79,7 +79,7 @@ def prepare(sizes: PathSizes, passages: int, folder: Path) -> None:
     """Write the texts, their tokenizer and the encoder."""
     vocabulary = write_tokenizer(WORDS, folder / "tokenizer.json")
     encoder = Sizes(
-        layers=1, hidden=sizes.hidden, words=WORDS, batch=1, micro=1, median=0, longest=sizes.words + 2, steps=1
+        layers=1, hidden=sizes.hidden, words=WORDS, batch=2, micro=2, median=0, longest=sizes.words + 2, steps=1
     )
     write_encoder(encoder, vocabulary, folder)
     for part, number in (("corpus", passages), ("queries", sizes.queries)):

@@ -149,7 +149,7 @@ def test_without_a_gpu_it_refuses_in_one_line(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(SystemExit, match="2"):
         pretrain_step.main(["--against", str(tmp_path), "--out", str(tmp_path / "x.json")])
-    assert "is no checkout" in capsys.readouterr().err
+    assert "is not a checkout of deepsiam" in capsys.readouterr().err
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -40,7 +40,7 @@ def test_a_term_that_trains_nothing_is_left_out() -> None:
 def test_an_untrained_encoder_must_not_be_frozen(tmp_path: Path) -> None:
     method = {"name": "seed", "freeze_encoder": True}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", tmp_path, method=method)
-    with pytest.raises(InputError, match="method.freeze_encoder: .* name one in init_from"):
+    with pytest.raises(InputError, match="method.freeze_encoder: .* name a trained one in init_from"):
         load(PretrainRecipe, recipe)
     load(PretrainRecipe, recipe, ["init_from=somewhere", "trunk=null"])
 
