@@ -17,7 +17,7 @@ from data_prep.common.files import read_bytes
 from trainer.evaluation.metrics import Metrics
 
 CLASSIC = ("cranfield", "cacm", "vaswani")
-DIALOGUES = {"reddit": 0.3, "irc": 0.03}  # the share of threads held out: about a thousand replies
+DIALOGUES = {"reddit": (0.3, 150), "irc": (0.03, 300)}  # the share of threads held out; steps of training
 PAIRS = ("rte", "sick")
 TEST_EVERY = 5  # one in five pairs of RTE and SICK is held out
 
@@ -26,8 +26,8 @@ Values = dict[str, list[float]]  # each metric of every query, list or pair
 
 
 def as_lists(metrics: Metrics) -> Values:
-    """Return metrics as JSON values."""
-    return {name: values.tolist() for name, values in metrics.values.items()}
+    """Return metrics as JSON values, with six decimals."""
+    return {name: values.round(6).tolist() for name, values in metrics.values.items()}
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,7 @@ RANKERS = {
 }
 # keep the end of a context; as many replies for each context as fit a laptop's memory
 CONTEXT = {"method.max_query_tokens": 128, "method.max_document_tokens": 64, "method.kept_of_query": "end"}
-REPLIES = {"steps": 300, "batch.size": 32, "batch.micro": 32, **CONTEXT}
-DIALOGUE_MODELS = {
-    "bi-encoder": Model("siamese_small", {**REPLIES, "method.negatives": "micro_batch", "method.towers": 2}),
-    "poly-encoder 16": Model("poly_encoder_small", {**REPLIES, "method.m": 16}),
-    "poly-encoder 64": Model("poly_encoder_small", {**REPLIES, "method.m": 64}),
-    "cross-encoder": Model(
-        "cross_encoder_small",
-        {**REPLIES, "batch.micro": 8, "method.negatives_per_query": 0, "method.hard_negatives": 3},
-    ),
-}
+REPLIES = {"batch.size": 32, "batch.micro": 32, **CONTEXT}
 ANSWERS = {"steps": 100, **SHORT}
 ANSWER_MODELS = {
     "Siamese": Model("siamese_small", ANSWERS),
@@ -107,6 +98,18 @@ ANSWER_MODELS = {
         "cross_encoder_small", {**ANSWERS, "method.loss": "binary", "method.negatives_per_query": 0}
     ),
 }
+
+
+def dialogue_models(steps: int) -> dict[str, Model]:
+    """Return the models that choose a reply, in the order that the Poly-encoder paper claims."""
+    both = {"steps": steps, **REPLIES}
+    few = {"batch.micro": 8, "method.negatives_per_query": 0, "method.hard_negatives": 3}
+    return {
+        "bi-encoder": Model("siamese_small", {**both, "method.negatives": "micro_batch", "method.towers": 2}),
+        "poly-encoder 16": Model("poly_encoder_small", {**both, "method.m": 16}),
+        "poly-encoder 64": Model("poly_encoder_small", {**both, "method.m": 64}),
+        "cross-encoder": Model("cross_encoder_small", {**both, **few}),
+    }
 
 
 def pair_models(classes: int) -> dict[str, Model]:
@@ -139,13 +142,13 @@ def _classic(data: Path, out: Path, vocabulary: Path) -> Study:
 
 def _dialogues(data: Path, out: Path, vocabulary: Path) -> list[Study]:
     studies = []
-    for name, share in DIALOGUES.items():
+    for name, (share, steps) in DIALOGUES.items():
         files = [data / "reddit" / f"{kind}_{'sample' if name == 'reddit' else name}.zst" for kind in ("RC", "RS")]
         prepared, folder = out / f"{name}-prepared", out / name
         options = ["--out", str(prepared), "--tokenizer", str(vocabulary), "--held-out", str(share)]
         data_prep("reddit", *map(str, files), *options)
         _collection("reddit_dialogues", folder, vocabulary, train=prepared / "shards", test=prepared / "held_out")
-        studies.append(Study(name, "lists", folder, held_out(name), DIALOGUE_MODELS, ("r@1", "mrr")))
+        studies.append(Study(name, "lists", folder, held_out(name), dialogue_models(steps), ("r@1", "mrr")))
     return studies
 
 
