@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import claims_material as material
-from benchmarks.matching_collections import Fold, Model, Study, Values, as_lists, make
+from benchmarks.matching_collections import Fold, Model, Study, Values, as_lists, make, studies
 from benchmarks.matching_measure import baseline, measure
 from benchmarks.matching_tables import Results, report
 from benchmarks.measurements import Measurements
@@ -43,9 +43,8 @@ RANKS = 1  # with all cores as threads
 
 @dataclass
 class Bench:
-    """The collections, the shards to pre-train on, and the measurements made so far."""
+    """The shards to pre-train on, and the measurements made so far."""
 
-    studies: list[Study]
     shards: dict[str, Path]
     out: Path
     tokens: int
@@ -91,9 +90,9 @@ class Bench:
         return self.measurements.get(key, values)
 
     def _baseline(self, study: Study, split: str) -> Values:
-        collection = Collection.open(study.collection)
         return self.measurements.get(
-            f"{study.name}, baseline; {split}", lambda: as_lists(baseline(study.kind, collection, split))
+            f"{study.name}, baseline; {split}",
+            lambda: as_lists(baseline(study.kind, Collection.open(study.collection), split)),
         )
 
     def _tuned(self, study: Study, fold: Fold, name: str, start: str, seed: int, rate: float) -> Path:
@@ -133,7 +132,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.matching_results", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, metavar="NAME", help=", ".join(STARTS))
-    parser.add_argument("--studies", nargs="+", metavar="NAME", help="collections (all)")
+    names = [study.name for study in studies(Path())]
+    parser.add_argument("--studies", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
     parser.add_argument("--tokens", type=positive, default=17_000_000, help="read in pre-training (17,000,000)")
     material.add_data_option(parser)
@@ -143,9 +143,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         make_directory(chosen.out)
         made = material.make(chosen.data, chosen.out / "data")
         vocabulary = chosen.out / "data" / "tokenizer.json"
-        studies = make(chosen.data, chosen.out / "collections", vocabulary)
-        bench = Bench(studies, dict(made.shards), chosen.out, chosen.tokens)
-        asked = [study for study in studies if chosen.studies is None or study.name in chosen.studies]
+        make(chosen.data, chosen.out / "collections", vocabulary)
+        bench = Bench(dict(made.shards), chosen.out, chosen.tokens)
+        asked = [study for study in studies(chosen.out / "collections") if study.name in chosen.studies]
         for seeds in range(1, chosen.seeds + 1):
             numbers = range(FIRST_SEED, FIRST_SEED + seeds)
             text = report([(study, bench.results(study, chosen.starts, numbers)) for study in asked], chosen.starts)

@@ -24,23 +24,19 @@ def report(results: Sequence[tuple[Study, Results]], starts: Sequence[str]) -> s
 
 
 def table(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
-    """Write the means over seeds and queries, and in brackets each seed's mean of the first metric."""
-    head = ["model", *(f"{metric}, {start}" for start in starts for metric in study.metrics)]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    """Write the first metric's mean and its standard deviation over the seeds, and in brackets the other's mean."""
+    lines = [f"| {' | '.join([name, *starts])} |", "|---" * (1 + len(starts)) + "|"]
     for model in study.models:
-        cells = [
-            _cell(found[name, metric, model, start], metric == study.metrics[0])
-            for start in starts
-            for metric in study.metrics
-        ]
+        cells = [_cell([found[name, metric, model, start] for metric in study.metrics]) for start in starts]
         lines.append(f"| {' | '.join([model, *cells])} |")
-    plain = [f"{np.mean(found[name, metric, '', '']):.4f}" for metric in study.metrics] * len(starts)
-    return "\n".join([*lines, f"| {' | '.join([BASELINE[study.kind], *plain])} |"])
+    plain = _cell([found[name, metric, "", ""] for metric in study.metrics])
+    return "\n".join([*lines, f"| {BASELINE[study.kind]} | {plain} |{' |' * (len(starts) - 1)}"])
 
 
-def _cell(values: Sequence[Sequence[float]], by_seed: bool) -> str:
-    seeds = ", ".join(f"{np.mean(of_seed):.4f}" for of_seed in values)
-    return f"{np.mean(values):.4f}" + (f" ({seeds})" if by_seed and len(values) > 1 else "")
+def _cell(metrics: Sequence[Sequence[Sequence[float]]]) -> str:
+    first, *others = [np.mean(of_seeds, axis=1) for of_seeds in metrics]  # of every seed
+    spread = f" ± {first.std(ddof=1):.4f}" if len(first) > 1 else ""
+    return f"{first.mean():.4f}{spread}" + "".join(f" ({other.mean():.4f})" for other in others)
 
 
 def p_values(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
