@@ -6,7 +6,7 @@ In Reddit and IRC whole threads are held out, in RTE and SICK every fifth pair; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,9 +25,9 @@ Kind = Literal["pool", "lists", "classes"]  # what to rank, or to classify
 Values = dict[str, list[float]]  # each metric of every query, list or pair
 
 
-def as_lists(metrics: Metrics) -> Values:
-    """Return metrics as JSON values, with six decimals."""
-    return {name: values.round(6).tolist() for name, values in metrics.values.items()}
+def as_lists(metrics: Metrics, names: Sequence[str]) -> Values:
+    """Return the named metrics as JSON values, with six decimals."""
+    return {name: metrics.values[name].round(6).tolist() for name in names}
 
 
 @dataclass(frozen=True)

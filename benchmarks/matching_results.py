@@ -85,14 +85,14 @@ class Bench:
             run = self._tuned(study, fold, model, start, seed, rate)
             measured = measure(study.kind, load_trained(run), Collection.open(study.collection), split)
             print(f"{key}: {study.metrics[0]} {measured.means[study.metrics[0]]:.4f}", flush=True)
-            return as_lists(measured)
+            return as_lists(measured, study.metrics)
 
         return self.measurements.get(key, values)
 
     def _baseline(self, study: Study, split: str) -> Values:
         return self.measurements.get(
             f"{study.name}, baseline; {split}",
-            lambda: as_lists(baseline(study.kind, Collection.open(study.collection), split)),
+            lambda: as_lists(baseline(study.kind, Collection.open(study.collection), split), study.metrics),
         )
 
     def _tuned(self, study: Study, fold: Fold, name: str, start: str, seed: int, rate: float) -> Path:
