@@ -71,7 +71,11 @@ class Bench:
 
     def rate(self, study: Study, fold: Fold, model: str, start: str) -> float:
         """Return the learning rate that is best with the first seed."""
-        return max(RATES, key=lambda rate: self._dev(study, fold, model, start, rate))
+
+        def best() -> Values:
+            return {"rate": [max(RATES, key=lambda rate: self._dev(study, fold, model, start, rate))]}
+
+        return self.measurements.get(f"{study.name}, {fold.train}; {model} from {start}: best rate", best)["rate"][0]
 
     def _dev(self, study: Study, fold: Fold, model: str, start: str, rate: float) -> float:
         parts = [part.of(self._values(study, fold, model, start, FIRST_SEED, rate, part.split)) for part in fold.dev]
