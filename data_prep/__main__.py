@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -207,9 +208,13 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
-    parser.description = "The formats: " + "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    indent = 2 + max(map(len, FORMATS)) + 2
+    lines = (f"  {name}".ljust(indent) + known.what for name, known in FORMATS.items())
+    wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
+    parser.epilog = "\n".join(["formats:", *wrapped])
     parser.add_argument(
-        "format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; or a BEIR folder, to tokenise in place"
+        "format", metavar="FORMAT", help="one of the list below; or a BEIR folder alone, to tokenise it in place"
     )
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
