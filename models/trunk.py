@@ -63,7 +63,7 @@ class Encoder(TrunkModel):
 
 
 def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
-    """Build a randomly initialised encoder without pooler, in fp32, with SDPA attention.
+    """Build a randomly initialised encoder without pooler, in fp32; its attention is SDPA where the type has it.
 
     Args:
         config: `model_type` (bert, roberta, ...) and any keys of that type's Hugging Face configuration. The
@@ -89,7 +89,7 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     options = {"add_pooling_layer": False} if has_pooler else {}
     try:
         resolved = AutoConfig.for_model(model_type, **settings)
-        trunk = AutoModel.from_config(resolved, attn_implementation="sdpa", dtype=torch.float32, **options)
+        trunk = AutoModel.from_config(resolved, dtype=torch.float32, **options)
     except REFUSALS as error:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
     max_positions(trunk)  # raises an error for a trunk without this limit

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,12 @@ OTHER_NAMES = {  # DistilBERT's, ModernBERT's
 }
 
 
+def setting(config: PreTrainedConfig, name: str, default: Any = None) -> Any:
+    """Return the value of a key, by BERT's name for it, under whatever name the configuration has it."""
+    names = (name, *OTHER_NAMES.get(name, ()))
+    return next((getattr(config, each) for each in names if hasattr(config, each)), default)
+
+
 def shape_of(trunk: PreTrainedModel) -> Shape:
     """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses.
 
@@ -43,8 +49,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     config = trunk.config
     values: dict[str, Any] = {}
     for field in fields(Shape):
-        names = (field.name, *OTHER_NAMES.get(field.name, ()))
-        values[field.name] = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+        values[field.name] = setting(config, field.name)
     if values["layer_norm_eps"] is None:  # DistilBERT's is only in its code
         values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
     if missing := [name for name, value in values.items() if value is None]:

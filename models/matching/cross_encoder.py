@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from models.encode import encode_texts
 from models.layers.pooling import pool
-from models.layers.shape import initialise
+from models.layers.shape import initialise, setting
 from models.matching.pair_model import PairModel, PairModelConfig
 from models.trunk import require_bidirectional, token_types
 
@@ -48,10 +48,10 @@ class CrossEncoder(PairModel):
         if keys.pooling == "cls":
             require_bidirectional(trunk)
         self.trunk, self.keys = trunk, keys
-        width, dropout = trunk.config.hidden_size, getattr(trunk.config, "hidden_dropout_prob", 0.0)
+        width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         first = [nn.Linear(width, width), nn.Tanh()] if keys.hidden_layer else []
         self.head = nn.Sequential(*first, nn.Dropout(dropout), nn.Linear(width, keys.classes or 1))
-        initialise(self.head, getattr(trunk.config, "initializer_range", 0.02))
+        initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
         self.has_types = token_types(trunk) >= 2
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:

@@ -15,6 +15,15 @@ def test_the_trunk_is_a_stock_bert_without_pooler():
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
+def test_an_encoder_whose_type_has_no_sdpa_is_built_with_its_own_attention() -> None:
+    model = build_trunk({**CONFIG, "model_type": "mpnet"}).eval()
+    assert model.config._attn_implementation == "eager"
+    ids, mask = torch.randint(5, model.config.vocab_size, (2, 9)), torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 6:] = False
+    states = encode(model, ids, mask)[mask]
+    torch.testing.assert_close(states, model(ids, attention_mask=mask.long()).last_hidden_state[mask])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

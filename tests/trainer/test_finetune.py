@@ -96,6 +96,22 @@ def start_of(tmp_path: Path, kind: str, tokenizer_json: Path) -> Path:
     return run
 
 
+def test_the_export_of_a_colbert_is_fine_tuned_like_its_run(toy_collection: Path, tmp_path: Path) -> None:
+    run = start_of(tmp_path, "colbert", toy_collection / "tokenizer.json")
+    export_encoder(load_trained(run), tmp_path / "export")
+    for method in (MARKED, values({}, toy_collection, tmp_path)["method"]):
+        first, second = (
+            finetune.build(
+                build(FinetuneRecipe, values({"init_from": str(s), "method": method}, toy_collection, tmp_path), "test")
+            ).model.state_dict()
+            for s in (run, tmp_path / "export")
+        )
+        assert ("projection.weight" in first) == (method == MARKED)
+        assert first.keys() == second.keys()
+        for name, weight in first.items():
+            torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("kind", [1, "export", "folder", "colbert"])
 def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_path: Path, kind: str) -> None:
     tokenizer_json = toy_collection / "tokenizer.json"

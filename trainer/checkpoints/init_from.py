@@ -22,7 +22,7 @@ from trainer.checkpoints import checkpoint
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.load import load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, read_modules
+from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
 from trainer.recipe.build import settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -60,7 +60,8 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     Raises:
         InputError: the folder is none of these, is damaged, or its token ids differ from those of `tokenizer`.
     """
-    folder = read_modules(path)[0] if is_sentence_transformer(path) else path
+    modules = modules_of(path) if is_sentence_transformer(path) else {}
+    folder = modules.get("Transformer", path)
     if not (folder / CONFIG).is_file():
         trained = load_trained(path)
         _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
@@ -68,6 +69,9 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
     _check_ids(path, _recorded_fingerprint(folder), folder / "tokenizer.json", tokenizer)
     heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
+    if "Dense" in modules:  # ColBERT's linear layer
+        dense = _read_tensors(modules["Dense"] / WEIGHTS)
+        heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
     trunk = _load_hugging_face(folder)
     if trunk.config.vocab_size < tokenizer.vocab_size:
         raise InputError(

@@ -8,7 +8,9 @@ from typing import Any
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes
+from models.matching.siamese import SiameseConfig
 from trainer.recipe.schema import FinetuneRecipe
+from trainer.recipe.yaml_file import build
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # file of the encoder's own module
@@ -22,22 +24,35 @@ def is_sentence_transformer(folder: Path) -> bool:
     return (folder / MODULES).is_file()
 
 
-def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
+def modules_of(folder: Path) -> dict[str, Path]:
+    """Return the folder of each module, by the module's class: Transformer, which is the encoder, Pooling, Dense, ...
 
     Raises:
-        InputError: a file is damaged, or the model does more than pool and normalise.
+        InputError: modules.json is damaged, or has no encoder.
     """
     path = folder / MODULES
     try:
         modules = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in _read(path)}
     except (KeyError, TypeError):
         raise InputError(f"{path}: not a list of modules with type and path; copy the folder again") from None
-    for name in ("Transformer", "Pooling"):
-        if name not in modules:
-            raise InputError(f"{path}: has no {name} module: name the folder of an encoder instead")
+    if "Transformer" not in modules:
+        raise InputError(f"{path}: has no Transformer module: name the folder of an encoder instead")
+    return modules
+
+
+def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise.
+    """
+    modules = modules_of(folder)
+    if "Pooling" not in modules:
+        raise InputError(f"{folder / MODULES}: has no Pooling module, so a text has not one vector: use another")
     if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
-        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
+        raise InputError(
+            f"{folder / MODULES}: has a {min(others)} module, and only pooling and normalising are supported"
+        )
     keys: dict[str, Any] = {"pooling": _pooling(modules["Pooling"] / "config.json")}
     if "Normalize" in modules or _similarity(folder) == "cosine":
         keys |= {"similarity": "cosine", "temperature": TEMPERATURE}
@@ -56,15 +71,23 @@ def longest_text(encoder: Path) -> int | None:
 
 
 def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
-    """Take method keys that a recipe does not set from the sentence-transformers folder that it starts from."""
-    if recipe.init_from is None or not is_sentence_transformer(recipe.init_from):
+    """Take a Siamese network's keys that a recipe does not set from the folder of one that it starts from.
+
+    Other models have neither the folder's pooling nor its similarity.
+
+    Raises:
+        InputError: the folder is damaged, or does more than pool and normalise, or does not suit the recipe's keys.
+    """
+    start, method = recipe.init_from, recipe.method
+    if start is None or not isinstance(method, SiameseConfig) or not is_sentence_transformer(start):
         return recipe
-    method, (_, keys) = recipe.method, read_modules(recipe.init_from)
-    taken = {key: value for key, value in keys.items() if key in type(method).model_fields}
+    if "Pooling" not in modules_of(start):  # a ColBERT
+        return recipe
+    _, taken = read_modules(start)
     if "similarity" in method.model_fields_set:  # a temperature suits one similarity
         taken.pop("temperature", None)
-    values = {**taken, **method.model_dump(exclude_unset=True)}
-    return recipe.model_copy(update={"method": type(method)(**values)})
+    values = recipe.model_dump(exclude_unset=True)
+    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{start} and the recipe")
 
 
 def _pooling(path: Path) -> str:

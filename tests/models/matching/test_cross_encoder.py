@@ -12,6 +12,7 @@ from torch import Tensor
 from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch, PairScorer
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from models.trunk import build_trunk
 from tests.models.checks import HALF_PRECISIONS, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
@@ -119,6 +120,14 @@ def test_a_score_depends_on_the_pair_alone() -> None:
     together = scores(texts, texts[::-1])
     alone = [scores([q], [d]) for q, d in zip(texts, texts[::-1], strict=True)]
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-12)
+
+
+def test_the_head_has_the_dropout_of_the_encoder() -> None:
+    distilbert = {"model_type": "distilbert", "vocab_size": 40, "dim": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.3}
+    for encoder in (trunk(hidden_dropout_prob=0.3), build_trunk(distilbert)):
+        model = config(negatives_per_query=1).model(encoder)
+        (dropout,) = [part for part in model.head if isinstance(part, torch.nn.Dropout)]
+        assert dropout.p == 0.3
 
 
 def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:

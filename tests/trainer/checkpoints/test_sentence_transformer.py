@@ -133,6 +133,28 @@ def test_the_recipe_comes_first(
     assert take_over(given) == given
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "colbert"},  # a temperature of 0.05 suits no sum of cosines
+        {"name": "poly_encoder", "m": 4},
+        {"name": "cross_encoder", "negatives_per_query": 1},
+        {"name": "cross_thought_answers", "special_tokens": 1, "negatives_per_query": 1},
+    ],
+)
+def test_other_models_take_nothing_over(tmp_path: Path, toy_collection: Path, method: dict[str, Any]) -> None:
+    write_folder(tmp_path, {"pooling_mode": "lasttoken"}, "Normalize")
+    given = recipe(tmp_path, toy_collection, **method)
+    assert take_over(given) == given
+
+
+def test_keys_that_do_not_suit_the_folder_are_one_clear_line(tmp_path: Path, toy_collection: Path) -> None:
+    write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
+    given = recipe(tmp_path, toy_collection, special_tokens=5)
+    with pytest.raises(InputError, match=r"and the recipe: method.special_tokens=5 are pooled .* set method.pooling"):
+        take_over(given)
+
+
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])
 def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, toy_collection: Path, inside: str) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
