@@ -64,7 +64,7 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     given = dict(source.given_negatives())
     assert sum(given.values()) == found_by[1][1] + found_by[1][2]
     scored = GroupSource(Collection.open(third), "train", "group", None, 1, unit=8)
-    scored.check_groups("kl")
+    scored.check_teacher("kl")
     assert len(scored) == 100
 
 

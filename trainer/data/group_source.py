@@ -106,14 +106,37 @@ class GroupSource:
                 "nothing to learn: name a collection with pairs of several classes"
             )
 
-    def check_groups(self, loss: str) -> None:
-        """Raise InputError where a group has no second candidate to compare its best one with."""
+    def check_relevance(self, loss: str) -> None:
+        """Raise InputError where labels are classes, or where a loss of every pair would learn one label alone."""
+        if names := self.collection.manifest.get("classes"):
+            raise InputError(
+                f"method.loss={loss}: the labels of {self.collection.directory} are classes ({', '.join(names)}), not "
+                "relevance: set method.loss=classes, or name another collection"
+            )
+        relevant = np.asarray(self.groups.labels) > 0
+        if self.kind == "pair" and relevant.all() | ~relevant.any():
+            raise InputError(
+                f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {self.split} is relevant "
+                "(label above 0), so there is nothing to learn: draw negatives (method.negatives_per_query), or name a "
+                "collection with pairs of both kinds"
+            )
+
+    def check_teacher(self, loss: str) -> None:
+        """Raise InputError where a group has no second candidate to compare its best one with, or no label is a score.
+
+        A collection without a teacher's scores has labels of 0 and 1 alone.
+        """
         sizes = np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.numbers]
         if len(few := np.flatnonzero(sizes < 2)):
             query, _, _ = self.groups[int(self.numbers[few[0]])]
             raise InputError(
                 f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
                 f"{self.collection.queries.ids[query]} one only: leave such queries out of the collection"
+            )
+        if np.isin(np.asarray(self.groups.labels), (0, 1)).all():
+            raise InputError(
+                f"method.loss={loss} learns a teacher's scores, but all labels of split {self.split} are 0 or 1: have "
+                "a teacher score it (trainer.mine --score), or name a collection with scores"
             )
 
     def fetch_ahead(self, shards: Sequence[int]) -> None:

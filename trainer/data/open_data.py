@@ -8,6 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.urls import is_remote
@@ -26,6 +28,7 @@ from trainer.data.shard_source import ShardSource
 from trainer.recipe.build import as_input_error, build_batcher
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe, ShardDataConfig
 
+MOST_COPIES = 10_000  # no document has more copies than this
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
 
 
@@ -109,9 +112,27 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
 
 
 def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
-    collection = source.collection
+    collection, method = source.collection, recipe.method
+    candidates = Candidates(collection.corpus, source.candidates)
+    if 0 <= source.negatives - method.own_negatives < MOST_COPIES:
+        _check_copies(method, source, candidates)
     with as_input_error("method"):
-        return recipe.method.batcher(collection.tokenizer, Candidates(collection.corpus, source.candidates))
+        return method.batcher(collection.tokenizer, candidates)
+
+
+def _check_copies(method: MatchingConfig, source: GroupSource, candidates: Candidates) -> None:
+    """Raise InputError where copies of a query's relevant documents leave too few negatives to draw."""
+    texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
+    number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
+    for query in np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist():
+        relevant = np.unique(candidates.keys(source.relevant.of(query))).tolist()
+        left = len(candidates.pool) - sum(number_of.get(text, 0) for text in relevant)
+        if left < method.own_negatives:
+            raise InputError(
+                f"method.negatives_per_query + method.hard_negatives: {method.own_negatives}, but split {source.split} "
+                f"has only {left} documents with another text than those relevant to query "
+                f"{source.collection.queries.ids[query]}: set {left} or less"
+            )
 
 
 def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = False) -> list[str]:
@@ -131,9 +152,11 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
         )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
     if method.loss in TEACHERS:
-        source.check_groups(method.loss)
+        source.check_teacher(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
+    else:
+        source.check_relevance(method.loss)
     return remarks
 
 
@@ -148,9 +171,10 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
     none_has_enough = wanted > most[1] and not mined
     if none_has_enough or (wanted > fewest[1] and too_few_others):
         query, number = most if none_has_enough else fewest
+        fewer = f"set {number} or less" if number else "mine some (trainer.mine)"
         raise InputError(
             f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
-            f"{number}: set {number} or less, or draw some at random (method.negatives_per_query)"
+            f"{number}: {fewer}, or draw some at random (method.negatives_per_query)"
         )
     few = sum(number < wanted for _, number in given)
     if not few:

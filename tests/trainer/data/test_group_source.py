@@ -212,7 +212,7 @@ def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tm
     assert arrays["candidates"].shape == (8, 3)
     with pytest.raises(InputError, match="method.hard_negatives: 4, but split train gives query .* only 3: set 3 or"):
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=4", "validation=null"]))
-    words = "method.hard_negatives: 3, but split train gives query .* only 0: set 0 or"  # of the other query: a, b, c
+    words = "method.hard_negatives: 3, but split train gives query .* only 0: mine some"  # of the other query: a, b, c
     with pytest.raises(InputError, match=words):
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
 
@@ -231,9 +231,46 @@ def test_labels_of_one_class_only_are_refused(toy_collection: Path) -> None:
         source.check_classes(2)
 
 
-def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(judged: Collection, toy_collection: Path) -> None:
-    GroupSource(judged, "train", "group", None, seed=1, unit=9).check_groups("kl")
+def test_labels_that_are_classes_are_no_relevance(toy_classes: Path) -> None:
+    source = GroupSource(Collection.open(toy_classes), "train", "positive", None, seed=1, unit=9)
+    with pytest.raises(InputError, match=r"are classes \(entailment, .*\), not relevance: set method.loss=classes"):
+        source.check_relevance("softmax")
+
+
+def test_pairs_that_are_all_relevant_are_nothing_to_learn_from(judged: Collection, toy_collection: Path) -> None:
+    GroupSource(judged, "train", "pair", None, seed=1, unit=9).check_relevance("binary")
+    alike = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
+    with pytest.raises(InputError, match="method.loss=binary: every pair of split train is relevant"):
+        alike.check_relevance("binary")
+    GroupSource(Collection.open(toy_collection), "train", "positive", None, seed=1, unit=9).check_relevance("binary")
+
+
+def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: Path) -> None:
+    texts = ["the same text"] * 4 + ["another text", "a third one"]
+    rows = "".join(f"q{i}\td{i}\t1\n" for i in range(len(texts)))
+    (tmp_path / "c" / "qrels").mkdir(parents=True)
+    for name, records in {
+        "corpus": [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)],
+        "queries": [{"_id": f"q{i}", "text": f"query {i}"} for i in range(len(texts))],
+    }.items():
+        (tmp_path / "c" / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "c" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    main(["collection", str(tmp_path / "c"), "--tokenizer", str(shards / "tokenizer.json")])
+    path = tmp_path / "run.yaml"
+    recipe(path, tmp_path / "c", lanes=1, window=1)
+    pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=2", "validation=null"]))
+    words = "negatives_per_query .* 3, but split train has only 2 documents with another text .* query q[0-3]: set 2 or"
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=3", "validation=null"]))
+
+
+def test_labels_of_0_and_1_are_no_teachers_scores(judged: Collection) -> None:
+    with pytest.raises(InputError, match="method.loss=kl learns a teacher's scores, but all labels of split train are"):
+        GroupSource(judged, "train", "group", None, seed=1, unit=9).check_teacher("kl")
+
+
+def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(toy_collection: Path) -> None:
     alone = GroupSource(Collection.open(toy_collection), "train", "group", None, seed=1, unit=9)
     words = "method.loss=margin_mse compares the candidates of a query, but split train gives query q[0-9]+ one only"
     with pytest.raises(InputError, match=words):
-        alone.check_groups("margin_mse")
+        alone.check_teacher("margin_mse")
