@@ -140,6 +140,11 @@ class DualEncoder(Encoder):
         """The encoder of documents."""
         return self.document_trunk if self.keys.towers == 2 else self.trunk
 
+    @property
+    def temperature(self) -> float:
+        """What scores are divided by in the losses: the learnt temperature, or that of the recipe."""
+        return float(self.log_temperature.detach().exp()) if self.keys.learn_temperature else self.keys.temperature
+
     @abstractmethod
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of queries; `query_framing` makes the arguments."""

@@ -16,6 +16,7 @@ from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
 from models.interface import Corpus
+from models.matching.dual_encoder import DualEncoder
 from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import Ranked
@@ -155,10 +156,15 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
 
 
 def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Candidates:
-    """Return the groups of a split with a teacher's scores in place of their labels; errors are as in `list_scores`."""
+    """Return the groups of a split with a teacher's scores in place of their labels; errors are as in `list_scores`.
+
+    The scores are those that its losses compare: divided by its temperature, as a student's are.
+    """
     groups = collection.groups(split)
     lists = [(query, candidates.tolist()) for query, candidates, _ in (groups[i] for i in range(len(groups)))]
     labels = np.concatenate(list_scores(teacher, collection, lists, "score"))
+    if isinstance(teacher.model, DualEncoder):
+        labels = labels / teacher.model.temperature
     return Candidates(
         np.asarray(groups.candidates.ends),
         np.asarray(groups.candidates.flat),

@@ -6,14 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.batching.candidates import Candidates, Example
+from models.matching.siamese import SiameseConfig
 from tests import toy
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap
+from tests.trainer.runs import write_run
+from trainer.checkpoints.load import load_trained
+from trainer.recipe.build import build_model
 from trainer.retrieval.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
 from trainer.retrieval.search import Ranked
 from trainer.retrieval.texts import index_task
@@ -142,6 +148,29 @@ def test_a_teachers_scores_take_the_place_of_the_labels(planted: Collection) -> 
         expected += [plain_overlap(tokens, planted.corpus.tokens(d)[:14].tolist()) for d in documents.tolist()]
     np.testing.assert_allclose(candidates.labels, expected)
     assert len(set(expected)) > 5
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path, learnt: bool) -> None:
+    keys = {"name": "siamese", "similarity": "cosine", "temperature": 0.05, "learn_temperature": learnt}
+    lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
+    teacher = load_trained(
+        write_run(tmp_path / "run", planted.directory / "tokenizer.json", noise=0.5, **keys, **lengths)
+    )
+    scored, groups = with_scores(planted, "train", teacher), planted.groups("train")
+    ends = scored.ends.tolist()
+    examples = [
+        Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.labels[a:b], np.array([0]))
+        for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
+    ]
+    method = SiameseConfig(**keys, **lengths, loss="kl")  # type: ignore[arg-type]
+    student = build_model(method, teacher.model.trunk)
+    student.load_state_dict(teacher.model.state_dict())
+    batcher = method.batcher(planted.tokenizer, Candidates(planted.corpus, np.arange(5)))
+    arrays = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays
+    losses = student.eval()(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    assert np.ptp(scored.labels) > 1  # cosines divided by the temperature
+    assert float(losses["kl"]) == pytest.approx(0, abs=1e-4)
 
 
 def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
