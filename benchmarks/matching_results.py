@@ -54,19 +54,19 @@ class Bench:
         self.trained: set[Path] = set()  # runs that this process knows to be finished
 
     def results(self, study: Study, starts: Sequence[str], seeds: Iterable[int]) -> Results:
-        """Return every value of a study to report, by name, model, start and seed."""
+        """Return every value of a study to report, by table, metric, model, start and seed."""
         seeds = list(seeds)
         found: Results = {}
-        for _, name, part in study.reported:
+        for _, title, part in study.reported:
             for metric, values in part.of(self._baseline(study, part.split)).items():
-                found.setdefault((name, metric, "", ""), [[]])[0].extend(values)
+                found.setdefault((title, metric, "", ""), [[]])[0].extend(values)
         for model, start in itertools.product(study.models, starts):
-            for fold, name, part in study.reported:
+            for fold, title, part in study.reported:
                 rate = self.rate(study, fold, model, start)
                 for row, seed in enumerate(seeds):
                     measured = part.of(self._values(study, fold, model, start, seed, rate, part.split))
                     for metric, values in measured.items():
-                        found.setdefault((name, metric, model, start), [[] for _ in seeds])[row].extend(values)
+                        found.setdefault((title, metric, model, start), [[] for _ in seeds])[row].extend(values)
         return found
 
     def rate(self, study: Study, fold: Fold, model: str, start: str) -> float:

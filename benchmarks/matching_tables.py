@@ -9,7 +9,8 @@ import numpy as np
 from benchmarks.matching_collections import Study
 from trainer.evaluation.metrics import paired_permutation_test
 
-Results = dict[tuple[str, str, str, str], list[list[float]]]  # (collection, metric, model, start): [seeds, queries]
+Results = dict[tuple[str, str, str, str], list[list[float]]]  # (title, metric, model, start): [seeds, queries]
+START = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}
 BASELINE = {"pool": "BM25", "lists": "BM25", "classes": "the most frequent class"}
 ROUNDS = 10_000
 
@@ -18,18 +19,18 @@ def report(results: Sequence[tuple[Study, Results]], starts: Sequence[str]) -> s
     """Write a table for every collection, with the p-values below it."""
     parts = []
     for study, found in results:
-        for name in dict.fromkeys(key[0] for key in found):
-            parts.append(f"{name}\n\n{table(study, found, name, starts)}\n\n{p_values(study, found, name, starts)}")
+        for title in dict.fromkeys(key[0] for key in found):
+            parts.append(f"{table(study, found, title, starts)}\n\n{p_values(study, found, title, starts)}")
     return "\n\n".join(parts)
 
 
-def table(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
+def table(study: Study, found: Results, title: str, starts: Sequence[str]) -> str:
     """Write the first metric's mean and its standard deviation over the seeds, and in brackets the other's mean."""
-    lines = [f"| {' | '.join([name, *starts])} |", "|---" * (1 + len(starts)) + "|"]
+    lines = [f"| {' | '.join([title, *(START[start] for start in starts)])} |", "|---" * (1 + len(starts)) + "|"]
     for model in study.models:
-        cells = [_cell([found[name, metric, model, start] for metric in study.metrics]) for start in starts]
+        cells = [_cell([found[title, metric, model, start] for metric in study.metrics]) for start in starts]
         lines.append(f"| {' | '.join([model, *cells])} |")
-    plain = _cell([found[name, metric, "", ""] for metric in study.metrics])
+    plain = _cell([found[title, metric, "", ""] for metric in study.metrics])
     return "\n".join([*lines, f"| {BASELINE[study.kind]} | {plain} |{' |' * (len(starts) - 1)}"])
 
 
@@ -39,20 +40,20 @@ def _cell(metrics: Sequence[Sequence[Sequence[float]]]) -> str:
     return f"{first.mean():.4f}{spread}" + "".join(f" ({other.mean():.4f})" for other in others)
 
 
-def p_values(study: Study, found: Results, name: str, starts: Sequence[str]) -> str:
+def p_values(study: Study, found: Results, title: str, starts: Sequence[str]) -> str:
     """Write p-values of the first metric: between neighbours in the claimed order, and between each model's starts."""
     metric, models = study.metrics[0], list(study.models)
 
     def mean(model: str, start: str) -> np.ndarray:
-        return np.array(found[name, metric, model, start]).mean(0)
+        return np.array(found[title, metric, model, start]).mean(0)
 
     lines = []
     for start in starts:
         for model, better in zip(models, models[1:], strict=False):
-            lines.append(_line(f"from {start}: {better}", mean(better, start), model, mean(model, start)))
+            lines.append(_line(f"from {START[start]}: {better}", mean(better, start), model, mean(model, start)))
     for model in models:
         for start, later in zip(starts, starts[1:], strict=False):
-            lines.append(_line(f"{model}: from {later}", mean(model, later), start, mean(model, start)))
+            lines.append(_line(f"{model}: from {START[later]}", mean(model, later), START[start], mean(model, start)))
     return "\n".join(lines)
 
 

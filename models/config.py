@@ -92,6 +92,11 @@ class PretrainingConfig(MethodConfig):
         return False
 
     @property
+    def ranks_untuned(self) -> bool:
+        """Whether texts are also ranked by the inner product of its embeddings, without fine-tuning."""
+        return False
+
+    @property
     def needs_dialogues(self) -> bool:
         """Whether the segments must be utterances, each a reply to the previous one."""
         return False

@@ -73,6 +73,11 @@ class CrossThoughtConfig(PretrainingConfig):
         return self.sequences * self.positions
 
     @property
+    def ranks_untuned(self) -> bool:
+        """As in the paper, for HotpotQA (u)."""
+        return True
+
+    @property
     def recomputes_activations(self) -> bool:
         """The value of `activation_checkpointing`."""
         return self.activation_checkpointing

@@ -63,7 +63,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
 
 
 MODELS = {"one": Model("siamese_small", {"steps": 7}), "two": Model("colbert_small")}
-STUDY = Study("lists", "lists", Path("collection"), held_out("lists"), MODELS, ("mrr", "other"))
+STUDY = Study("irc", "lists", Path("collection"), held_out("irc"), MODELS, ("mrr", "other"))
 
 
 def bench(out: Path) -> Bench:
@@ -73,8 +73,8 @@ def bench(out: Path) -> Bench:
 
 def test_the_rate_is_chosen_on_the_first_third_and_the_rest_is_reported(trained: Trained, tmp_path: Path) -> None:
     found = bench(tmp_path).results(STUDY, ["random", "seed"], [1, 2])
-    assert found["lists", "mrr", "one", "seed"] == [[1.0] * 6, [2.0] * 6]  # these items prefer the other rate
-    assert found["lists", "mrr", "", ""] == [[1.0] * 6]
+    assert found["IRC", "mrr", "one", "seed"] == [[1.0] * 6, [2.0] * 6]  # these items prefer the other rate
+    assert found["IRC", "mrr", "", ""] == [[1.0] * 6]
     finetuned = [recipe for recipe in trained.recipes.values() if isinstance(recipe, FinetuneRecipe)]
     tried = sorted((recipe.seed, recipe.optimizer.lr) for recipe in finetuned)
     assert tried == sorted(4 * [(1, RATES[0]), (1, RATES[1]), (2, RATES[1])])  # two models, two starts
@@ -109,23 +109,23 @@ def test_every_model_is_a_recipe_with_its_own_keys(models: dict[str, Model]) -> 
 
 def test_tables() -> None:
     rng = np.random.default_rng(0)
-    found: Any = {("lists", m, "", ""): [[0.5] * 40] for m in STUDY.metrics}
+    found: Any = {("IRC", m, "", ""): [[0.5] * 40] for m in STUDY.metrics}
     for start, gain in (("random", 0.0), ("seed", 0.5)):
         for model, more in (("one", 0.0), ("two", 0.25)):
             values = [[float(v) + gain + more for v in rng.random(40) / 100] for _ in range(2)]
-            found |= {("lists", m, model, start): values for m in STUDY.metrics}
-    lines = table(STUDY, found, "lists", ["random", "seed"]).splitlines()
-    assert lines[0] == "| lists | random | seed |"
-    means = [np.mean(of_seed) for of_seed in found["lists", "mrr", "two", "seed"]]
+            found |= {("IRC", m, model, start): values for m in STUDY.metrics}
+    lines = table(STUDY, found, "IRC", ["random", "seed"]).splitlines()
+    assert lines[0] == "| IRC | random weights | SEED |"
+    means = [np.mean(of_seed) for of_seed in found["IRC", "mrr", "two", "seed"]]
     spread = abs(means[0] - means[1]) / 2**0.5  # the standard deviation of two numbers
-    other = np.mean(found["lists", "other", "two", "seed"])
+    other = np.mean(found["IRC", "other", "two", "seed"])
     assert lines[3].endswith(f"| {np.mean(means):.4f} ± {spread:.4f} ({other:.4f}) |")
     assert lines[-1] == "| BM25 | 0.5000 (0.5000) | |"
-    tests = p_values(STUDY, found, "lists", ["random", "seed"]).splitlines()
+    tests = p_values(STUDY, found, "IRC", ["random", "seed"]).splitlines()
     assert [line.split(" against ")[0].rsplit(" ", 1)[0] for line in tests] == [
-        "- from random: two",
-        "- from seed: two",
-        "- one: from seed",
-        "- two: from seed",
+        "- from random weights: two",
+        "- from SEED: two",
+        "- one: from SEED",
+        "- two: from SEED",
     ]
     assert all(line.endswith("p = 0.0001") for line in tests)

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from models.batching.packing import frame, pad
+from models.pretraining.cross_thought import CrossThought
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.checkpoints.export import export_encoder
 from trainer.checkpoints.load import load_trained
-from trainer.checkpoints.published import load_published
+from trainer.checkpoints.published import load_any, load_published
 from trainer.evaluation.task import Task
 from trainer.retrieval.system import Embedded
 from trainer.retrieval.texts import embed_task
@@ -46,6 +49,24 @@ def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collect
     assert isinstance(loaded, Embedded)
     np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
     np.testing.assert_allclose(loaded.documents, own.documents, atol=1e-6)
+
+
+def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_collection: Path, tmp_path: Path) -> None:
+    keys = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
+    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys))
+    task = Task.of(Collection.open(toy_collection), "test")
+    embedded = embed_task(load_any(tmp_path / "run"), task)
+    assert isinstance(embedded, Embedded)
+    assert isinstance(trained.model, CrossThought)
+    longest = trained.text_tokens
+    for vectors, texts, numbers in (
+        (embedded.queries, task.collection.queries, task.queries),
+        (embedded.documents, task.collection.corpus, task.pool),
+    ):
+        rows, mask = pad([frame(texts.tokens(i), trained.tokenizer, longest) for i in numbers], longest, 0)
+        with torch.no_grad():
+            own = trained.model.embed_documents(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
+        np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
 
 
 def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from data_prep.common.errors import InputError
 from data_prep.shards.manifest import NAME
 from tests import toy
-from trainer.data.open_data import shard_data
-from trainer.recipe.schema import PretrainRecipe
+from trainer.data.open_data import pair_data, shard_data
+from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load
 
 
@@ -36,3 +36,10 @@ def test_utterances_of_dialogues_and_of_unknown_documents_are_accepted(shards: P
     for folder in (shards, with_source(shards, tmp_path / "shards", dialogues=True)):
         wanted = {"method": {"name": "poly", "pairs": "utterances"}, "batch": {"size": 1, "micro": 1}}
         assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", folder, **wanted)))
+
+
+@pytest.mark.parametrize("name", ["siamese", "poly_encoder", "colbert", "cross_encoder", "cross_thought_answers"])
+def test_the_small_recipes_train_on_a_collection_of_a_few_pairs(shards: Path, tmp_path: Path, name: str) -> None:
+    folder = toy.write_collection(tmp_path / "c", shards / "tokenizer.json", count=26)  # 6 of them are to train on
+    data = pair_data(load(FinetuneRecipe, toy.ROOT / f"recipes/{name}_small.yaml", [f"data.collection={folder}"]))
+    assert len(next(data.order.stream(data.order.start(), 0, 1)).micro_batch.arrays["candidates"])
