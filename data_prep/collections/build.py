@@ -169,5 +169,6 @@ def _state(reader: Format) -> list[list[Any]]:
     files = reader.files()
     for path in files:
         if not path.is_file():
-            raise InputError(f"{path}: no such file")
+            why = "not a plain file; name the files themselves" if path.exists() else "no such file"
+            raise InputError(f"{path}: {why}")
     return [[os.fspath(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -162,6 +162,13 @@ def test_a_build_of_another_input_begins_anew(
     assert build("beir", [beir], tmp_path / "out", small).corpus.text(3) == "new"
 
 
+@pytest.mark.parametrize("name", ["convai2", "dpr", "dstc7", "flagembedding", "ubuntu"])
+def test_a_folder_in_place_of_files_is_not_called_missing(name: str, small: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(InputError, match="raw: not a plain file; name the files themselves"):
+        build(name, [tmp_path / "raw"], tmp_path / "out", small)
+
+
 def test_compressed_files_are_read(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     content = (beir / "corpus.jsonl").read_bytes()
     (beir / "corpus.jsonl").write_bytes(gzip.compress(content))
