@@ -157,11 +157,11 @@ def _manifest(directory: Path) -> dict[str, Any]:
 def _changed(directory: Path, manifest: dict[str, Any]) -> bool:
     """Return whether the files next to a collection that it was made from have changed."""
     inside = {record["file"]: record for record in manifest["inputs"] if record["inside"]}
-    if not inside:
-        return False
-    there = {path.relative_to(directory).as_posix() for path in Beir([directory]).files()}
+    in_place = manifest.get("command") == {"format": "beir", "inputs": ["."]}
+    if in_place and {path.relative_to(directory).as_posix() for path in Beir([directory]).files()} != set(inside):
+        return True
     made = (directory / MANIFEST).stat().st_mtime_ns
-    return there != set(inside) or any(_is_other(directory / name, record, made) for name, record in inside.items())
+    return any(_is_other(directory / name, record, made) for name, record in inside.items())
 
 
 def _is_other(path: Path, record: dict[str, Any], made: int) -> bool:

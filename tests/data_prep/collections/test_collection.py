@@ -12,6 +12,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
+from tests.data_prep.collections.raw_formats import write_files
 
 
 @pytest.fixture
@@ -76,6 +77,21 @@ def test_a_collection_elsewhere_does_not_need_its_input(beir: Path, small: Token
     build("beir", [beir], tmp_path / "out", small)
     shutil.rmtree(beir)
     assert Collection.open(tmp_path / "out").qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
+
+
+def test_a_collection_may_be_made_around_its_input(small: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "train.tsv").write_text("query\tdocument\nwhat\tfox\n")
+    passages = {"collection.tsv": "7\tfox\n", "queries.dev.tsv": "1\twhat\n", "qrels.dev.tsv": "1\t0\t7\t1\n"}
+    write_files(tmp_path / "msmarco", passages)
+    write_beir(tmp_path / "beir" / "raw")
+    for name, given in (("pairs", "pairs/train.tsv"), ("msmarco", "msmarco"), ("beir", "beir/raw")):
+        for _ in range(2):
+            build(name, [tmp_path / given], tmp_path / name, small)
+        Collection.open(tmp_path / name)
+    (tmp_path / "pairs" / "train.tsv").write_text("query\tdocument\nwhat\tdog\n")
+    with pytest.raises(InputError, match="changed since tokenising"):
+        Collection.open(tmp_path / "pairs")
 
 
 def test_opening_reads_no_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
