@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ def run(
 ) -> Iterator[Result]:
     """Yield the result of every task, in any order; in each process, `start(*arguments)` returns the task function.
 
-    One worker is this process itself. The first exception of a task ends the others.
+    One worker is this process itself. The first exception of a task, and Ctrl-C here, end the others.
 
     Raises:
         InputError: a worker was killed, most likely because memory ran out.
@@ -48,7 +49,9 @@ def run(
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
             # pickled here, once: the pool keeps tasks until their results come, and objects take more memory than bytes
-            waiting.add(pool.submit(_do, pickle.dumps(task, pickle.HIGHEST_PROTOCOL)))
+            content = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
+            with _interrupts_held():  # this may start a worker
+                waiting.add(pool.submit(_do, content))
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
@@ -60,9 +63,18 @@ def run(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends; a process that starts in it never gets one, not even while it imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     global _start
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
     os.environ.update([ONE_THREAD])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _start = partial(start, *arguments)

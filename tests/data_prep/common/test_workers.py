@@ -38,6 +38,14 @@ def _process(_: int) -> Callable[[int], int]:
     return lambda task: os.getpid()
 
 
+def _held_back(_: int) -> Callable[[int], bool]:
+    return lambda task: _holds_interrupts()
+
+
+def _holds_interrupts() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_every_task_is_done_once(number: int) -> None:
     assert sorted(workers.run(range(50), _add, (7,), number)) == list(range(7, 57))
@@ -89,3 +97,11 @@ def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: 
 def test_a_worker_that_is_killed_is_one_clear_line() -> None:
     with pytest.raises(InputError, match="a worker was killed .*; run the same command with fewer --workers"):
         list(workers.run(range(100), _die_at, (3,), 2))
+
+
+def test_ctrl_c_reaches_this_process_but_no_worker_from_its_first_moment() -> None:
+    assert set(workers.run(range(20), _held_back, (0,), 2)) == {True}
+    assert not _holds_interrupts()
+    results = map(signal.raise_signal, workers.run([signal.SIGINT] * 100, _add, (0,), 2))
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
