@@ -24,6 +24,7 @@ from data_prep.collections.collection import (
     TOKENIZER,
     Collection,
     input_record,
+    is_collection,
     name_in,
 )
 from data_prep.collections.format import Format
@@ -54,9 +55,11 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
     made next to its files.
 
     Raises:
-        InputError: the input is bad (naming file and line), another process builds it, or a file cannot be written.
+        InputError: the input is bad (naming file and line), `out` has files that a collection would replace, another
+            process builds it, or a file cannot be written.
     """
     reader = FORMATS[name](inputs)
+    _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
     with _alone(out), os_errors_as_input_errors(out, "write"):
         stages = _Stages(out / BUILDING, [command, tokenizer.fingerprint, _state(reader)])
@@ -76,6 +79,22 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
         }
         _publish(stages.folder, out, manifest, read_bytes(tokenizer.path))
     return Collection.open(out)
+
+
+def _require_room(out: Path, reader: Format, tokenizer: Tokenizer) -> None:
+    """Raise InputError if the collection would replace an input, or anything that is not of a collection."""
+    parts = [out / name for name in (*PARTS, SPLITS)]
+    for file in reader.files():
+        if inside := [part for part in parts if file.resolve().is_relative_to(part.resolve())]:
+            raise InputError(f"{file}: the collection would replace {inside[0]}: move it, or name another --out")
+    if (out / BUILDING).is_dir() or is_collection(out):
+        return
+    taken = [path for path in (*parts, out / MANIFEST) if path.exists()]
+    own = out / TOKENIZER
+    if own.exists() and (not own.is_file() or own.read_bytes() != read_bytes(tokenizer.path)):
+        taken.append(own)
+    if taken:
+        raise InputError(f"{taken[0]}: exists, and is not a collection's: move it away, or name another --out")
 
 
 @contextmanager

@@ -144,14 +144,28 @@ def _manifest(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{directory}: not tokenised, or not a collection; {_remedy(directory)}")
     try:
-        manifest = json.loads(read_bytes(path, LARGEST_JSON))
-        version = manifest["format"]
-        _ = manifest["arrays"], manifest["inputs"], manifest["tokenizer"]["fingerprint"], manifest["counts"][SPLITS]
+        manifest = _read_manifest(path)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: damaged, or not a collection's; {_remedy(directory)}") from error
-    if version != FORMAT:
+    if (version := manifest["format"]) != FORMAT:
         raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; {_remedy(directory)}")
     return manifest
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """Return a collection's manifest of any version; raise ValueError, KeyError and the like if it is none."""
+    manifest = json.loads(read_bytes(path, LARGEST_JSON))
+    keys = "format", "arrays", "inputs"
+    _ = [manifest[key] for key in keys], manifest["tokenizer"]["fingerprint"], manifest["counts"][SPLITS]
+    return manifest
+
+
+def is_collection(directory: Path) -> bool:
+    """Return whether a folder has the manifest of a collection, of any version."""
+    try:
+        return bool(_read_manifest(directory / MANIFEST))
+    except (InputError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _changed(directory: Path, manifest: dict[str, Any]) -> bool:

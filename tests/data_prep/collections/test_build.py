@@ -196,6 +196,30 @@ def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: T
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])
+def test_files_that_are_not_of_a_collection_are_kept(beir: Path, small: Tokenizer, tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("{}")
+    with pytest.raises(InputError, match="exists, and is not a collection's: move it away, or name another --out"):
+        build("beir", [beir], tmp_path / "out", small)
+    assert tree(tmp_path / "out") == {name: b"{}"}
+
+
+def test_an_input_that_the_collection_would_replace_is_kept(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    out = build("beir", [beir], tmp_path / "out", small).directory
+    shutil.move(beir, out / "splits" / "raw")
+    before = tree(out)
+    with pytest.raises(InputError, match="corpus.jsonl: the collection would replace .*splits: move it"):
+        build("beir", [out / "splits" / "raw"], out, small)
+    assert tree(out) == before
+
+
+def test_the_chosen_tokenizer_may_be_there_already(beir: Path, small: Tokenizer) -> None:
+    shutil.copy(small.path, beir / "tokenizer.json")
+    build("beir", [beir], beir, tokenizer.load(beir / "tokenizer.json"))
+
+
 def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     reading, writing = os.pipe()
