@@ -32,7 +32,7 @@ from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
 from data_prep.collections.write_groups import write_groups
 from data_prep.collections.write_texts import write_texts, write_tokens
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, StoppedError
 from data_prep.common.files import (
     lock,
     make_directory,
@@ -65,6 +65,8 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
         stages = _Stages(out / BUILDING, [command, tokenizer.fingerprint, _state(reader)])
         try:
             counts = _write(stages, reader, tokenizer, workers)
+        except StoppedError:
+            raise
         except InputError:  # bad input: no later run can use the finished stages
             shutil.rmtree(stages.folder)
             raise

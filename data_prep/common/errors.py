@@ -13,6 +13,10 @@ class InputError(Exception):
         super().__init__(printable(message))
 
 
+class StoppedError(InputError):
+    """Not bad input: the system stopped the work (disk full, no permission, a worker killed). It can go on later."""
+
+
 class CutOffError(InputError):
     """A file ends early; everything read before that is sound."""
 

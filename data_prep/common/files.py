@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, StoppedError
 
 PARTIAL = ".partial"  # the ending of every temporary name
 LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokenizer.json (a million tokens)
@@ -17,11 +17,11 @@ LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokeniz
 
 @contextmanager
 def os_errors_as_input_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn an OSError (disk full, no permission, missing file) into an InputError, one clear line."""
+    """Turn an OSError (disk full, no permission, missing file) into a StoppedError, an InputError of one clear line."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot {action}: {error.strerror or error}") from error
+        raise StoppedError(f"{path}: cannot {action}: {error.strerror or error}") from error
 
 
 def refuse_folder(path: Path) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from data_prep.common.environment import variable
-from data_prep.common.errors import InputError
+from data_prep.common.errors import StoppedError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ def run(
     One worker is this process itself. The first exception of a task, and Ctrl-C here, end the others.
 
     Raises:
-        InputError: a worker was killed, most likely because memory ran out.
+        StoppedError: a worker was killed, most likely because memory ran out.
     """
     if workers == 1:
         with variable(*ONE_THREAD):
@@ -56,7 +56,7 @@ def run(
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BrokenProcessPool:
-        raise InputError(
+        raise StoppedError(
             "a worker was killed (out of memory?); run the same command with fewer --workers to continue"
         ) from None
     finally:

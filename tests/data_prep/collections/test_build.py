@@ -1,12 +1,14 @@
 """Build a collection: the same bytes for any number of workers, after a kill, in place; verify finds a flipped bit."""
 
+import errno
 import gzip
 import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from data_prep.collections.build import build
 from data_prep.collections.collection import Collection, texts_of, verify
 from data_prep.collections.format import Format, Labelled, Text, Where, text_lines
 from data_prep.collections.registry import FORMATS
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, StoppedError
+from data_prep.common.files import whole_file
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
@@ -145,6 +148,31 @@ def test_a_killed_build_goes_on_and_makes_the_same(
     build("beir", [beir], tmp_path / "out", small)
     assert written == ["corpus", "queries"]  # each once over both runs
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def _killed(folder: Path, tokenizer: Path) -> Callable[[write_texts.Task], int]:
+    return lambda task: os.kill(os.getpid(), signal.SIGKILL) or 0
+
+
+def _disk_full(folder: Path, tokenizer: Path) -> Callable[[write_texts.Task], int]:
+    def work(task: write_texts.Task) -> int:
+        with whole_file(task.file):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return work
+
+
+@pytest.mark.parametrize("stop", [_killed, _disk_full])
+def test_a_killed_worker_and_a_full_disk_leave_the_finished_stages(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(write_texts, "TASK", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(write_texts, "tokenise", stop)
+        with pytest.raises(StoppedError, match="a worker was killed|cannot write: No space left"):
+            build("beir", [beir], tmp_path / "out", small, workers=2)
+    monkeypatch.setattr(build_module, "write_texts", lambda *_, **__: pytest.fail("the texts are written again"))
+    build("beir", [beir], tmp_path / "out", small)
 
 
 def test_a_build_of_another_input_begins_anew(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from data_prep.common import workers
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, StoppedError
 
 
 def _add(number: int) -> Callable[[int], int]:
@@ -95,7 +95,7 @@ def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: 
 
 
 def test_a_worker_that_is_killed_is_one_clear_line() -> None:
-    with pytest.raises(InputError, match="a worker was killed .*; run the same command with fewer --workers"):
+    with pytest.raises(StoppedError, match="a worker was killed .*; run the same command with fewer --workers"):
         list(workers.run(range(100), _die_at, (3,), 2))
 
 
