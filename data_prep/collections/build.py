@@ -1,7 +1,7 @@
 """Make a collection from files of a published format, in stages: an interrupted command resumes at the next stage.
 
-The stages write into OUT/building.partial; at the end their folders replace the old ones in OUT. manifest.json is
-written last: without it, a collection cannot be opened.
+The stages write into OUT/building.partial, manifest.json last; then everything is only renamed into OUT, manifest.json
+again last: without it, a collection cannot be opened. A command that was killed meanwhile leaves the rest to the next.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from data_prep.collections.format import Format
 from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
 from data_prep.collections.write_groups import write_groups
-from data_prep.collections.write_texts import write_texts, write_tokens
+from data_prep.collections.write_texts import remove_temporary, write_texts, write_tokens
 from data_prep.common.errors import InputError, StoppedError
 from data_prep.common.files import (
     lock,
     make_directory,
     os_errors_as_input_errors,
     read_bytes,
-    replace_folder,
     sha256_of,
     sync,
     whole_file,
@@ -46,6 +45,7 @@ from data_prep.common.files import (
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
+COMMAND = "command.json"  # in BUILDING: the command and the state of its input
 
 
 def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1) -> Collection:
@@ -61,25 +61,25 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
     reader = FORMATS[name](inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
+    key = json.dumps([command, tokenizer.fingerprint, _state(reader)]).encode()
+    built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
-        stages = _Stages(out / BUILDING, [command, tokenizer.fingerprint, _state(reader)])
-        try:
-            counts = _write(stages, reader, tokenizer, workers)
-        except StoppedError:
-            raise
-        except InputError:  # bad input: no later run can use the finished stages
-            shutil.rmtree(stages.folder)
-            raise
-        manifest = {
-            "format": FORMAT,
-            "command": command,
-            "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
-            "counts": counts,
-            "classes": list(reader.classes),
-            "remarks": [*reader.remarks(), *_gaps(stages.folder, reader)],
-            "inputs": [input_record(path, out) for path in reader.files()],
-        }
-        _publish(stages.folder, out, manifest, read_bytes(tokenizer.path))
+        finished, same = (built / MANIFEST).is_file(), _is_of(built, key)
+        if finished:
+            _publish(built, out)
+        if not (finished and same):
+            counts = _write(_Stages(built, key), reader, tokenizer, workers)
+            manifest = {
+                "format": FORMAT,
+                "command": command,
+                "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+                "counts": counts,
+                "classes": list(reader.classes),
+                "remarks": [*reader.remarks(), *_gaps(built, reader)],
+                "inputs": [input_record(path, out) for path in reader.files()],
+            }
+            _finish(built, manifest, read_bytes(tokenizer.path))
+            _publish(built, out)
     return Collection.open(out)
 
 
@@ -116,15 +116,13 @@ def _alone(out: Path) -> Iterator[None]:
 class _Stages:
     """The record of finished stages, in a folder that is emptied if the command or its input has changed."""
 
-    def __init__(self, folder: Path, command: Any) -> None:
+    def __init__(self, folder: Path, key: bytes) -> None:
         self.folder = folder
-        state = folder / "command.json"
-        content = json.dumps(command).encode()
-        if not state.is_file() or read_bytes(state) != content:
-            shutil.rmtree(folder, ignore_errors=True)
+        if not _is_of(folder, key):
+            _discard(folder)
             make_directory(folder)
-            with whole_file(state) as file:
-                file.write(content)
+            with whole_file(folder / COMMAND) as file:
+                file.write(key)
 
     def do(self, name: str, stage: Callable[[], int], *, anew: Path | None = None) -> int:
         """Return a stage's count, from its record or by running it; before a run, delete its old folder `anew`."""
@@ -138,7 +136,29 @@ class _Stages:
         return int(json.loads(read_bytes(record)))
 
 
+def _is_of(built: Path, key: bytes) -> bool:
+    """Return whether the stages are those of a command and its input, which `key` describes."""
+    return (built / COMMAND).is_file() and read_bytes(built / COMMAND) == key
+
+
+def _discard(built: Path) -> None:
+    """Remove all stages; after a kill, no later run takes the rest of them for finished ones."""
+    (built / COMMAND).unlink(missing_ok=True)
+    shutil.rmtree(built, ignore_errors=True)
+
+
 def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
+    """Run the stages; return the manifest's counts. If the input is bad, no later run can use them: discard them."""
+    try:
+        return _run(stages, reader, tokenizer, workers)
+    except StoppedError:
+        raise
+    except InputError:
+        _discard(stages.folder)
+        raise
+
+
+def _run(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
     """Write texts, groups and tokens, which take longest; return the manifest's counts."""
     counts: dict[str, Any] = {}
     splits = reader.splits()
@@ -156,6 +176,7 @@ def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) 
     for part in PARTS:
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
         counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
+        remove_temporary(stages.folder / part)
     return counts
 
 
@@ -167,22 +188,33 @@ def _gaps(built: Path, reader: Format) -> Iterator[str]:
         yield from gaps.queries_without_relevant(built / SPLITS, reader.splits(), Ids.map(queries))
 
 
-def _publish(built: Path, out: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
-    """Move the folders of a finished build into `out`, and write the manifest last."""
+def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
+    """Write the tokenizer and, last, the manifest next to the folders of a build."""
     arrays = sorted(path for part in (*PARTS, SPLITS) for path in (built / part).rglob("*.npy"))
     manifest["arrays"] = {
         path.relative_to(built).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in arrays
     }
     for path in arrays:
         sync(path)
-    (out / MANIFEST).unlink(missing_ok=True)
-    with whole_file(out / TOKENIZER) as file:
+    with whole_file(built / TOKENIZER) as file:
         file.write(tokenizer)
-    for part in (*PARTS, SPLITS):
-        replace_folder(built / part, out / part)
-    with whole_file(out / MANIFEST) as file:
+    with whole_file(built / MANIFEST) as file:
         file.write((json.dumps(manifest, indent=1) + "\n").encode())
-    shutil.rmtree(built)
+
+
+def _publish(built: Path, out: Path) -> None:
+    """Move what is left of a finished build into `out`, the manifest last; this needs no space on the disk."""
+    (out / MANIFEST).unlink(missing_ok=True)
+    for name in (*PARTS, SPLITS, TOKENIZER):
+        if (built / name).exists():
+            if (out / name).is_dir():
+                os.replace(out / name, built / f"{name}.old")
+            os.replace(built / name, out / name)
+    (built / COMMAND).unlink(missing_ok=True)  # from now on nothing of the stages can be used again
+    sync(out)
+    os.replace(built / MANIFEST, out / MANIFEST)
+    sync(out)
+    _discard(built)
 
 
 def _state(reader: Format) -> list[list[Any]]:

@@ -29,7 +29,7 @@ JOINT = b" "  # joins the parts of a text
 def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: bool) -> int:
     """Write text.npy, the ids and their index into a new folder; return the number of texts.
 
-    cuts.npy holds where each part ends in the bytes of its text; `write_tokens` uses and removes it. With `repeats`, a
+    cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. With `repeats`, a
     text whose id occurred before is left out; memory then grows by some 150 bytes a text.
 
     Raises:
@@ -103,7 +103,7 @@ class Task(NamedTuple):
 def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
     """Write tokens.npy and, where a text has several parts, parts.npy; return the number of tokens.
 
-    The files of the tasks are kept until all are done, so that an interrupted command resumes at the next task.
+    The files of the tasks are kept, so that an interrupted command resumes at the next task: see `remove_temporary`.
     """
     count = len(np.load(folder / "text_ends.npy", mmap_mode="r"))
     tasks = [
@@ -124,10 +124,15 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
                 tokens.extend_flat(arrays["tokens"], arrays["token_ends"])
                 parts.extend_flat(arrays["parts"], arrays["part_ends"])
         total, several = tokens.flat.length, parts.flat.length > count
-    unwanted = ("cuts", "cut_ends") if several else ("cuts", "cut_ends", "parts", "part_ends")
-    for file in [*(task.file for task in tasks), *(folder / f"{name}.npy" for name in unwanted)]:
-        file.unlink()
+    for name in () if several else ("parts", "part_ends"):
+        (folder / f"{name}.npy").unlink()
     return total
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what only `write_tokens` reads, after its result is recorded: a run killed before needs it once more."""
+    for file in [*folder.glob("tokens-*"), folder / "cuts.npy", folder / "cut_ends.npy"]:
+        file.unlink(missing_ok=True)
 
 
 def tokenise(folder: Path, tokenizer: Path) -> Callable[[Task], int]:

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -148,6 +150,75 @@ def test_a_killed_build_goes_on_and_makes_the_same(
     build("beir", [beir], tmp_path / "out", small)
     assert written == ["corpus", "queries"]  # each once over both runs
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def _exit_at(step: int, folder: Path) -> None:
+    """End this process, without any cleaning up, before the given change of a name or new file in a folder."""
+    left = step
+
+    def exit_at(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        changes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
+        if (changes or (event == "open" and arguments[2] & os.O_CREAT)) and str(folder) in str(arguments[0]):
+            left -= 1
+            if not left:
+                os._exit(9)
+
+    sys.addaudithook(exit_at)
+
+
+def test_a_build_may_be_killed_at_any_step(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, whole, out = (tmp_path / name for name in ("old", "whole", "out"))
+    build("beir", [beir], old, small)
+    with open(beir / "corpus.jsonl", "a") as stream:
+        stream.write('{"_id": "d", "text": "new"}\n')
+    build("beir", [beir], whole, small)
+    rests, step, killed = set(), 0, True
+    while killed:
+        step += 1
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(old, out)
+        if not (child := os.fork()):
+            try:
+                _exit_at(step, out)
+                build("beir", [beir], out, small)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 9)
+        killed = code == 9
+        there = {name: content for name, content in tree(out).items() if not name.startswith("building.")}
+        assert "manifest.json" not in there or there in (tree(old), tree(whole))
+        rest = out / "building.partial"
+        with monkeypatch.context() as patched:
+            if (rest / "manifest.json").exists() and (rest / "command.json").exists():
+                rests.add(tuple(sorted(path.name for path in rest.iterdir() if path.is_dir())))
+                patched.setattr(build_module, "write_texts", None)  # all that is left is to move what is there
+            build("beir", [beir], out, small)
+        assert tree(out) == tree(whole), step
+    assert len(rests) == 7  # before and between the six moves of three folders
+
+
+def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
+    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(build("beir", [beir], tmp_path / "out", small).directory)
+
+    def full(path: Path) -> AbstractContextManager[BinaryIO]:
+        if path.name in ("tokenizer.json", "manifest.json"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole_file(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "whole_file", full)
+        with pytest.raises(StoppedError, match="No space left"):
+            build("beir", [beir], tmp_path / "out", large)
+    there = tree(Collection.open(tmp_path / "out").directory)
+    assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
+    assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
 
 def _killed(folder: Path, tokenizer: Path) -> Callable[[write_texts.Task], int]:
