@@ -166,7 +166,8 @@ def _run(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) ->
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, repeats=repeats)
-        counts[part] = {"texts": stages.do(part, write, anew=folder)}
+        number = stages.do(part, write, anew=folder)
+        counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
     counts[SPLITS] = {}
     for split in splits:

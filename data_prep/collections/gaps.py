@@ -8,9 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.collections.flat_arrays import map_array
+from data_prep.collections.format import Format
 from data_prep.collections.groups import Groups
 from data_prep.collections.ids import Ids
 from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+
+NAMED = 3  # files in a message
+
+
+def require_any(count: int, otherwise: str, reader: Format) -> int:
+    """Return a number of texts or groups; if it is 0, raise InputError with the files and what was left out of them."""
+    if count:
+        return count
+    files = reader.files()
+    more = [f"{len(files) - NAMED:,} more"] if len(files) > NAMED else []
+    named = ", ".join([*map(str, files[:NAMED]), *more])
+    raise InputError("; ".join([f"{otherwise}: {named}", *reader.remarks()]))
 
 
 def texts_without_words(documents: Path) -> Iterator[str]:

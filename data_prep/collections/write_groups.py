@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.collections.format import Format, Where
+from data_prep.collections.gaps import require_any
 from data_prep.collections.ids import Ids
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
@@ -39,8 +40,7 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
     """
     folder.mkdir(parents=True)
     entries = _read(reader, split, queries, corpus)
-    if not len(entries.query):
-        raise InputError(f"split {split}: the input has no judgements of it")
+    require_any(len(entries.query), f"split {split}: the input has no judgements of it", reader)
     group = entries.number if reader.whole else _by_first(entries.query)
     kept = _each_once(entries, group, reader, split)
     kept = kept[np.argsort(group[kept], kind="stable")]

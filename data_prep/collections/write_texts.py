@@ -27,13 +27,13 @@ JOINT = b" "  # joins the parts of a text
 
 
 def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: bool) -> int:
-    """Write text.npy, the ids and their index into a new folder; return the number of texts.
+    """Write text.npy, the ids and their index into a new folder; return the number of texts (if 0, without an index).
 
-    cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. With `repeats`, a
-    text whose id occurred before is left out; memory then grows by some 150 bytes a text.
+    cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. With `repeats`, a text whose id
+    occurred before is left out; memory then grows by some 150 bytes a text.
 
     Raises:
-        InputError: an id is repeated (with `repeats`: for a different text), or there are no texts.
+        InputError: an id is repeated (with `repeats`: for a different text).
     """
     folder.mkdir(parents=True)
     hashes = array("Q")
@@ -48,7 +48,7 @@ def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: b
             cuts.extend([np.cumsum([len(part) for part in own]) + len(JOINT) * np.arange(len(own)) for own in parts])
             hashes.extend(hash_of(item.id) for item in batch)
     if not hashes:
-        raise InputError(f"{folder.name}: the input contains no texts")
+        return 0
     write_index(folder, np.frombuffer(hashes, np.uint64))
     if not repeats and (twice := first_repeated(Ids.map(folder))):
         first, second = (next(islice(texts(), number, None)) for number in twice)

@@ -7,6 +7,9 @@ import pytest
 
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
+from data_prep.collections.formats.beir import Beir
+from data_prep.collections.gaps import require_any
+from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 CORPUS = ["a fox", "", "dogs sleep", " "]
@@ -21,6 +24,25 @@ def made(folder: Path, tokenizer: Tokenizer, rows: list[tuple[int, int, int]], t
     judged = "".join(f"q{q}\td{d}\t{score}\n" for q, d, score in rows)
     (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     return build("beir", [folder], folder, tokenizer)
+
+
+def test_an_input_of_which_nothing_is_left_names_the_files_and_why(tmp_path: Path, small: Tokenizer) -> None:
+    snli, sick = tmp_path / "snli.jsonl", tmp_path / "SICK.txt"
+    snli.write_text('{"sentence1": "a", "sentence2": "b", "gold_label": "-"}\n' * 2)
+    why = "left out 2 pairs without a gold label"
+    with pytest.raises(InputError, match=f"corpus: the input contains no texts: {snli}; split train: {why}"):
+        build("nli", [snli], tmp_path / "out", small)
+    sick.write_text("sentence_A\tsentence_B\tentailment_label\tSemEval_set\na fox\tdogs\tNEUTRAL\tTRAIN\n")
+    with pytest.raises(InputError, match=f"split dev: the input has no judgements of it: {sick}$"):
+        build("nli", [sick], tmp_path / "out", small)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_files_of_a_message_are_few() -> None:
+    reader = Beir([Path()])
+    reader.files = lambda: [Path(f"{i}.tsv") for i in range(5)]  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"nothing: 0.tsv, 1.tsv, 2.tsv, 2 more$"):
+        require_any(0, "nothing", reader)
 
 
 def test_documents_without_text_and_queries_without_relevant_ones(tmp_path: Path, small: Tokenizer) -> None:
