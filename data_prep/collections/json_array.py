@@ -13,6 +13,7 @@ from data_prep.common.errors import InputError
 from data_prep.sources.compressed import open_input
 
 PIECE = 1 << 20  # characters read at once
+LONGEST_TOKEN = 16  # characters of a literal or an escape, such as -Infinity
 _SPACE = " \t\r\n"
 
 
@@ -87,10 +88,11 @@ class _Text:
                 value, end = self.decoder.raw_decode(self.held, self.at)
                 break
             except (ValueError, RecursionError) as error:
-                if len(self.held) - self.at > LONGEST_LINE:
+                line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
+                cut_short = _is_cut_short(self.held, error)
+                if cut_short and len(self.held) - self.at > LONGEST_LINE:
                     raise InputError(f"{where}: an object of more than {LONGEST_LINE:,} characters") from None
-                if not self.read(size):
-                    line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
+                if not (cut_short and self.read(size)):
                     where = where._replace(line=line)
                     raise InputError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from error
                 size *= 2  # doubled, so that an object is parsed only a few times
@@ -107,3 +109,10 @@ class _Text:
             raise InputError(f"{self.path}: not UTF-8 after line {self.line} ({error.reason})") from error
         self.held, self.at = self.held[self.at :] + more, 0
         return bool(more)
+
+
+def _is_cut_short(held: str, error: ValueError | RecursionError) -> bool:
+    """Return whether more of the file may mend an error: it is in the last token, or in a string without an end."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False  # nested too deeply, or a number of too many digits
+    return error.msg.startswith("Unterminated string") or error.pos > len(held) - LONGEST_TOKEN

@@ -66,3 +66,23 @@ def test_an_object_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "a.json").write_text('[{},\n{"a": "' + "x" * 1000)
     with pytest.raises(InputError, match="a.json:2: element 2: an object of more than 100 characters"):
         list(json_items(tmp_path / "a.json"))
+
+
+@pytest.mark.parametrize("piece", [1, 10, 1 << 20])
+@pytest.mark.parametrize("rest", ["", "\n" + " " * 1000 + "{}]"])
+def test_a_syntax_error_has_its_line_wherever_the_pieces_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, rest: str
+) -> None:
+    monkeypatch.setattr(json_array, "PIECE", piece)
+    monkeypatch.setattr(json_array, "LONGEST_LINE", 100)  # shorter than the rest, whose length is not the error
+    (tmp_path / "a.json").write_text('[{"a": 1},\n\n{"a": 1,\n"b": [\n"c" "d"]},\n{}' + rest)
+    with pytest.raises(InputError, match="a.json:5: element 2: not JSON .*',' delimiter"):
+        list(json_items(tmp_path / "a.json"))
+
+
+def test_an_object_may_be_cut_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = r'[{"a\n":  [ -1.25e-10, 1234567890123, true,false , null, -Infinity, NaN], "é\ud83d\ude00\\": {} }]'
+    (tmp_path / "a.json").write_text(content)
+    for piece in range(1, len(content) + 1):
+        monkeypatch.setattr(json_array, "PIECE", piece)
+        assert repr([item for _, item in json_items(tmp_path / "a.json")]) == repr(json.loads(content))
