@@ -20,6 +20,10 @@ SPLIT_WORDS = {
     "dev": "dev",
     "valid": "dev",
     "validation": "dev",
+    "val": "dev",
+    "trial": "dev",  # SICK
+    "devel": "dev",
+    "development": "dev",
     "held": "dev",  # the folder held_out of a prepared data set
     "test": "test",
     "eval": "test",
