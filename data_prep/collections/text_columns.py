@@ -8,10 +8,11 @@ without a header is refused, since its first line would be lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.collections.format import Where
 from data_prep.collections.table import CSV, TSV, table_columns, table_kind
 from data_prep.common.errors import InputError
 
@@ -31,6 +32,14 @@ class TextColumns(NamedTuple):
     texts: Sequence[str]  # query, document, negatives
     label: str | None
     named: bool  # whether the columns were found by name, not by order
+
+    def check_keys(self, keys: Iterable[str], where: Where) -> None:
+        """Raise InputError if a row has a label or a negative that is no column: the first object lacked its key."""
+        read = (*self.texts, self.label)
+        for key in keys:
+            if key not in read and (key.lower() in LABELS or _role(key) == NEGATIVE):
+                lacks = "which the file's first object has not: write it in every object, or in none"
+                raise InputError(f"{where}: has {key!r:.40}, {lacks}")
 
 
 def text_columns(path: Path, *, negatives: bool) -> TextColumns:

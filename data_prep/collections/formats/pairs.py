@@ -6,7 +6,8 @@
 
 Columns have these names or those of sentence-transformers, such as anchor and positive, or sentence1 and sentence2;
 columns with other names are taken in their order, with a remark. A column label or score holds numbers, the labels;
-without it the label is 1. The rows of one query make one group; a pair with several scores gets the highest.
+without it the label is 1. In JSON, the keys of the first object are the columns: if only a later one has a label, it is
+refused. The rows of one query make one group; a pair with several scores gets the highest.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Pairs(CandidateLists):
         """Yield a list for each row."""
         columns = self.columns[file]
         for where, row in table_rows(file):
+            columns.check_keys(row, where)
             query, *candidates = (check_text(row.get(name), name, where) for name in columns.texts)
             score = None if columns.label is None else row.get(columns.label)
             labels = self.labels(len(candidates), columns.label, score, where)

@@ -104,6 +104,9 @@ def test_unknown_names_are_taken_in_their_order_with_a_remark(tmp_path: Path, sm
         ('{"query": "x", "document": "y", "score": null}\n', "a.tsv:1: score None is not a number"),
         ('[{"query": "x", "document": "y"},\n {"query": "x"}]', "a.tsv:2: element 2: 'document' is missing"),
         ("[]", "a.tsv: its columns are none"),
+        ('{"query": "x", "document": "y"}\n{"query": "x", "document": "z", "Score": 0}', "a.tsv:2: has 'Score', which"),
+        ('[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]', "a.tsv:2: element 2: has 'label'"),
+        ('{"query": "x", "document": "y"}\n{"query": "x", "document": "z", "neg": "y"}', "a.tsv:2: has 'neg', which"),
     ],
 )
 def test_bad_content_is_named(tmp_path: Path, content: str, reason: str) -> None:
@@ -117,6 +120,12 @@ def test_a_bad_row_of_csv_and_of_parquet_is_named(tmp_path: Path) -> None:
     bad = [*RECORDS[:2], RECORDS[2] | {"sentence2": None}]
     with pytest.raises(InputError, match="a.parquet: row 3: 'sentence2' is missing or not a string"):
         exhaust(Pairs([parquet(tmp_path / "a.parquet", bad)]))
+
+
+def test_other_keys_of_later_objects_are_not_read(tmp_path: Path) -> None:
+    rows = ['{"query": "x", "document": "y"}', '{"query": "x", "document": "z", "id": 3, "source": "web"}']
+    reader = Pairs([text(tmp_path / "a.jsonl", "\n".join(rows))])
+    assert [text.parts for text in reader.corpus()] == [["y"], ["z"]]
 
 
 def test_a_split_with_and_without_scores_is_refused(tmp_path: Path) -> None:

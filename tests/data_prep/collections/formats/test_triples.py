@@ -67,6 +67,10 @@ def test_unknown_names_are_taken_in_their_order_with_a_remark(tmp_path: Path) ->
         ('{"query": "x", "pos": ["y"], "neg": ["z"]}', "a:1: 'pos' is missing or not a string"),
         ('{"query": "x", "pos": "y", "neg": "z", "score": [1]}', "a:1: 'score' is not a list"),
         ('{"query": "x", "pos": "y", "neg": "z", "score": [1, null]}', "a:1: score None is not a number"),
+        (
+            '{"query": "x", "pos": "y", "neg_1": "z"}\n{"query": "x", "pos": "y", "neg_1": "z", "neg_2": "w"}',
+            "a:2: has 'neg_2', which the file's first object has not",
+        ),
     ],
 )
 def test_bad_content_is_named(tmp_path: Path, content: str, reason: str) -> None:
