@@ -191,7 +191,7 @@ def check_number(number: Any, key: str, where: Where) -> float:
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: {key} {number!r:.40} is not a number") from None
     if not abs(value) <= LARGEST_LABEL:
-        raise InputError(f"{where}: {key} {number} is not a number that fp32 can hold")
+        raise InputError(f"{where}: {key} {number!s:.40} is not a number that fp32 can hold")
     return value
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.collections.format import Format, Labelled, Text, Where, check_id, json_lines, text_lines
+from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_number, json_lines, text_lines
 from data_prep.common.errors import InputError
 
 HEADER = ["query-id", "corpus-id", "score"]
@@ -61,9 +61,10 @@ class Beir(Format):
                 raise InputError(f"{where}: {len(cells)} columns, expected 3 between tabs")
             query, document, score = cells
             try:
-                yield Labelled(query, [document], [int(score)], where)
+                grade = int(score)
             except ValueError as error:
-                raise InputError(f"{where}: score {score!r} is not a whole number") from error
+                raise InputError(f"{where}: score {score!r:.40} is not a whole number") from error
+            yield Labelled(query, [document], [check_number(grade, "score", where)], where)
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the documents of pools/SPLIT.txt."""
