@@ -5,9 +5,10 @@
     "pos_scores": [number, ...], "neg_scores": [number, ...]
 }
 
-neg may be absent. If every line of a split has scores, the scores are the labels; else the labels are 1 and 0, and a
-remark tells which line has no scores. The lines of one query make one group: a text that is positive on one of them, or
-has several scores, gets the highest label. `prompt`, `type`, ids and other keys are not read.
+neg may be absent. If every text of a split has a score, the scores are the labels; else the labels are 1 and 0, and if
+there are some scores, a remark tells the first line that lacks them. The lines of one query make one group: a text that
+is positive on one of them, or has several scores, gets the highest label. `prompt`, `type`, ids and other keys are not
+read.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ class FlagEmbedding(CandidateLists):
     def remarks(self) -> list[str]:
         """Report the splits whose scores are not used."""
         unused = [(split, where) for split, where in self._unscored.items() if self._has_some(split)]
-        return [f"split {split}: labels are 1 and 0: {where} has no scores, as others have" for split, where in unused]
+        why = "has texts without a score, so the scores of others are not used"
+        return [f"split {split}: labels are 1 and 0: {where} {why}" for split, where in unused]
 
     @cached_property
     def _unscored(self) -> dict[str, Where]:
-        """The first line without scores of each split that has one."""
+        """The first line that lacks scores of each split that has one."""
         first = {
             split: next((where for file in files for where, record in json_records(file) if not _scored(record)), None)
             for split, files in self.by_split.items()
@@ -61,7 +63,12 @@ class FlagEmbedding(CandidateLists):
         return {split: where for split, where in first.items() if where is not None}
 
     def _has_some(self, split: str) -> bool:
-        return any(_scored(record) for file in self.by_split[split] for _, record in json_records(file))
+        return any(
+            record.get(f"{side}_scores")
+            for file in self.by_split[split]
+            for _, record in json_records(file)
+            for side in SIDES
+        )
 
 
 def _scored(record: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from tests.samples import DATA, needs
 
 FOX = {"query": "fox", "pos": ["a red fox"], "neg": ["a dog", "a stone"], "prompt": "Find:", "type": "retrieval"}
 DOG = {"query": "dog", "pos": ["a dog"]}
+UNUSED = "has texts without a score, so the scores of others are not used"
 
 
 def write(file: Path, *records: Any, line_end: str = "\n") -> Path:
@@ -56,9 +57,15 @@ def test_scores_of_some_lines_only_are_not_used(tmp_path: Path, small: Tokenizer
     opened = build("flagembedding", [*train, dev], tmp_path / "out", small)
     assert choices(opened, "train") == [("dog", {"a dog": 1}), ("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})]
     assert choices(opened, "dev") == [("dog", {"a dog": 3})]
-    assert opened.manifest["remarks"] == [
-        f"split train: labels are 1 and 0: {train[1]}:2 has no scores, as others have"
-    ]
+    assert opened.manifest["remarks"] == [f"split train: labels are 1 and 0: {train[1]}:2 {UNUSED}"]
+
+
+@pytest.mark.parametrize("side", ["pos", "neg"])
+def test_scores_of_one_side_only_are_not_used(tmp_path: Path, side: str) -> None:
+    half = [{key: value for key, value in scored(FOX, 9, 2, 1).items() if key != f"{side}_scores"}] * 2
+    reader = FlagEmbedding([write(tmp_path / "a.jsonl", *half)])
+    assert [list(row.labels) for row in reader.groups("train")] == [[1, 0, 0]] * 2
+    assert reader.remarks() == [f"split train: labels are 1 and 0: {tmp_path / 'a.jsonl'}:1 {UNUSED}"]
 
 
 def test_windows_line_ends_a_byte_order_mark_gzip_and_an_array(tmp_path: Path) -> None:
