@@ -166,6 +166,11 @@ def split_and_file(given: Path) -> tuple[str, Path]:
     return split, Path(name)
 
 
+def suffixes(path: Path) -> list[str]:
+    """Return the suffixes of a file's name in lower case: `.csv` and `.gz` of Train.CSV.gz."""
+    return [suffix.lower() for suffix in path.suffixes]
+
+
 def check_id(name: Any, key: str, where: Where) -> str:
     """Return an id; raise InputError where it is not one."""
     if not isinstance(name, str):

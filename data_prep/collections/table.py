@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.format import LONGEST_LINE, Where, text_lines
+from data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
 from data_prep.collections.json_array import beginning, json_records
 from data_prep.collections.tsv import counted
 from data_prep.common.errors import InputError
@@ -26,7 +26,7 @@ def table_kind(path: Path) -> str:
         return PARQUET
     if start.startswith((b"{", b"[")):
         return JSON
-    return CSV if ".csv" in path.suffixes else TSV
+    return CSV if ".csv" in suffixes(path) else TSV
 
 
 def table_columns(path: Path) -> list[str]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.format import Text, Where, check_text, text_lines
+from data_prep.collections.format import Text, Where, check_text, suffixes, text_lines
 from data_prep.collections.ids import content_id
 from data_prep.collections.json_array import json_items
 from data_prep.common.errors import InputError
@@ -43,7 +43,7 @@ class Dstc7(CandidateLists):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take any number of arrays, and tables, which have .tsv in their names."""
-        tables = [path for path in inputs if ".tsv" in path.suffixes]
+        tables = [path for path in inputs if ".tsv" in suffixes(path)]
         if len(tables) == len(inputs):
             raise InputError(f"{inputs[0]}: name the .json files of the dialogues too")
         super().__init__([path for path in inputs if path not in tables])

@@ -27,6 +27,7 @@ from data_prep.collections.format import (
     check_text,
     files_by_split,
     json_lines,
+    suffixes,
     titled_text,
 )
 from data_prep.collections.ids import content_id
@@ -111,7 +112,7 @@ class Tevatron(Format):
 def _files(given: Path) -> list[Path]:
     if not given.is_dir():
         return [given]
-    files = sorted(path for path in given.iterdir() if {".json", ".jsonl"} & set(path.suffixes) and path.is_file())
+    files = sorted(path for path in given.iterdir() if {".json", ".jsonl"} & set(suffixes(path)) and path.is_file())
     if not files:
         raise InputError(f"{given}: no .jsonl file in this folder")
     return files

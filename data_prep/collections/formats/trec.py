@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, titled_text
+from data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, suffixes, titled_text
 from data_prep.collections.named_files import named_files
 from data_prep.collections.tsv import id_texts, judgements
 from data_prep.common.errors import InputError
@@ -54,7 +54,7 @@ class Trec(Format):
     def corpus(self) -> Iterator[Text]:
         """Yield the documents, with their titles."""
         for path in self.paths[CORPUS]:
-            is_json = any(suffix.lower() in (".json", ".jsonl") for suffix in path.suffixes)
+            is_json = not {".json", ".jsonl"}.isdisjoint(suffixes(path))
             yield from _records(path) if is_json else id_texts(path)
 
     def queries(self) -> Iterator[Text]:

@@ -18,6 +18,7 @@ ROWS = [{"a": "x", "b": 'the "y"'}, {"a": "z", "b": "w"}]
         ("t.tsv", '\ufeffa\tb\r\nx\tthe "y"\r\n\r\nz\tw', "tsv", 2),
         ("t.txt", 'a\tb\nx\tthe "y"\nz\tw\n', "tsv", 2),
         ("t.csv", 'a,b\nx,"the ""y"""\nz,w\n', "csv", 2),
+        ("T.CSV", 'a,b\nx,"the ""y"""\nz,w\n', "csv", 2),
         ("t.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS), "json", 1),
         ("t.json", " \n" + json.dumps(ROWS), "json", 2),
     ],

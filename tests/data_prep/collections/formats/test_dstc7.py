@@ -61,7 +61,7 @@ def test_a_right_answer_beside_the_options_is_added_and_subtask_4_may_have_none(
 def test_a_test_set_has_its_answers_in_a_table(tmp_path: Path, small: Tokenizer) -> None:
     blind = {"options-for-correct-answers": None}
     test = write(tmp_path / "ubuntu_test_subtask_1.json", [example(11, **blind), example(12, **blind)])
-    answers = tmp_path / "ubuntu_responses_subtask_1.tsv"
+    answers = tmp_path / "ubuntu_responses_subtask_1.TSV"
     answers.write_text("12\tID0000000003\tanswer 3 \r\n11\tID0000000007\tanswer 7\r\n")
     opened = build("dstc7", [test, answers], tmp_path / "out", small)
     assert opened.splits() == ["test"]

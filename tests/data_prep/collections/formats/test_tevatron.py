@@ -52,7 +52,7 @@ def read_all(*inputs: Path) -> list[object]:
 def test_passages_beside_queries(tmp_path: Path, small: Tokenizer) -> None:
     folder = tmp_path / "in"
     write(folder / "train.jsonl.gz", PASSAGES)
-    write(folder / "dev.jsonl", [PASSAGES[1] | {"query_id": "3", "query": "who is asleep"}])
+    write(folder / "dev.JSONL", [PASSAGES[1] | {"query_id": "3", "query": "who is asleep"}])
     opened = made(tmp_path, small, folder)
     assert list(opened.corpus.ids) == ["8", "7", "9"]
     assert list(opened.corpus.texts()) == ["Dogs sleep.", "Foxes The fox is quick.", "A brown hen"]
