@@ -17,6 +17,7 @@ the hashes of the questions of tables.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -38,7 +39,6 @@ COLUMNS = {  # of tables, in lower case; the first one present is used
     "passage": ("sentence", "passage", "answer", "text"),
     "label": ("label",),
 }
-LABELS = {"0": 0.0, "1": 1.0}
 WORD = re.compile(r"\w+|[^\w\s]")
 TAG = re.compile(r"<(/?)(QApairs|question|positive|negative)\b.*>")
 
@@ -153,7 +153,7 @@ def _rows(file: Path) -> Iterator[_Row]:
     found = {what: next((n for k in known for n in names if n.lower() == k), None) for what, known in COLUMNS.items()}
     if None not in found.values():
         rows = ((where, [row.get(str(name)) for name in found.values()]) for where, row in table_rows(file))
-    elif table_kind(file) == TSV and len(names) == 3 and names[2] in LABELS:
+    elif table_kind(file) == TSV and len(names) == 3 and names[2] in ("0", "1"):
         split = ((where, line.split("\t")) for where, line in text_lines(file))
         rows = ((where, [cells[0], *cells]) for where, cells in split)
     else:
@@ -209,9 +209,14 @@ def _pairs(record: dict[str, Any], key: str, where: Where, remark: str = "") -> 
 
 
 def _label(label: Any, where: Where) -> float:
-    if str(label) not in LABELS:
+    """Return 1 or 0, which may be given as 1, 1.0, true or their text, but not as "true"."""
+    try:
+        number = float(label)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if number not in (0, 1):
         raise InputError(f"{where}: label {label!r:.40} is neither 1 nor 0")
-    return LABELS[str(label)]
+    return number
 
 
 def _list(question: str, texts: Sequence[str], labels: Sequence[float], where: Where) -> CandidateList:

@@ -95,6 +95,10 @@ def test_trec_questions_without_a_passage_are_left_out(tmp_path: Path) -> None:
         ('{"query": "x", "passages": []}', "a:1: has no passages"),
         ('{"query": "x", "passages": ["y"]}', "a:1: 'passages' is missing or not a list of objects"),
         ('{"query": "x", "passages": [{"text": "y"}]}', "a:1: label None is neither"),
+        ('{"query": "x", "passages": [{"text": "y", "label": 0.5}]}', "a:1: label 0.5 is neither"),
+        ('{"query": "x", "passages": [{"text": "y", "label": "yes"}]}', "a:1: label 'yes' is neither"),
+        ('{"query": "x", "passages": [{"text": "y", "label": [1]}]}', r"a:1: label \[1\] is neither"),
+        ('{"query": "x", "passages": [{"text": "y", "label": NaN}]}', "a:1: label nan is neither"),
         ('{"query": "x", "passages": [{"text": "", "label": 1}]}', "a:1: 'text' is empty"),
         ('{"query": 1, "passages": [{"text": "y", "label": 1}]}', "a:1: 'query' is missing or not a string"),
         ('{"answers": []}', "a: not a file of answer selection"),
@@ -105,6 +109,23 @@ def test_bad_content_is_named(tmp_path: Path, content: str, reason: str) -> None
     (tmp_path / "a").write_text(content)
     with pytest.raises(InputError, match=reason):
         exhaust(AnswerSelection([tmp_path / "a"]))
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(1.0, 0.0), (True, False), ("1", "0"), ("1.0", "0.0")])
+def test_labels_of_any_type_are_numbers(tmp_path: Path, right: object, wrong: object) -> None:
+    passages = [{"text": "y", "label": right}, {"text": "z", "label": wrong}]
+    (row,) = AnswerSelection([lines(tmp_path / "a.jsonl", {"query": "x", "passages": passages})]).groups("train")
+    assert row.labels == [1.0, 0.0]
+
+
+def test_labels_of_parquet_are_numbers(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
+    from pyarrow import parquet
+
+    table = {"question": ["x", "x"], "passage": ["y", "z"], "label": [1.0, 0.0]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    (row,) = AnswerSelection([tmp_path / "a.parquet"]).groups("train")
+    assert row.labels == [1.0, 0.0]
 
 
 def hotpot(**changes: Any) -> dict[str, Any]:
