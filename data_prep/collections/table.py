@@ -71,25 +71,32 @@ def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, 
 
 
 def csv_rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
-    """Yield the rows of a CSV file, each with the line that it ends on."""
+    """Yield the rows of a CSV file, each with the line that it begins on.
+
+    Raises:
+        InputError: a row is not CSV, such as one with a quote that does not end.
+    """
+    began: Where | None = None
     where = Where(path, 0)
 
     def read() -> Iterator[str]:
-        nonlocal where
-        for at, line in text_lines(path):
-            where = at
+        nonlocal began, where
+        for where, line in text_lines(path):
+            began = began or where
             yield line + "\n"
 
     csv.field_size_limit(LONGEST_LINE)
     rows = csv.reader(read(), strict=True)
     while True:
+        began = None
         try:
             row = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"{where}: not CSV ({error})") from error
-        yield where, row
+            end = f"on line {where.line}; does a quote of this row not end?"
+            raise InputError(f"{began or where}: not CSV ({error}) {end}") from error
+        yield began or where, row
 
 
 def _cells(path: Path, kind: str) -> Iterator[tuple[Where, list[str]]]:

@@ -32,6 +32,14 @@ def test_rows_have_their_lines(tmp_path: Path, name: str, content: str, kind: st
     assert next(table_rows(file))[0].line == first
 
 
+def test_a_row_of_csv_has_the_line_that_it_begins_on(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a,b\nx,"1\n2\n3"\ny,4\n')
+    assert [(where.line, row["a"]) for where, row in table_rows(tmp_path / "t.csv")] == [(2, "x"), (5, "y")]
+    (tmp_path / "t.csv").write_text('a,b\nw,0\nx,"1\n2,3\n\ny,4\n')
+    with pytest.raises(InputError, match=r"t.csv:3: not CSV \(.*\) on line 6; does a quote of this row not end"):
+        list(table_rows(tmp_path / "t.csv"))
+
+
 def test_rows_of_parquet_have_numbers_and_any_values(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
     from pyarrow import parquet

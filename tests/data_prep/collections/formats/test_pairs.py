@@ -115,7 +115,7 @@ def test_bad_content_is_named(tmp_path: Path, content: str, reason: str) -> None
 
 
 def test_a_bad_row_of_csv_and_of_parquet_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a.csv:3: not CSV"):
+    with pytest.raises(InputError, match="a.csv:2: not CSV .*on line 3; does a quote"):
         exhaust(Pairs([text(tmp_path / "a.csv", 'query,document\nx,"y\nz')]))
     bad = [*RECORDS[:2], RECORDS[2] | {"sentence2": None}]
     with pytest.raises(InputError, match="a.parquet: row 3: 'sentence2' is missing or not a string"):

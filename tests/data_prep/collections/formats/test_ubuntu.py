@@ -33,7 +33,7 @@ def test_turns_are_parts_and_the_marks_are_gone(tmp_path: Path) -> None:
         ["hi , all anyone ?", "yes"],
         ["one turn"],
     ]
-    assert [text.where.line for text in reader.queries()] == [2, 5, 6]  # a row may have several lines
+    assert [text.where.line for text in reader.queries()] == [2, 3, 6]  # a row may have several lines
 
 
 def test_labelled_pairs_and_candidate_lists(tmp_path: Path, small: Tokenizer) -> None:
