@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import lines, open_input
 
 LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
@@ -159,10 +161,11 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
 def split_and_file(given: Path) -> tuple[str, Path]:
     """Divide SPLIT=PATH; the split is empty if only a path is given. Raise InputError if the path does not exist."""
     split, equals, name = str(given).partition("=")
-    if not equals or given.exists() or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
+    if not equals or os.path.exists(given) or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
         split, name = "", str(given)
-    if not Path(name).exists():
-        raise InputError(f"{name}: no such file")
+    with os_errors_as_input_errors(Path(name), "read"):  # such as a name that is too long
+        if not Path(name).exists():
+            raise InputError(f"{name}: no such file")
     return split, Path(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:
-    if given.is_dir():
+    if os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
         with os_errors_as_input_errors(given, "read"):
             return [(path, "") for path in sorted(given.iterdir()) if path.is_file()]
     split, path = split_and_file(given)

@@ -8,6 +8,7 @@ pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Beir(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take one folder."""
-        if len(inputs) != 1 or not inputs[0].is_dir():
+        if len(inputs) != 1 or not os.path.isdir(inputs[0]):
             named = " ".join(map(str, inputs))
             raise InputError(f"{named}: {'name one folder' if len(inputs) > 1 else 'no such folder'} in BEIR's layout")
         self.folder = inputs[0]

@@ -13,6 +13,7 @@ by the file's name. A negative that is also a positive of its query counts as a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -110,7 +111,7 @@ class Tevatron(Format):
 
 
 def _files(given: Path) -> list[Path]:
-    if not given.is_dir():
+    if not os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
         return [given]
     files = sorted(path for path in given.iterdir() if {".json", ".jsonl"} & set(suffixes(path)) and path.is_file())
     if not files:

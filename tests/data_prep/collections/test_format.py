@@ -13,6 +13,7 @@ from data_prep.collections.format import (
     text_lines,
     titled_text,
 )
+from data_prep.collections.registry import FORMATS
 from data_prep.common.errors import InputError
 
 
@@ -64,6 +65,20 @@ def test_several_files_of_a_split_and_a_missing_one(tmp_path: Path) -> None:
     assert files_by_split([*both, tmp_path / "a=b"]) == {"train": [*both, tmp_path / "a=b"]}
     with pytest.raises(InputError, match="nowhere: no such file"):
         files_by_split([Path("dev=nowhere")])
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("before", ["", "dev="])
+def test_a_name_that_is_too_long_is_reported(name: str, before: str) -> None:
+    with pytest.raises(InputError, match="x: (cannot read: File name too long|no such folder in BEIR's layout)$"):
+        FORMATS[name]([Path(before + "x" * 256)])
+
+
+def test_a_split_before_the_longest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path("x" * 255)
+    (tmp_path / file).touch()
+    monkeypatch.chdir(tmp_path)
+    assert split_and_file(Path(f"dev={file}")) == ("dev", file)
 
 
 def test_a_split_is_a_name_and_not_a_path(tmp_path: Path) -> None:
