@@ -4,6 +4,9 @@ corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line; title may be
 queries.jsonl       {"_id": ..., "text": ...} a line
 qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
 pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
+
+Each of them may be compressed, with .gz, .bz2, .xz or .zst after its name; if it is there plain too, the plain one is
+read.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from pathlib import Path
 
 from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_number, json_lines, text_lines
 from data_prep.common.errors import InputError
+from data_prep.sources import compressed
 
 HEADER = ["query-id", "corpus-id", "score"]
+ENDS = ("", *(known.suffixes[0] for known in compressed.FORMATS))  # of names, the plain one first
 
 
 class Beir(Format):
@@ -32,27 +37,27 @@ class Beir(Format):
 
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
-        judged = [*(self.folder / "qrels").glob("*.tsv"), *(self.folder / "pools").glob("*.txt")]
-        return [self.folder / "corpus.jsonl", self.folder / "queries.jsonl", *sorted(judged)]
+        judged = [*self._by_split("qrels", ".tsv").values(), *self._by_split("pools", ".txt").values()]
+        return [self._texts_file("corpus"), self._texts_file("queries"), *sorted(judged)]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the title and text of each document, joined by a space."""
-        return _texts(self.folder / "corpus.jsonl")
+        return _texts(self._texts_file("corpus"))
 
     def queries(self) -> Iterator[Text]:
         """Yield the text of each query."""
-        return _texts(self.folder / "queries.jsonl")
+        return _texts(self._texts_file("queries"))
 
     def splits(self) -> list[str]:
         """Return the names of the files in qrels/."""
-        splits = sorted(path.stem for path in (self.folder / "qrels").glob("*.tsv"))
+        splits = sorted(self._by_split("qrels", ".tsv"))
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements of a split."""
-        for row, (where, line) in enumerate(text_lines(self.folder / "qrels" / f"{split}.tsv")):
+        for row, (where, line) in enumerate(text_lines(self._by_split("qrels", ".tsv")[split])):
             cells = line.split("\t")
             if row == 0:
                 if cells != HEADER:
@@ -69,8 +74,27 @@ class Beir(Format):
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the documents of pools/SPLIT.txt."""
-        path = self.folder / "pools" / f"{split}.txt"
-        return ((line, where) for where, line in text_lines(path)) if path.exists() else None
+        path = self._by_split("pools", ".txt").get(split)
+        return ((line, where) for where, line in text_lines(path)) if path else None
+
+    def _texts_file(self, part: str) -> Path:
+        """Return the file of the documents or queries; where it is missing, its plain name."""
+        plain = self.folder / f"{part}.jsonl"
+        return _plain_first(self.folder, plain.name).get(plain.name, plain)
+
+    def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
+        """Return the files of a folder, whose names are SPLIT and the suffix."""
+        found = _plain_first(self.folder / folder, f"?*{suffix}")
+        return {name.removesuffix(suffix): path for name, path in found.items()}
+
+
+def _plain_first(folder: Path, names: str) -> dict[str, Path]:
+    """Return a folder's files of a pattern, plain or compressed, by their plain names."""
+    found: dict[str, Path] = {}
+    for end in ENDS:
+        for path in folder.glob(names + end):
+            found.setdefault(path.name.removesuffix(end), path)
+    return found
 
 
 def _texts(path: Path) -> Iterator[Text]:

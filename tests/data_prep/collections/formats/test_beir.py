@@ -1,12 +1,16 @@
 """BEIR's folders: titles, qrels and pools; every bad line is reported."""
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
 
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
+from data_prep.collections.formats.beir import Beir
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
@@ -101,6 +105,32 @@ def test_windows_line_ends_blank_lines_and_byte_order_marks_are_read(beir: Path,
     opened = made(beir, small)
     assert opened.qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
     assert opened.corpus.text(2) == "Dogs sleep."
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst"])
+def test_every_file_may_be_compressed(beir: Path, small: Tokenizer, ending: str) -> None:
+    (beir / "pools").mkdir()
+    (beir / "pools" / "test.txt").write_text("c\na\nb\n")
+    plain = made(beir, small)
+    files = [path.relative_to(beir) for path in Beir([beir]).files()]
+    for file in files:
+        (beir / f"{file}{ending}").write_bytes(squeeze(ending, (beir / file).read_bytes()))
+    assert [path.relative_to(beir) for path in Beir([beir]).files()] == files  # the plain ones
+    for file in files:
+        (beir / file).unlink()
+    with pytest.raises(InputError, match="changed since tokenising"):
+        Collection.open(beir)
+    opened = made(beir, small)
+    assert {record["file"] for record in opened.manifest["inputs"]} == {f"{file}{ending}" for file in files}
+    assert list(Collection.open(beir).corpus.texts()) == list(plain.corpus.texts())
+    assert opened.qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
+    assert opened.pool("test").tolist() == [2, 0, 1]
+
+
+def squeeze(ending: str, data: bytes) -> bytes:
+    if ending == ".zst":
+        return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+    return {".gz": gzip, ".xz": lzma, ".bz2": bz2}[ending].compress(data)
 
 
 def test_missing_parts_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
