@@ -5,8 +5,8 @@ queries.jsonl       {"_id": ..., "text": ...} a line
 qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
 pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
 
-Each of them may be compressed, with .gz, .bz2, .xz or .zst after its name; if it is there plain too, the plain one is
-read.
+Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
+.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read.
 """
 
 from __future__ import annotations
@@ -76,6 +76,12 @@ class Beir(Format):
         """Yield the documents of pools/SPLIT.txt."""
         path = self._by_split("pools", ".txt").get(split)
         return ((line, where) for where, line in text_lines(path)) if path else None
+
+    def remarks(self) -> list[str]:
+        """Report how many queries have no text, judged or not, as gaps.py does of documents."""
+        where = [None if text.parts[0] else text.where for text in self.queries()]
+        empty = [at for at in where if at]
+        return [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
 
     def _texts_file(self, part: str) -> Path:
         """Return the file of the documents or queries; where it is missing, its plain name."""

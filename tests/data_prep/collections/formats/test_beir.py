@@ -107,6 +107,16 @@ def test_windows_line_ends_blank_lines_and_byte_order_marks_are_read(beir: Path,
     assert opened.corpus.text(2) == "Dogs sleep."
 
 
+def test_queries_without_text_are_counted(beir: Path, small: Tokenizer) -> None:
+    with open(beir / "queries.jsonl", "a") as stream:
+        stream.write('{"_id": "3", "text": " "}\n{"_id": "4", "text": ""}\n')
+    (beir / "qrels" / "test.tsv").write_text(HEADER + "1\ta\t1\n4\tc\t1\n")
+    assert made(beir, small).manifest["remarks"] == [
+        f"2 of 4 queries have no text (the first: {beir / 'queries.jsonl'}:3)",
+        "1 of 3 documents have no text (the first: b)",
+    ]
+
+
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst"])
 def test_every_file_may_be_compressed(beir: Path, small: Tokenizer, ending: str) -> None:
     (beir / "pools").mkdir()
