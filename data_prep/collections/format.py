@@ -78,7 +78,7 @@ class Format(ABC):
     what: ClassVar[str]
     repeats: bool | Literal["queries"] = False
     whole: ClassVar[bool] = False
-    mined: bool = False
+    mined: ClassVar[bool] = False
     classes: Sequence[str] = ()
 
     @abstractmethod
@@ -108,6 +108,10 @@ class Format(ABC):
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the ids of the documents that a split's queries rank; return None for all documents."""
         return None
+
+    def is_mined(self, split: str) -> bool:
+        """Return whether negatives of a split were mined; a format overrides it if only some of its splits are so."""
+        return self.mined
 
     def remarks(self) -> list[str]:
         """Return lines that tell the user about the files, such as what was left out; may read the files once more."""

@@ -102,7 +102,7 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     order = np.lexsort((-entries.label, entries.candidate, group))  # stable: equal labels keep the first line
     same = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
     contradicts = same & (np.diff(entries.label[order]) != 0)
-    if contradicts.any() and not (reader.whole or reader.mined):
+    if contradicts.any() and not (reader.whole or reader.is_mined(split)):
         at = np.flatnonzero(contradicts)
         later = np.maximum(order[at], order[at + 1])  # the line that contradicts the other
         where = next(islice(reader.groups(split), int(entries.number[later.min()]), None)).where

@@ -79,7 +79,7 @@ class MsMarco(Format):
         self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
         self.collections = self.paths[PASSAGES] + self.paths[DOCUMENTS]
         self._check(inputs)
-        self.mined = bool(self.paths[TRIPLES] or self.paths[ID_TRIPLES])
+        self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES) for file in found[kind]}
         self.repeats = "queries" if self.collections else True
         readers: dict[str, Callable[[Path], Iterator[Labelled]]] = {
             QRELS: judgements,
@@ -152,6 +152,10 @@ class MsMarco(Format):
         """Yield the judgements, triples and candidates of a split."""
         for read in self.sources[split]:
             yield from read()
+
+    def is_mined(self, split: str) -> bool:
+        """Return whether a split has triples; the grades of another one must not contradict each other."""
+        return split in self.mined_splits
 
     def _candidates(self, path: Path) -> Iterator[Labelled]:
         """Yield the candidates of judged queries."""

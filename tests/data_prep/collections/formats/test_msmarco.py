@@ -182,6 +182,17 @@ def test_ids_that_repeat_or_are_unknown_are_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_contradictory_grades_are_refused_in_splits_without_triples(tmp_path: Path, small: Tokenizer) -> None:
+    files = {name: text for name, text in PASSAGES.items() if name != "top1000.dev"}  # it needs agreeing grades anyway
+    files["qrels.train.tsv"] += "10\t0\t0\t0\n"
+    folder = write_files(tmp_path / "in", files)
+    with pytest.raises(InputError, match="qrels.train.tsv:4: its query and document have another score"):
+        made(tmp_path, small, folder)
+    files["qidpidtriples.train.tsv"] = files.pop("qidpidtriples.train.small.tsv")  # of the same split
+    opened = made(tmp_path, small, write_files(tmp_path / "joined", files))
+    assert opened.qrels("train")["10"] == {"0": 1, "1": 0, "2": 1, "3": 0}
+
+
 def test_a_document_of_nothing_is_named(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "in", {**DOCUMENTS, "msmarco-docs.tsv.gz": "D1\t\t\t \n"})
     with pytest.raises(InputError, match="docs.tsv.gz:1: 'url, title and body' is empty"):
