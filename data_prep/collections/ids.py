@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,16 @@ def hash_of(name: str) -> int:
 def content_id(text: str) -> str:
     """Return the id of a text whose format gives none: equal texts have equal ids."""
     return hashlib.blake2b(text.encode(errors=HALVES), digest_size=12).hexdigest()
+
+
+def zeros_hint(name: str, known: Container[str]) -> str:
+    """Return a remark if the number that ends an unknown id differs from a known id's only by leading zeros."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    if not digits:
+        return ""
+    padded = (name.removesuffix(digits) + "0" * zeros + digits.lstrip("0") for zeros in range(12))
+    alike = next((other for other in padded if other in known), None)
+    return f"; {alike!r} is: write the zeros alike in all files" if alike else ""
 
 
 class Ids(Sequence[str]):

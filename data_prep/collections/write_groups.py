@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.collections.format import Format, Where
 from data_prep.collections.gaps import require_any
-from data_prep.collections.ids import Ids
+from data_prep.collections.ids import Ids, zeros_hint
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
 
@@ -75,18 +75,8 @@ def _numbers(names: list[str], where: list[Where], ids: Ids, what: str) -> list[
     found = ids.find(names)
     if len(unknown := np.flatnonzero(found < 0)):
         first = int(unknown[0])
-        raise InputError(f"{where[first]}: {names[first]!r} is not among the {what}{_hint(names[first], ids)}")
+        raise InputError(f"{where[first]}: {names[first]!r} is not among the {what}{zeros_hint(names[first], ids)}")
     return found.tolist()
-
-
-def _hint(name: str, ids: Ids) -> str:
-    """Return a remark if the number that ends an unknown id differs from a known id's only by leading zeros."""
-    digits = name[len(name.rstrip("0123456789")) :]
-    if not digits:
-        return ""
-    padded = [name.removesuffix(digits) + "0" * zeros + digits.lstrip("0") for zeros in range(12)]
-    known = [padded[i] for i in np.flatnonzero(ids.find(padded) >= 0)]
-    return f"; {known[0]!r} is: write the zeros alike in all files" if known else ""
 
 
 def _by_first(query: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, files_by_split, text_lines
-from data_prep.collections.ids import content_id
+from data_prep.collections.ids import content_id, zeros_hint
 from data_prep.common.errors import InputError
 
 LABELS = {"0": 0.0, "1": 1.0}
@@ -53,7 +53,8 @@ class Mind(Format):
         for split in self.by_split:
             for history, _, where in self._impressions(split):
                 if unknown := [name for name in history if name not in self._titles]:
-                    raise InputError(f"{where}: {unknown[0]!r} of the history is not in any news.tsv")
+                    hint = zeros_hint(unknown[0], self._titles)
+                    raise InputError(f"{where}: {unknown[0]!r} of the history is not in any news.tsv{hint}")
                 yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
 
     def splits(self) -> list[str]:

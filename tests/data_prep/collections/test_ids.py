@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_prep.collections import ids as ids_module
 from data_prep.collections.format import Text, Where
-from data_prep.collections.ids import Ids, content_id, first_repeated, hash_of
+from data_prep.collections.ids import Ids, content_id, first_repeated, hash_of, zeros_hint
 from data_prep.collections.write_texts import write_texts
 
 HERE = Where(Path("file"), 1)
@@ -64,3 +64,11 @@ def test_equal_texts_have_equal_ids() -> None:
 def test_half_a_character_has_an_id_of_its_own() -> None:
     assert len({content_id(text) for text in ("\ud800", "\udc00", "")}) == 3
     assert hash_of("\ud800") != hash_of("\udc00")
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"), [("01", "1"), ("D1", "D0001"), ("D01", "D0001"), ("d1", ""), ("D", ""), ("00", "0"), ("2", "")]
+)
+def test_an_unknown_id_may_differ_by_its_zeros(name: str, alike: str) -> None:
+    hint = f"; {alike!r} is: write the zeros alike in all files" if alike else ""
+    assert zeros_hint(name, {"1", "D0001", "D", "0"} - {name}) == hint
