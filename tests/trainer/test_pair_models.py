@@ -82,7 +82,7 @@ def test_a_run_continues_from_the_heads_of_another(toy_collection: Path, tmp_pat
 
 
 def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, tmp_path: Path) -> None:
-    method = {"name": "cross_encoder", "loss": "binary", "max_query_tokens": 25, "max_document_tokens": 41}
+    method = {"name": "cross_encoder", "negatives_per_query": 1, "max_query_tokens": 25, "max_document_tokens": 41}
     recipe = recipe_of(tmp_path / "run.yaml", toy_collection, method)
     words = r"method.max_query_tokens \+ method.max_document_tokens - 1: 65 tokens are more than the trunk's 64"
     with pytest.raises(InputError, match=words):
