@@ -103,5 +103,9 @@ def test_ctrl_c_reaches_this_process_but_no_worker_from_its_first_moment() -> No
     assert set(workers.run(range(20), _held_back, (0,), 2)) == {True}
     assert not _holds_interrupts()
     results = map(signal.raise_signal, workers.run([signal.SIGINT] * 100, _add, (0,), 2))
-    with pytest.raises(KeyboardInterrupt):
-        next(results)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+    finally:
+        signal.signal(signal.SIGINT, before)
