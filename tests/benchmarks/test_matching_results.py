@@ -17,8 +17,9 @@ from benchmarks.matching_collections import (
     dialogue_models,
     held_out,
     pair_models,
+    studies,
 )
-from benchmarks.matching_results import PRETRAINED, RATES, Bench
+from benchmarks.matching_results import PRETRAINED, RATES, STARTS, Bench
 from benchmarks.matching_tables import p_values, table
 from tests.toy import ROOT
 from trainer.evaluation.metrics import Metrics
@@ -129,3 +130,19 @@ def test_tables() -> None:
         "- two: from SEED",
     ]
     assert all(line.endswith("p = 0.0001") for line in tests)
+
+
+def test_the_tables_in_the_docs_are_those_of_the_committed_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object) -> None:
+        raise AssertionError("a value of the tables is not in matching_results.json")
+
+    monkeypatch.setattr(matching_results, "train", train)
+    monkeypatch.setattr(matching_results, "tokens_a_step", lambda recipe: 1500.0)
+    (tmp_path / "matching.json").write_bytes((ROOT / "benchmarks/results/matching_results.json").read_bytes())
+    text = (ROOT / "docs/results.md").read_text()
+    for study in studies(Path()):
+        found = bench(tmp_path).results(study, STARTS, range(1, 4))
+        for title in dict.fromkeys(key[0] for key in found):
+            assert table(study, found, title, STARTS) in text
