@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import PretrainingConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
 from trainer.checkpoints.init_from import CONFIG, load_encoder
-from trainer.checkpoints.load import LoadedModel, TrainedModel, load_trained
+from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules
 from trainer.recipe.build import build_model
 
@@ -29,16 +34,9 @@ def load_any(path: Path) -> LoadedModel:
         raise InputError(f"{path}: an encoder without a pooling and a similarity: fine-tune it first, with init_from")
     trained = load_trained(path)
     if isinstance(trained.method, PretrainingConfig) and trained.method.ranks_untuned:
-        return _untuned(trained, 1 + trained.method.added_tokens)
+        keys = {"special_tokens": 1 + trained.method.added_tokens}
+        return _siamese(trained.model.trunk, trained.tokenizer, trained.checkpoint, trained.text_tokens, keys)
     return trained
-
-
-def _untuned(trained: TrainedModel, special_tokens: int) -> LoadedModel:
-    tokens = trained.text_tokens
-    method = SiameseConfig(
-        name="siamese", max_query_tokens=tokens, max_document_tokens=tokens, special_tokens=special_tokens
-    )
-    return LoadedModel(build_model(method, trained.model.trunk).eval(), method, trained.tokenizer, trained.checkpoint)
 
 
 def load_published(path: Path) -> LoadedModel:
@@ -51,5 +49,12 @@ def load_published(path: Path) -> LoadedModel:
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
     tokens = min(longest_text(folder) or max_positions(trunk), max_positions(trunk))
+    return _siamese(trunk, tokenizer, path, tokens, keys)
+
+
+def _siamese(
+    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, tokens: int, keys: Mapping[str, Any]
+) -> LoadedModel:
+    """Put an encoder into a Siamese network that reads up to `tokens` tokens of a text."""
     method = SiameseConfig(name="siamese", max_query_tokens=tokens, max_document_tokens=tokens, **keys)
     return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)

@@ -48,7 +48,7 @@ def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
     """
     modules = modules_of(folder)
     if "Pooling" not in modules:
-        raise InputError(f"{folder / MODULES}: has no Pooling module, so a text has not one vector: use another")
+        raise InputError(f"{folder / MODULES}: has no Pooling module, which gives a text one vector: use another")
     if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
         raise InputError(
             f"{folder / MODULES}: has a {min(others)} module, and only pooling and normalising are supported"

@@ -114,7 +114,7 @@ class GroupSource:
                 "relevance: set method.loss=classes, or name another collection"
             )
         relevant = np.asarray(self.groups.labels) > 0
-        if self.kind == "pair" and relevant.all() | ~relevant.any():
+        if self.kind == "pair" and (relevant.all() or not relevant.any()):
             raise InputError(
                 f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {self.split} is relevant "
                 "(label above 0), so there is nothing to learn: draw negatives (method.negatives_per_query), or name a "
@@ -122,9 +122,9 @@ class GroupSource:
             )
 
     def check_teacher(self, loss: str) -> None:
-        """Raise InputError where a group has no second candidate to compare its best one with, or no label is a score.
+        """Raise InputError where a group has no second candidate to compare its best one with, or labels are no scores.
 
-        A collection without a teacher's scores has labels of 0 and 1 alone.
+        Labels that are all 0 or 1 were not given by a teacher.
         """
         sizes = np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.numbers]
         if len(few := np.flatnonzero(sizes < 2)):
