@@ -107,11 +107,11 @@ def take(stage: str, sizes: PathSizes, folder: Path) -> tuple[float, int]:
 
 
 def _make_collection(folder: Path) -> None:
-    build_collection("beir", [folder], folder, tokenizers.load(folder / "encoder"))
+    build_collection("beir", [folder], folder / "collection", tokenizers.load(folder / "encoder"))
 
 
 def _make_index(folder: Path) -> None:
-    DenseIndex.build(load_published(folder / "encoder"), Collection.open(folder), folder / "index")
+    DenseIndex.build(load_published(folder / "encoder"), Collection.open(folder / "collection"), folder / "index")
 
 
 def _search(folder: Path, queries: int) -> None:
