@@ -43,7 +43,7 @@ def make(folder: Path, texts: int) -> None:
         def documents(number: int = number) -> Iterator[Text]:
             return (Text(str(i), [f"document {i}"], HERE) for i in range(number))
 
-        write_texts(folder / part, documents, repeats=False)
+        write_texts(folder / part, documents, [], repeats=False)
         ends = np.arange(1, number + 1, dtype=np.int64) * TOKENS
         np.save(folder / part / "token_ends.npy", ends)
         np.save(folder / part / "tokens.npy", np.full(number * TOKENS, 7, tokenizer.dtype))

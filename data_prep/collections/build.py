@@ -42,6 +42,7 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
+from data_prep.common.progress import track
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
@@ -76,7 +77,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
                 "counts": counts,
                 "classes": list(reader.classes),
                 "remarks": [*reader.remarks(), *_gaps(built, reader)],
-                "inputs": [input_record(path, out) for path in reader.files()],
+                "inputs": [input_record(path, out) for path in track(reader.files(), "hash", "files")],
             }
             _finish(built, manifest, read_bytes(tokenizer.path))
             _publish(built, out)
@@ -165,7 +166,7 @@ def _run(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) ->
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
-        write = partial(write_texts, folder, texts, repeats=repeats)
+        write = partial(write_texts, folder, texts, reader.text_files(part), repeats=repeats)
         number = stages.do(part, write, anew=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)

@@ -82,6 +82,10 @@ class CandidateLists(Format):
             if isinstance(item, CandidateList):
                 yield Labelled(item.query, [content_id(text) for text in item.candidates], item.labels, item.where)
 
+    def group_files(self, split: str) -> list[Path]:
+        """Return the files of a split."""
+        return self.by_split[split]
+
     def remarks(self) -> list[str]:
         """Report what each split leaves out: the reason, the number, and where the first one is."""
         return [remark for split in self.by_split if self.leaves_out for remark in self._left_out(split)]

@@ -105,6 +105,14 @@ class Format(ABC):
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the labelled candidates of a split."""
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files that a part, corpus or queries, is read from, to tell the time left."""
+        return self.files()
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the files that the groups of a split are read from."""
+        return self.files()
+
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the ids of the documents that a split's queries rank; return None for all documents."""
         return None

@@ -16,6 +16,7 @@ from data_prep.common.errors import InputError
 from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import NAME, Manifest
 from data_prep.shards.reader import Shard
+from data_prep.sources.bytes_read import tally
 from data_prep.tokenizers import tokenizer
 
 Numbered = tuple[Where, TokenDocument]  # a document, with its number in the shard from 1
@@ -44,6 +45,7 @@ class ShardFolder:
             documents = [(Where(shard.path, number), item) for number, item in enumerate(shard.documents(), 1)]
             for where, item in documents:
                 check_id(item.id, "id", where)
+            tally.bytes += shard.entry.bytes
             yield documents
 
     def text(self, tokens: np.ndarray) -> str:

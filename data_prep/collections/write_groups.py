@@ -14,7 +14,7 @@ from data_prep.collections.format import Format, Where
 from data_prep.collections.gaps import require_any
 from data_prep.collections.ids import Ids, zeros_hint
 from data_prep.common.errors import InputError
-from data_prep.common.progress import track
+from data_prep.sources.bytes_read import track_files
 
 BATCH = 1_000  # items of a format whose ids are looked up at once
 
@@ -56,7 +56,7 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
 
 def _read(reader: Format, split: str, queries: Ids, corpus: Ids) -> Entries:
     columns = array("q"), array("q"), array("f"), array("q")
-    source = iter(track(reader.groups(split), f"split {split}", "lines"))
+    source = track_files(reader.groups(split), f"split {split}", "lines", reader.group_files(split))
     number = 0
     while batch := list(islice(source, BATCH)):
         of_query = _numbers([item.query for item in batch], [item.where for item in batch], queries, "queries")

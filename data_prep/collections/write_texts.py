@@ -16,8 +16,9 @@ from data_prep.collections.format import Text
 from data_prep.collections.ids import Ids, first_repeated, hash_of, write_index
 from data_prep.common.errors import InputError
 from data_prep.common.files import whole_file
-from data_prep.common.progress import meter, track
+from data_prep.common.progress import meter
 from data_prep.common.workers import run
+from data_prep.sources.bytes_read import track_files
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 
@@ -26,11 +27,11 @@ TASK = 20_000  # texts that a worker tokenises at once
 JOINT = b" "  # joins the parts of a text
 
 
-def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: bool) -> int:
+def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], files: Sequence[Path], *, repeats: bool) -> int:
     """Write text.npy, the ids and their index into a new folder; return the number of texts (if 0, without an index).
 
     cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. With `repeats`, a text whose id
-    occurred before is left out; memory then grows by some 150 bytes a text.
+    occurred before is left out; memory then grows by some 150 bytes a text. The texts are read from `files`.
 
     Raises:
         InputError: an id is repeated (with `repeats`: for a different text).
@@ -40,7 +41,8 @@ def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], *, repeats: b
     with ExitStack() as stack:
         text, ids = (_RowsWriter(stack, folder, *names) for names in (("text", "text_ends"), ("ids", "id_ends")))
         cuts = _RowsWriter(stack, folder, "cuts", "cut_ends", np.int64)
-        source = iter(track(_first_of_each(texts()) if repeats else texts(), folder.name, "texts"))
+        kept = _first_of_each(texts()) if repeats else texts()
+        source = track_files(kept, folder.name, "texts", files)
         while batch := list(islice(source, BATCH)):
             parts = [[_utf8(part, item) for part in item.parts] for item in batch]
             text.extend([np.frombuffer(JOINT.join(own), np.uint8) for own in parts])

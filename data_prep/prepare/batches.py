@@ -14,7 +14,7 @@ from itertools import islice
 from data_prep.common.errors import CutOffError, InputError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.prepare import spool
-from data_prep.sources import compressed
+from data_prep.sources.bytes_read import tally
 from data_prep.sources.source import Choices, File, Piece, Source
 
 LEAST, LARGEST = 1 << 20, 1 << 24  # bytes of a batch's pieces
@@ -81,7 +81,7 @@ def batches(
     for index, (file, (size, identity)) in enumerate(zip(files, identities, strict=True)):
         if came == limit:
             break
-        before, first = compressed.tally.bytes, came
+        before, first = tally.bytes, came
         if size > large or _begins_a_batch(identity, size / large):
             yield from batch.close(done)
         try:
@@ -91,7 +91,7 @@ def batches(
                 if part.has(index + ordinal):
                     batch.add(file, identity, ordinal, piece)
                 if batch.size >= large or len(batch.pieces) >= MOST:
-                    yield from batch.close(done + min(size, compressed.tally.bytes - before))
+                    yield from batch.close(done + min(size, tally.bytes - before))
         except CutOffError as error:
             yield from batch.close(done)
             if cut_off is None:

@@ -20,7 +20,8 @@ from data_prep.prepare import inputs, output, run, texts
 from data_prep.prepare.batches import Part
 from data_prep.prepare.checks import check_inputs, check_options
 from data_prep.prepare.options import Options
-from data_prep.sources import compressed, registry
+from data_prep.sources import registry
+from data_prep.sources.bytes_read import tally
 from data_prep.sources.source import File
 from data_prep.tokenizers import tokenizer
 
@@ -73,13 +74,13 @@ def estimate(locations: Sequence[str], options: Options, processes: int) -> str:
 
 def _beginning(options: Options, files: Sequence[File], total: int) -> _Beginning:
     """Count the first records: SAMPLE bytes of them, or as many as the options ask for, or all."""
-    before = compressed.tally.bytes
+    before = tally.bytes
     records = size = 0
     for piece_size in _sizes(options, files):
         records += 1
         size += piece_size
         if size >= SAMPLE or records == options.limit:
-            read = compressed.tally.bytes - before or size  # Parquet is not read as a stream
+            read = tally.bytes - before
             break
     else:
         read = total

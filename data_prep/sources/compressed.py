@@ -20,6 +20,7 @@ from data_prep.common.errors import CutOffError, InputError
 from data_prep.common.extras import require
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources import bzip2_blocks
+from data_prep.sources.bytes_read import tally
 
 STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
 PIECE = 1 << 20  # bytes of output inflated at a time, in the formats that can limit it
@@ -38,14 +39,6 @@ class Limits:
 LIMITS = Limits()
 
 
-@dataclass
-class Tally:
-    """The number of bytes that this process has read from input files, before inflating."""
-
-    bytes: int = 0
-
-
-tally = Tally()
 _threads = 1
 
 

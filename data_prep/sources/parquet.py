@@ -9,6 +9,7 @@ from typing import Any
 
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
+from data_prep.sources.bytes_read import tally
 
 LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; those of wikimedia/wikipedia have about 10 MB
 MAGIC = b"PAR1"
@@ -38,9 +39,16 @@ def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file
             if size > LARGEST_ROW_GROUP:
                 raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
             table = file.read_row_group(group, columns=list(columns))
-            for scalars in zip(*(table[name] for name in columns), strict=True):
+            compressed = _compressed(file.metadata.row_group(group))
+            for row, scalars in enumerate(zip(*(table[name] for name in columns), strict=True), 1):
                 done[0] += 1
+                tally.bytes += compressed * row // table.num_rows - compressed * (row - 1) // table.num_rows
                 yield done[0], [scalar.as_py() for scalar in scalars]
+
+
+def _compressed(group: Any) -> int:
+    """Return the bytes of the file that a row group takes."""
+    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 
 @contextmanager

@@ -53,6 +53,7 @@ class AnswerSelection(CandidateLists):
         """Detect the format of each file from its beginning."""
         super().__init__(inputs)
         self.named = super().files()
+        self.named_of = dict(self.by_split)
         readers = {file: _reader(file) for file in self.named}
         for split, files in self.by_split.items():
             questions = [file for file in files if readers[file] is None]
@@ -69,6 +70,10 @@ class AnswerSelection(CandidateLists):
     def files(self) -> list[Path]:
         """Return every named file."""
         return self.named
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the files of a split, with Quasar-T's questions."""
+        return self.named_of[split]
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
         """Yield a list for each question."""

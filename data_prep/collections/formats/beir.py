@@ -72,6 +72,14 @@ class Beir(Format):
                 raise InputError(f"{where}: score {score!r:.40} is not a whole number") from error
             yield Labelled(query, [document], [check_number(grade, "score", where)], where)
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the file of the documents, or of the queries."""
+        return [self._texts_file(part)]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the qrels of a split."""
+        return [self._by_split("qrels", ".tsv")[split]]
+
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the documents of pools/SPLIT.txt."""
         path = self._by_split("pools", ".txt").get(split)

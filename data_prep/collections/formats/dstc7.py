@@ -59,6 +59,10 @@ class Dstc7(CandidateLists):
             yield Text(content_id(text), [text], where)
         yield from super().corpus()
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files that a part is read from; the tables are in memory after the corpus."""
+        return self.files() if part == "corpus" else super().files()
+
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the candidate pool, if a table has one."""
         return iter(self._pool.items()) if self._pool else None

@@ -66,6 +66,14 @@ class Mind(Format):
         for history, shown, where in self._impressions(split):
             yield Labelled(content_id(" ".join(history)), [name for name, _ in shown], [y for _, y in shown], where)
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the tables of news; for the queries, whose texts are titles, all tables."""
+        return [path for path in self.files() if part == "queries" or path.name.startswith("news")]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the tables of behaviors of a split."""
+        return [path for path, _ in self.by_split[split]]
+
     @cached_property
     def _titles(self) -> dict[str, str]:
         return {name: title for name, title, _, _ in self._news()}

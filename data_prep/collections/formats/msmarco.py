@@ -25,7 +25,6 @@ in any of the qrels, or 0; queries that no qrels judge are left out. This needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -87,10 +86,11 @@ class MsMarco(Format):
             TRIPLES: _triples,
             CANDIDATES: self._candidates,
         }
-        self.sources: dict[str, list[Callable[[], Iterator[Labelled]]]] = {}  # the readers of each split's groups
+        # the files with each split's groups, and their readers
+        self.sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
         for kind, read in readers.items():
             for path, split in found[kind] if self.collections or kind != QRELS else ():
-                self.sources.setdefault(split, []).append(partial(read, path))
+                self.sources.setdefault(split, []).append((path, read))
 
     def _check(self, inputs: Sequence[Path]) -> None:
         """Raise InputError where the files do not belong together."""
@@ -150,8 +150,18 @@ class MsMarco(Format):
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements, triples and candidates of a split."""
-        for read in self.sources[split]:
-            yield from read()
+        for path, read in self.sources[split]:
+            yield from read(path)
+
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files that the documents, or the queries, are in."""
+        named = self.collections if part == "corpus" else self.paths[QUERIES]
+        return [*named, *self.paths[TRIPLES], *([] if named else self.paths[CANDIDATES])]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the files of a split, and for candidates all qrels."""
+        named = [path for path, _ in self.sources[split]]
+        return named if set(named).isdisjoint(self.paths[CANDIDATES]) else list({*named, *self.paths[QRELS]})
 
     def is_mined(self, split: str) -> bool:
         """Return whether a split has triples; the grades of another one must not contradict each other."""

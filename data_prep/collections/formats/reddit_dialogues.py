@@ -93,6 +93,10 @@ class RedditDialogues(Format):
             for reply in window:
                 yield Labelled(reply.id, _candidates(reply, window), [1.0, *[0.0] * NEGATIVES], reply.where)
 
+    def group_files(self, split: str) -> list[Path]:
+        """Return the manifests, tokenizers and shards of a split."""
+        return [file for folder in self.folders[split] for file in folder.files()]
+
     def _shards(self, *splits: str) -> Iterator[tuple[ShardFolder, list[Reply]]]:
         for split in splits:
             for folder in self.folders[split]:

@@ -91,6 +91,15 @@ class Tevatron(Format):
                 key = "query_text" if "query_text" in record else "query"
                 yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files with passages, or the files with queries."""
+        of_part = {"corpus": [CORPUS, PASSAGES[0]], "queries": [PASSAGES[0], IDS[0]]}[part]
+        return [path for kind in of_part for path in self.of_kind[kind]]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the files with the queries of a split."""
+        return self.queried[split]
+
     def splits(self) -> list[str]:
         """Return the splits of the files with queries."""
         return sorted(self.queried)

@@ -61,6 +61,14 @@ class Trec(Format):
         """Yield the topics."""
         return chain.from_iterable(map(id_texts, self.paths[TOPICS]))
 
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files of the documents, or of the topics."""
+        return self.paths[CORPUS if part == "corpus" else TOPICS]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the qrels of a split."""
+        return self.judged[split]
+
     def splits(self) -> list[str]:
         """Return the splits, named after the qrels or as given."""
         return sorted(self.judged)

@@ -18,7 +18,7 @@ NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, 
 
 
 def written(folder: Path, names: list[str]) -> Ids:
-    write_texts(folder, lambda: [Text(name, ["x"], HERE) for name in names], repeats=False)
+    write_texts(folder, lambda: [Text(name, ["x"], HERE) for name in names], [], repeats=False)
     return Ids.map(folder)
 
 

@@ -1,0 +1,27 @@
+"""How many bytes of its input files this process has read: what tells the time left."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.common.progress import BYTES, Item, meter
+
+
+@dataclass
+class Tally:
+    """A number of bytes, before inflating."""
+
+    bytes: int = 0
+
+
+tally = Tally()  # each reader of files adds to it
+
+
+def track_files(items: Iterable[Item], what: str, unit: str, files: Sequence[Path]) -> Iterator[Item]:
+    """Yield items that are read from these files; report on stderr how much of them was read, and the time left."""
+    total = sum(file.stat().st_size for file in files)
+    before = tally.bytes
+    with meter(what, BYTES, total) as report:
+        for number, item in enumerate(items, 1):
+            yield item
+            report(min(tally.bytes - before, total), f"{number:,} {unit}")
