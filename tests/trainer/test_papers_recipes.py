@@ -1,6 +1,7 @@
-"""Every fine-tuning recipe of a paper, as it is in recipes/: the commands in its comment, training, evaluation.
+"""Every fine-tuning recipe of a paper: the commands in its comment, training its small form, evaluation.
 
-Only the size differs: the data are small files in the papers' formats, and the encoder is tiny.
+The data are small files in the papers' formats. Each X_small.yaml is trained as it is, but with a tiny encoder and few
+steps; it is X.yaml with other sizes. Recipes without one of their own are trained with the sizes below.
 """
 
 import json
@@ -49,51 +50,50 @@ LISTS, CLASSES = "--candidates", "--classes"
 TWO = ("method.classes=2",)
 CASES = {
     "finetune": Case("finetune", "data/mine"),
-    "dpr": Case("dpr", "data/nq"),
-    "repbert": Case("repbert", "data/msmarco_qrels"),
-    "monobert": Case("monobert", "data/msmarco_passage"),
+    "dpr": Case("dpr_small", "data/nq"),
+    "repbert": Case("repbert_small", "data/msmarco_qrels"),
+    "monobert": Case("monobert_small", "data/msmarco_passage"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
-    "seed_msmarco_passage": Case("seed_msmarco_passage", "data/msmarco_passage"),
-    "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance", "data/msmarco_passage"),
-    "seed_msmarco_document": Case("seed_msmarco_document", "data/msmarco_document"),
-    "maxp": Case("seed_msmarco_document", "data/msmarco_document", ("method.document_chunks=4",)),
-    "seed_mind": Case("seed_mind", "data/mind", how=LISTS),
-    "dialogue_bi": Case("dialogue_bi", "data/convai2", how=LISTS),
-    "dialogue_poly16": Case("dialogue_poly16", "data/dstc7", how=LISTS),
-    "dialogue_poly64": Case("dialogue_poly64", "data/ubuntu", how=LISTS),
-    "dialogue_poly360": Case("dialogue_poly360", "data/wikipedia_search", ("method.kept_of_query=start",)),
-    "dialogue_cross": Case("dialogue_cross", "data/convai2", how=LISTS),
+    "seed_msmarco_passage": Case("seed_msmarco_passage_small", "data/msmarco_passage"),
+    "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance_small", "data/msmarco_passage"),
+    "seed_msmarco_document": Case("seed_msmarco_document_small", "data/msmarco_document"),
+    "maxp": Case("seed_msmarco_document_small", "data/msmarco_document", ("method.document_chunks=4",)),
+    "seed_mind": Case("seed_mind_small", "data/mind", how=LISTS),
+    "dialogue_bi": Case("dialogue_bi_small", "data/convai2", how=LISTS),
+    "dialogue_poly16": Case("dialogue_poly16_small", "data/dstc7", how=LISTS),
+    "dialogue_poly64": Case("dialogue_poly64_small", "data/ubuntu", how=LISTS),
+    "dialogue_poly360": Case("dialogue_poly360_small", "data/wikipedia_search", ("method.kept_of_query=start",)),
+    "dialogue_cross": Case("dialogue_cross_small", "data/convai2", how=LISTS),
     "dialogue_cross_ubuntu": Case(
-        "dialogue_cross", "data/ubuntu", ("method.hard_negatives=0", "method.negatives_per_query=15"), LISTS
+        "dialogue_cross_small", "data/ubuntu", ("method.hard_negatives=0", "method.negatives_per_query=15"), LISTS
     ),
-    "dialogue_cross_reddit": Case("dialogue_cross", "data/reddit_dialogues", how=LISTS),
+    "dialogue_cross_reddit": Case("dialogue_cross_small", "data/reddit_dialogues", how=LISTS),
     "cross_thought_answers": Case("cross_thought_answers", "data/quasar_t", how=LISTS),
     "hotpotqa": Case("cross_thought_answers", "data/hotpotqa", ("method.hard_negatives=8",), LISTS),
     "wikiqa": Case("cross_thought_answers", "data/wikiqa", ("method.hard_negatives=8",), LISTS),
     "trec_qa": Case("cross_thought_answers", "data/trec_qa", ("method.hard_negatives=8",), LISTS),
-    "cross_thought_pairs": Case("cross_thought_pairs", "data/mnli", how=CLASSES),
-    "snli": Case("cross_thought_pairs", "data/snli", how=CLASSES),
-    "qqp": Case("cross_thought_pairs", "data/qqp", TWO, CLASSES),
-    "rte": Case("cross_thought_pairs", "data/rte", TWO, CLASSES),
-    "sick": Case("cross_thought_pairs", "data/sick", how=CLASSES),
+    "cross_thought_pairs": Case("cross_thought_pairs_small", "data/mnli", how=CLASSES),
+    "snli": Case("cross_thought_pairs_small", "data/snli", how=CLASSES),
+    "qqp": Case("cross_thought_pairs_small", "data/qqp", TWO, CLASSES),
+    "rte": Case("cross_thought_pairs_small", "data/rte", TWO, CLASSES),
+    "sick": Case("cross_thought_pairs_small", "data/sick", how=CLASSES),
     "siamese_small": Case("siamese_small", "data/mine"),
     "poly_encoder_small": Case("poly_encoder_small", "data/mine"),
     "colbert_small": Case("colbert_small", "data/mine"),
     "cross_encoder_small": Case("cross_encoder_small", "data/mine"),
     "cross_thought_answers_small": Case("cross_thought_answers_small", "data/mine", how=LISTS),
-    "cross_thought_pairs_small": Case(
-        "cross_thought_answers_small",
-        "data/mnli",
-        ("method='{name: cross_thought_pairs, classes: 3, special_tokens: 5}'",),
-        CLASSES,
-    ),
 }
+
+
+def is_small(recipe: str) -> bool:
+    """Whether a recipe is that of a paper with the sizes for two CPU cores."""
+    return "sizes/small.yaml" in (RECIPES / f"{recipe}.yaml").read_text()
 
 
 def comments(recipe: str) -> str:
     """The comments of a recipe and of the recipes that it extends."""
     text = (RECIPES / f"{recipe}.yaml").read_text()
-    base = re.search(r"^extends: (\w+)\.yaml", text, re.MULTILINE)
+    base = re.search(r"^extends: \[?(\w+)\.yaml", text, re.MULTILINE)
     own = "".join(f"{line.removeprefix('#')}\n" for line in text.splitlines() if line.startswith("#"))
     return own + (comments(base[1]) if base else "")
 
@@ -128,19 +128,20 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run of each case."""
     folder = tmp_path_factory.mktemp("papers")
-    small = [f"steps={STEPS}", "log_every=1", "deepspeed=cpu", f"checkpoint.every={STEPS}", "batch.size=8"]
-    small += ["batch.micro=4", "data.lanes=2", "data.window=2", "data.workers=0"]
+    brief = [f"steps={STEPS}", "log_every=1", "deepspeed=cpu", f"checkpoint.every={STEPS}"]
+    small = ["batch.size=8", "batch.micro=4", "data.lanes=2", "data.window=2", "data.workers=0"]
     runs = []
     for name, case in CASES.items():
         path = RECIPES / f"{case.recipe}.yaml"
         start = ["init_from=null", f"trunk={json.dumps(TRUNK)}"]
-        if read(path)["init_from"] == "runs/seed_msmarco_passage":
+        if read(path)["init_from"] == "runs/small/seed_msmarco_passage":
             start = [f"init_from={folder}/seed_msmarco_passage"]
         every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
         every += ["refresh.every=1"] if read(path).get("refresh") else []
         named = [shlex.split(override)[0] for override in case.named]
         data = [f"run={folder}/{name}", f"data.collection={collections[case.collection]}"]
-        runs.append([path, *data, *small, *start, *every, *named])
+        sizes = [] if is_small(case.recipe) else small
+        runs.append([path, *data, *brief, *sizes, *start, *every, *named])
     (folder / "stdout.txt").write_text(train(1, runs, folder))
     return folder
 
@@ -190,11 +191,25 @@ def test_every_recipe_is_here_with_the_data_that_its_comment_makes() -> None:
     values = {path.stem: read(path) for path in RECIPES.glob("*.yaml")}
     finetuning = {name for name, recipe in values.items() if recipe.get("method", {}).get("name") in MATCHING}
     papers = finetuning - OTHERS
-    assert {case.recipe for case in CASES.values()} == papers
+    large = {name for name in papers if not name.endswith("_small")}
+    trained = {case.recipe for case in CASES.values()}
+    assert trained | {name for name in large if f"{name}_small" in trained} == papers
+    assert {f"{name}_small" for name in large - {"finetune"}} <= papers  # that of finetune.yaml is siamese_small
     for name in papers:
         load(FinetuneRecipe, RECIPES / f"{name}.yaml")
-        if not name.endswith("_small"):
+        if name in large:
             assert values[name]["data"]["collection"] in dict(commands(name))
     assert set(SAMPLES) == {out for name in papers for out, _ in commands(name)}
     for case in CASES.values():
         assert all(override in comments(case.recipe) for override in case.named)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in RECIPES.glob("*_small.yaml") if is_small(path.stem)])
+def test_a_small_recipe_is_the_papers_with_other_sizes(name: str) -> None:
+    small, large = (read(RECIPES / f"{stem}.yaml") for stem in (name, name.removesuffix("_small")))
+    assert small["method"] == large["method"]
+    assert small["data"]["collection"] == large["data"]["collection"]
+    for key in ("validation", "refresh"):
+        assert (small.get(key) is None) == (large.get(key) is None)
+    kept = large["optimizer"].keys() - {"lr", "warmup_steps"}
+    assert {key: small["optimizer"][key] for key in kept} == {key: large["optimizer"][key] for key in kept}

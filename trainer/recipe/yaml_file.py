@@ -69,10 +69,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     values = _parse(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe is a mapping of keys to values")
-    base = values.pop("extends", None)
-    if base is None:
-        return values
-    return _merge(_read(path.parent / str(base), (*seen, resolved)), values)
+    extends = values.pop("extends", None)
+    merged: dict[str, Any] = {}
+    for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
+        merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved)))
+    return _merge(merged, values)
 
 
 def _parse(text: str, where: str) -> Any:

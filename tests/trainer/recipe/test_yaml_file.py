@@ -30,6 +30,16 @@ def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
     assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
 
 
+def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
+    write_recipe(tmp_path / "sizes.yaml", steps=20, batch={"micro": 2}, optimizer={"lr": 0.5, "warmup_steps": 3})
+    top = write_recipe(tmp_path / "top.yaml", extends=["base.yaml", "sizes.yaml"], optimizer={"lr": 0.25})
+    recipe = load(PretrainRecipe, top)
+    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.optimizer.warmup_steps) == (0.25, 3)
+    assert recipe.method.model_dump() == load(PretrainRecipe, tmp_path / "base.yaml").method.model_dump()
+
+
 def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tmp_path: Path) -> None:
     write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
     top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
@@ -120,6 +130,9 @@ def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) 
     (tmp_path / "i.yaml").symlink_to(tmp_path / "h.yaml")
     (tmp_path / "j.yaml").write_text("? [a]\n: 1\n? [b]\n: 2\n")
     (tmp_path / "k.yaml").write_text('extends: "a\\0b"')
+    (tmp_path / "l.yaml").write_text("extends: [c.yaml, l.yaml]")
+    (tmp_path / "m.yaml").write_text("extends: [n.yaml]")
+    (tmp_path / "n.yaml").write_text("extends: [m.yaml]")
     (tmp_path / "folder.yaml").mkdir()
     for name, words in {
         "a": "extends itself",
@@ -132,6 +145,8 @@ def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) 
         "h": "cannot read this recipe",
         "j": "not YAML",
         "k": "cannot read this recipe",
+        "l": "c.yaml: not YAML",
+        "m": "m.yaml: extends itself through m.yaml -> n.yaml",
         "folder": "cannot read this recipe .Is a directory",
     }.items():
         with pytest.raises(InputError, match=words) as error:
