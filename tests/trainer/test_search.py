@@ -118,6 +118,7 @@ def test_another_collection_or_model_is_refused(
         (index, ["MADE/run", "--collection=MADE/none", "--out=NEW"], "not tokenised, or not a collection"),
         (index, ["MADE/none", "--collection=MADE/collection", "--out=NEW"], "none"),
         (index, ["MADE/run", "--collection=MADE/collection", "--out=MADE"], "holds something that is not an index"),
+        (index, ["--bm25", "--collection=MADE/collection", "--out=MADE/collection/corpus.jsonl"], "is a file"),
         (index, ["--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
         (index, ["MADE/run", "--bm25", "--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
         (index, ["--bm25", "--collection=MADE/collection", "--out=MADE/index"], "holds an index with another kind"),

@@ -87,6 +87,8 @@ def begin(directory: Path, made_of: dict[str, Any]) -> bool:
                 if _identity(there, key) != _identity(made_of, key):
                     raise InputError(f"{directory}: holds an index with another {what}: name another folder")
             return name == MANIFEST
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory}: is a file: name a folder")
     if directory.exists() and any(file.suffix != PARTIAL for file in directory.iterdir()):
         raise InputError(f"{directory}: holds something that is not an index: name another folder")
     make_directory(directory)
