@@ -75,6 +75,7 @@ def _check(trained: TrainedModel, method: SiameseConfig) -> None:
         "have a projection with LayerNorm": method.projection is not None,
         "have an encoder of documents alone (method.towers=2)": method.towers == 2,
         "read documents in chunks": method.document_chunks > 1,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
     }
     for what, is_asked in beyond.items():
         if is_asked:

@@ -257,6 +257,7 @@ def test_a_failed_export_leaves_the_earlier_one(
         ({"projection": 4}, "have a projection with LayerNorm"),
         ({"towers": 2}, r"have an encoder of documents alone \(method.towers=2\)"),
         ({"document_chunks": 2}, "read documents in chunks"),
+        ({"kept_of_query": "end"}, r"keep the end of a query alone \(method.kept_of_query\)"),
     ],
 )
 def test_what_a_sentence_transformer_cannot_do_is_refused(
