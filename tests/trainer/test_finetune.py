@@ -1,5 +1,6 @@
 """The weights that a fine-tuning starts from."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -41,15 +42,16 @@ def values(start: dict[str, object], collection: Path, folder: Path) -> dict[str
 @pytest.mark.parametrize("learned", [1, 3])
 def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_path: Path, learned: int) -> None:
     """With another number, embedding rows and positions would differ from the trained ones."""
-    pretrained = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[learned])
-    for wanted in (1, 2, 3):
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[learned])
+    export_encoder(load_trained(run), tmp_path / "exported")
+    for wanted, pretrained in product((1, 2, 3), (run, tmp_path / "exported")):
         method = {"name": "siamese", "special_tokens": wanted, "max_query_tokens": 8, "max_document_tokens": 16}
         start = {"init_from": str(pretrained), "method": method}
         recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
         if wanted == learned:
             assert finetune.build(recipe).model.keys.special_tokens == learned
         else:
-            with pytest.raises(InputError, match=f"{wanted}, but .*pretrained was trained with {learned}; set"):
+            with pytest.raises(InputError, match=f"{wanted}, but {pretrained} was trained with {learned}; set"):
                 finetune.build(recipe)
 
 

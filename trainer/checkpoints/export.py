@@ -55,7 +55,8 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False,
             card += export_pretrained.DECODER_CARD
         (folder / "README.md").write_text(card, encoding="utf-8")
         source = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
-        write_json(folder / MARK, {**source, "tokenizer": trained.tokenizer.fingerprint})
+        tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
+        write_json(folder / MARK, source | tokens)
 
 
 def _write(trained: TrainedModel, folder: Path, facts: dict[str, Any], onnx: bool) -> str:

@@ -67,7 +67,8 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
         heads = {name: head.detach() for name, head in trained.model.heads.items()}
         return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
-    _check_ids(path, _recorded_fingerprint(folder), folder / "tokenizer.json", tokenizer)
+    fingerprint, added_tokens = _recorded(folder)
+    _check_ids(path, fingerprint, folder / "tokenizer.json", tokenizer)
     heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
     if "Dense" in modules:  # ColBERT's linear layer
         dense = _read_tensors(modules["Dense"] / WEIGHTS)
@@ -78,16 +79,21 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
             f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
         )
-    return PretrainedEncoder(path, trunk, heads, None)
+    return PretrainedEncoder(path, trunk, heads, added_tokens)
 
 
-def _recorded_fingerprint(path: Path) -> str | None:
-    """Return the tokenizer fingerprint that trainer.export wrote into the folder; None for any other folder."""
+def _recorded(path: Path) -> tuple[str | None, int | None]:
+    """Return the tokenizer's fingerprint and the added tokens that trainer.export wrote into a folder.
+
+    None stands for what is unknown: both of any other folder, the added tokens of an older export.
+    """
     if not (path / MARK).is_file():
-        return None
+        return None, None
     try:
-        return str(json.loads((path / MARK).read_text())["tokenizer"])
-    except (ValueError, KeyError, TypeError):
+        mark = json.loads((path / MARK).read_text())
+        added_tokens = mark.get("added_tokens")
+        return str(mark["tokenizer"]), None if added_tokens is None else int(added_tokens)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path / MARK}: damaged; export the run again, or copy the folder again") from None
 
 
