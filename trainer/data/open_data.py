@@ -64,8 +64,10 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
 
 
 def _refresh(recipe: Recipe) -> dict[str, Any]:
-    refresh = recipe.refresh if isinstance(recipe, FinetuneRecipe) else None
-    return {"refresh": refresh.model_dump(mode="json")} if refresh else {}
+    """Return the refresh of a fine-tuning run, or that it has none: it cannot be added later, either."""
+    if not isinstance(recipe, FinetuneRecipe):
+        return {}
+    return {"refresh": recipe.refresh.model_dump(mode="json") if recipe.refresh else None}
 
 
 def shard_data(recipe: PretrainRecipe) -> Data:

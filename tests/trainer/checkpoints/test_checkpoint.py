@@ -114,10 +114,11 @@ def test_a_run_resumes_only_with_the_same_order_of_data(run: Path) -> None:
 def test_a_checkpoint_from_before_there_was_a_choice_was_trained_by_adamw_all_of_it(run: Path) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None
-    checkpoint.check_continues(newest, {"optimizer.name": "adamw", "optimizer.train": "all"})
+    checkpoint.check_continues(newest, {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None})
     for changed, words in [
         ({"optimizer.name": "adamax"}, "optimizer.name=adamw, the recipe now says adamax"),
         ({"optimizer.train": 2}, "optimizer.train=all, the recipe now says 2"),
+        ({"refresh": {"every": 2}}, "refresh=None, the recipe now says {'every': 2}"),
     ]:
         with pytest.raises(InputError, match=words):
             checkpoint.check_continues(newest, changed)

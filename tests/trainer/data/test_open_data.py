@@ -9,7 +9,7 @@ import pytest
 from data_prep.common.errors import InputError
 from data_prep.shards.manifest import NAME
 from tests import toy
-from trainer.data.open_data import pair_data, shard_data
+from trainer.data.open_data import pair_data, resume_invariants, shard_data
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load
 
@@ -36,6 +36,16 @@ def test_utterances_of_dialogues_and_of_unknown_documents_are_accepted(shards: P
     for folder in (shards, with_source(shards, tmp_path / "shards", dialogues=True)):
         wanted = {"method": {"name": "poly", "pairs": "utterances"}, "batch": {"size": 1, "micro": 1}}
         assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", folder, **wanted)))
+
+
+def test_that_a_run_does_not_refresh_is_fixed_too(toy_collection: Path) -> None:
+    for changes, fixed in (
+        ([], None),
+        (["method.hard_negatives=1", "refresh.every=5"], {"every": 5, "depth": 200, "margin": None}),
+    ):
+        asked = [f"data.collection={toy_collection}", *changes]
+        recipe = load(FinetuneRecipe, toy.ROOT / "recipes/siamese_small.yaml", asked)
+        assert resume_invariants(recipe, pair_data(recipe))["refresh"] == fixed
 
 
 @pytest.mark.parametrize("name", ["siamese", "poly_encoder", "colbert", "cross_encoder", "cross_thought_answers"])
