@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
@@ -22,7 +23,7 @@ from data_prep.common.files import make_directory, refuse_folder, whole_file
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
 from trainer.engine.world import World, join, rank_0_speaks
-from trainer.evaluation import fusion
+from trainer.evaluation import fusion, run_file
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
 from trainer.evaluation.compare import Asked, check, compare
@@ -86,7 +87,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             collection = Collection.open(arguments.collection)
             # raise for a wrong split before loading a model
             read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
-            read(collection, arguments.split)
+            task = read(collection, arguments.split)
+            if arguments.write_runs and isinstance(task, Task):
+                names = chain(task.qrels, (task.name(i) for i in range(len(task.pool))))
+                run_file.check_ids(f"--write-runs {arguments.write_runs}", names)
             asked = _asked(arguments, collection, files, [*runs])
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):

@@ -381,3 +381,21 @@ def test_what_is_wrong_with_run_files_is_one_line(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("trainer.evaluate: ")]
     assert message in line
     assert not (tmp_path / "out" / "b.json").exists()
+
+
+def test_ids_with_spaces_are_refused_before_anything_is_ranked(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "c"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "a b", "text": "one"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "one"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta b\t1\n")
+    build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+    options = ["--bm25", f"--write-runs={tmp_path / 'rankings'}"]
+    with pytest.raises(SystemExit) as stopped:
+        evaluate.main(arguments(folder, tmp_path / "out" / "a.json", *options))
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the id 'a b': run files cannot have ids with spaces in them" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"c"}

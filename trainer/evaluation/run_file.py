@@ -35,18 +35,25 @@ def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[in
         path: the file.
         rankings: the id and the ranking of each query.
         name: the id of a ranked document.
-        tag: names the system.
+        tag: names the system; an underscore replaces the spaces in it.
 
     Raises:
         InputError: an id contains a space, which the format cannot represent, or the file cannot be written.
     """
+    tag = "_".join(tag.split())
     with whole_file(path) as file:
         for query, (documents, scores) in rankings:
             for rank, (document, score) in enumerate(zip(documents.tolist(), scores, strict=True), 1):
                 fields = query, "Q0", name(document), str(rank), str(score), tag
-                if any(len(field.split()) != 1 for field in fields):
-                    raise InputError(f"{path}: {' '.join(fields)!r}: run files cannot have ids with spaces in them")
+                check_ids(path, (query, fields[2]))
                 file.write((" ".join(fields) + "\n").encode())
+
+
+def check_ids(where: object, ids: Iterable[str]) -> None:
+    """Raise InputError for an id that the format cannot represent."""
+    for name in ids:
+        if len(name.split()) != 1:
+            raise InputError(f"{where}: the id {name!r}: run files cannot have ids with spaces in them")
 
 
 def read(path: Path, task: Task) -> RunFile:

@@ -105,3 +105,10 @@ def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path
             tmp_path / "r.trec", zip(spaced.qrels, index_task(task).rank(3), strict=True), spaced.name, "bm25"
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_spaces_in_the_name_of_a_system_become_underscores(task: Task, tmp_path: Path) -> None:
+    ranked = index_task(task).rank(3)
+    run_file.write(tmp_path / "r.trec", zip(task.qrels, ranked, strict=True), task.name, "my own model")
+    assert {line.split()[5] for line in (tmp_path / "r.trec").read_text().splitlines()} == {"my_own_model"}
+    assert positions(run_file.read(tmp_path / "r.trec", task).ranked) == positions(ranked)
