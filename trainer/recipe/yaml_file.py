@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_prep.common.errors import InputError
+from models.registry import MATCHING, PRETRAINING
 from trainer.recipe.schema import AnyRecipe
 
 
@@ -132,10 +133,21 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
         return f"{'.'.join(map(str, problem['loc']))}: missing"
+    if problem["type"] == "union_tag_not_found":
+        return f"{path}.name: missing"
+    if problem["type"] == "union_tag_invalid":
+        return _other_method(path, problem["ctx"]["tag"], problem["ctx"]["expected_tags"])
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
     return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
+
+
+def _other_method(path: str, name: str, expected: str) -> str:
+    """Describe a method that this kind of recipe does not have, and name the command that trains it."""
+    command = "finetune" if name in MATCHING else "pretrain" if name in PRETRAINING else ""
+    trains = f": train it by trainer.{command}" if command else ""
+    return f"{path}.name: input should be one of {expected}, not {name!r}{trains}"
 
 
 def _named(path: str, loc: tuple[int | str, ...]) -> str:
