@@ -82,9 +82,14 @@ class Collection:
         """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.
 
         Raises:
-            InputError: no such split, or its labels are not whole numbers.
+            InputError: no such split, or its labels are classes, or not whole numbers.
         """
         groups = self.groups(split)
+        if self.manifest.get("classes"):
+            where = self.directory / SPLITS / split
+            raise InputError(
+                f"{where}: its labels are classes, not relevance: trainer.evaluate --classes measures them"
+            )
         if not np.array_equal(groups.labels, np.round(groups.labels)):
             raise InputError(f"{self.directory / SPLITS / split}: its labels are not whole numbers, so not judgements")
         judgements: dict[str, dict[str, int]] = {}

@@ -156,11 +156,15 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
 
 
 def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Candidates:
-    """Return the groups of a split with a teacher's scores in place of their labels; errors are as in `list_scores`.
+    """Return the groups of a split with a teacher's scores in place of their labels.
+
+    Errors are as in `list_scores`; labels that are classes are refused, too.
 
     The scores are those that its losses compare: divided by its temperature, as a student's are.
     """
     groups = collection.groups(split)
+    if collection.manifest.get("classes"):
+        raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
     lists = [(query, candidates.tolist()) for query, candidates, _ in (groups[i] for i in range(len(groups)))]
     labels = np.concatenate(list_scores(teacher, collection, lists, "score"))
     if isinstance(teacher.model, DualEncoder):

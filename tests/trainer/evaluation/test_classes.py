@@ -11,6 +11,7 @@ from tests.trainer.retrieval.fakes import overlap_run, plain_overlap, tokens_run
 from tests.trainer.retrieval.small_collections import CLASSES, labelled_pairs
 from trainer.evaluation.classes import compare_classes, read_classes
 from trainer.evaluation.metrics import paired_permutation_test
+from trainer.evaluation.task import Task
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,11 @@ def test_accuracy_is_that_of_a_plain_loop(pairs: Collection) -> None:
     assert results["classes"] == shares
     assert (results["majority"]["accuracy"], results["majority_class"]) == (shares["neutral"], "neutral")
     assert results["pairs"] == 60
+
+
+def test_classes_are_no_judgements_to_rank_by(pairs: Collection) -> None:
+    with pytest.raises(InputError, match="splits/test: its labels are classes, not relevance: .*--classes"):
+        Task.of(pairs, "test")
 
 
 def test_models_and_splits_without_classes_are_refused(pairs: Collection, opened: Collection) -> None:

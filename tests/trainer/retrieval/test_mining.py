@@ -176,6 +176,8 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
 def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its labels are classes"):
         mining_texts(Collection.open(toy_classes), "train")
+    with pytest.raises(InputError, match="its labels are classes: a teacher's scores cannot replace them"):
+        with_scores(Collection.open(toy_classes), "train", overlap_run(Collection.open(toy_classes)))
     judged = {"train": "q0\td0\t0\n"}
     none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged)
     with pytest.raises(InputError, match="split train has no relevant document"):
