@@ -55,11 +55,11 @@ class Collection:
         manifest = _manifest(directory)
         tokenizer = tokenizers.load(directory / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"] or _changed(directory, manifest):
-            raise InputError(f"{directory}: the texts or tokenizer.json changed since tokenising; {_remedy(directory)}")
+            raise InputError(f"{directory}: the texts or tokenizer.json changed since tokenising; {remedy(directory)}")
         corpus, queries = (Texts.map(directory / part, tokenizer.vocab_size) for part in PARTS)
         for part, texts in zip(PARTS, (corpus, queries), strict=True):
             if len(texts) != manifest["counts"][part]["texts"]:
-                raise InputError(f"{directory / part}: damaged (its number of texts); {_remedy(directory)}")
+                raise InputError(f"{directory / part}: damaged (its number of texts); {remedy(directory)}")
         return cls(directory, tokenizer, corpus, queries, manifest)
 
     @property
@@ -147,13 +147,13 @@ def verify(directory: Path) -> Iterator[str]:
 def _manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
-        raise InputError(f"{directory}: not tokenised, or not a collection; {_remedy(directory)}")
+        raise InputError(f"{directory}: not tokenised, or not a collection; {remedy(directory)}")
     try:
         manifest = _read_manifest(path)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: damaged, or not a collection's; {_remedy(directory)}") from error
+        raise InputError(f"{path}: damaged, or not a collection's; {remedy(directory)}") from error
     if (version := manifest["format"]) != FORMAT:
-        raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; {_remedy(directory)}")
+        raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; {remedy(directory)}")
     return manifest
 
 
@@ -190,7 +190,8 @@ def _is_other(path: Path, record: dict[str, Any], made: int) -> bool:
     return path.stat().st_mtime_ns >= made and sha256_of(path) != record["sha256"]
 
 
-def _remedy(directory: Path) -> str:
+def remedy(directory: Path, tokenizer: Path = Path("TOKENIZER.json")) -> str:
+    """Return the command that makes the collection of a folder: in place, if its input is there."""
     if (directory / "corpus.jsonl").is_file():
-        return f"run: python -m data_prep collection {directory} --tokenizer TOKENIZER.json"
-    return f"run: python -m data_prep collection FORMAT INPUT... --out {directory} --tokenizer TOKENIZER.json"
+        return f"run: python -m data_prep collection {directory} --tokenizer {tokenizer}"
+    return f"run: python -m data_prep collection FORMAT INPUT... --out {directory} --tokenizer {tokenizer}"

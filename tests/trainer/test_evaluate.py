@@ -307,8 +307,14 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
     other = tokenizers.train(["another set of words"] * 3, 80, tmp_path / "tokenizer.json")
     shutil.copytree(toy_collection, tmp_path / "other")
     build("beir", [tmp_path / "other"], tmp_path / "other", other)
-    with pytest.raises(InputError, match="another tokenizer"):
-        evaluate_run(load_trained(runs["one"]), Collection.open(tmp_path / "other"), "test")
+    trained, tokenizer = load_trained(runs["one"]), r"--tokenizer .*/step-.*/tokenizer.json$"
+    in_place = f"another tokenizer than .*: run: python -m data_prep collection {tmp_path / 'other'} {tokenizer}"
+    with pytest.raises(InputError, match=in_place):
+        evaluate_run(trained, Collection.open(tmp_path / "other"), "test")
+    elsewhere = build("beir", [tmp_path / "other"], tmp_path / "built", other)
+    command = f"run: python -m data_prep collection FORMAT INPUT... --out {tmp_path / 'built'} {tokenizer}"
+    with pytest.raises(InputError, match=command):
+        evaluate_run(trained, elsewhere, "test")
 
 
 def test_a_missing_package_is_named(

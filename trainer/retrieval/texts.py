@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection
+from data_prep.collections.collection import Collection, remedy
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
 from models.config import MatchingConfig
@@ -114,7 +114,7 @@ def matching_of(trained: LoadedModel, collection: Collection) -> tuple[DualEncod
         trained.checkpoint,
         collection.tokenizer.fingerprint,
         collection.directory,
-        f"run python -m data_prep collection {collection.directory} --tokenizer {trained.tokenizer.path}",
+        remedy(collection.directory, trained.tokenizer.path),
     )
     return model, method
 

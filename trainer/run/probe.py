@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection
+from data_prep.collections.collection import Collection, remedy
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
@@ -83,7 +83,7 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
         "the shards",
         collection.tokenizer.fingerprint,
         f"probe.collection: {keys.collection}",
-        f"run python -m data_prep collection {keys.collection} --tokenizer {tokenizer.path}",
+        remedy(keys.collection, tokenizer.path),
     )
     corpus, queries = collection.corpus, collection.queries
     judged = {
