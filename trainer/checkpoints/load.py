@@ -78,7 +78,12 @@ def load_trained(path: Path) -> TrainedModel:
 
 
 def _find(path: Path) -> Path:
-    if (path / checkpoint.MANIFEST).is_file():
+    if (path / checkpoint.MANIFEST).is_file() and not checkpoint.newest_first(path):
+        if not any((path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.STATE)):
+            raise InputError(
+                f"{path}: neither a checkpoint nor a run folder with one, but perhaps shards, a collection or an "
+                "index: name a run"
+            )
         problem = checkpoint.verify(path)
         if problem:
             raise InputError(problem)

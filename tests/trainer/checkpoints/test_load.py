@@ -40,6 +40,13 @@ def test_weights_of_another_model_are_refused(run: Path) -> None:
         load_trained(run)
 
 
+def test_a_folder_with_the_manifest_of_something_else_is_no_checkpoint(run: Path, toy_collection: Path) -> None:
+    with pytest.raises(InputError, match="neither a checkpoint nor a run folder with one, but perhaps .* a collection"):
+        load_trained(toy_collection)
+    (run / checkpoint.MANIFEST).write_bytes((toy_collection / checkpoint.MANIFEST).read_bytes())
+    assert load_trained(run).step == STEP  # a collection was made in the folder of a run
+
+
 def test_a_damaged_checkpoint_is_refused(run: Path) -> None:
     folder = checkpoint.folder(run, STEP)
     (folder / checkpoint.WEIGHTS).write_bytes(b"")
