@@ -38,10 +38,13 @@ class GroupSource:
         """Open a split.
 
         Raises:
-            InputError: the split has too few examples; the message names the keys of the recipe's `section`.
+            InputError: no such split, or it has too few examples; the message names the keys of the recipe's `section`.
         """
         self.collection, self.split, self.kind = collection, split, kind
-        self.groups = collection.groups(split)
+        try:
+            self.groups = collection.groups(split)
+        except InputError as error:
+            raise InputError(f"{section}.split: {error}") from None
         self.relevant = Relevant(self.groups)
         groups, places = _examples(self.groups, kind)
         if len(groups) < (limit or 1):

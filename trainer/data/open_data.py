@@ -104,11 +104,14 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
     held_out = None
     if validation := recipe.validation:
-        # a unit is one micro-batch; all negatives are documents of that micro-batch
-        groups = GroupSource(
-            collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
-        )
-        remarks += _check_groups(recipe.method, groups)
+        try:
+            # a unit is one micro-batch; all negatives are documents of that micro-batch
+            groups = GroupSource(
+                collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
+            )
+            remarks += _check_groups(recipe.method, groups)
+        except InputError as error:
+            raise InputError(f"{error}; or set validation to null") from None
         held_out = HeldOut(groups, _group_batcher(recipe, groups), recipe.seed, window=1, micro_batch=micro)
     return Data(order, held_out, collection.tokenizer, {"": source.sha256}, remarks)
 

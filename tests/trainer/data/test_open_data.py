@@ -38,6 +38,26 @@ def test_utterances_of_dialogues_and_of_unknown_documents_are_accepted(shards: P
         assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", folder, **wanted)))
 
 
+def test_a_split_that_does_not_suit_validation_names_its_key_and_that_there_need_be_none(toy_collection: Path) -> None:
+    def asked(*changes: str) -> None:
+        start = [f"data.collection={toy_collection}", "validation={split: test, every: 9}", *changes]
+        pair_data(load(FinetuneRecipe, toy.ROOT / "recipes/siamese_small.yaml", start))
+
+    for changes, words in (
+        (
+            ["validation.split=dev"],
+            "^validation.split: .*no split 'dev'; choose one of: .*; or set validation to null$",
+        ),
+        (["data.split=dev"], "^data.split: .*no split 'dev'; choose one of: test, train$"),
+        (
+            ["method.hard_negatives=1", "refresh.every=5"],
+            "split test gives query .* only 0: .*; or set validation to null",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            asked(*changes)
+
+
 def test_that_a_run_does_not_refresh_is_fixed_too(toy_collection: Path) -> None:
     for changes, fixed in (
         ([], None),
