@@ -48,7 +48,10 @@ class DualEncoderConfig(MatchingConfig):
     def _has_negatives(self) -> DualEncoderConfig:
         if self.has_batch_negatives and self.loss not in OF_BATCH:
             losses = " or ".join(OF_BATCH)
-            raise ValueError(f"method.negatives={self.negatives} is for method.loss={losses}, not {self.loss}")
+            raise ValueError(
+                f"method.negatives={self.negatives} is for method.loss={losses}, not {self.loss}: set "
+                "method.negatives=own"
+            )
         if self.negatives == "own" and self.loss == "softmax" and not self.own_negatives:
             raise ValueError(
                 "method.negatives=own needs a query's own negatives: set method.hard_negatives, which are given with "

@@ -207,7 +207,10 @@ def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
     [
         ({"loss": "hinge"}, "method.loss=hinge needs a query's own negatives"),
         ({"negatives": "own"}, "method.negatives=own needs a query's own negatives"),
-        ({"loss": "kl", "negatives": "step"}, "method.negatives=step is for method.loss=softmax or hinge, not kl"),
+        (
+            {"loss": "kl", "negatives": "step"},
+            "method.negatives=step is for method.loss=softmax or hinge, not kl: set method.negatives=own",
+        ),
         ({"loss": "binary", "negatives": "micro_batch"}, "method.negatives=micro_batch is for method.loss=softmax"),
     ],
 )
