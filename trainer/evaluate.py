@@ -22,7 +22,7 @@ from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, join, rank_0_speaks
+from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.evaluation import fusion, run_file
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
@@ -76,7 +76,7 @@ OF_THE_POOL = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
-    with exit_on_input_error("trainer.evaluate"):
+    with exit_on_input_error("trainer.evaluate"), failed_rank_exits_first():
         world = World.from_environment()
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
         if world.size > 1:

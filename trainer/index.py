@@ -15,7 +15,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, join, rank_0_speaks
+from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.indexes import approximate
 from trainer.indexes.folder import MANIFEST
 from trainer.indexes.index import require_choice
@@ -26,7 +26,7 @@ from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    with exit_on_input_error("trainer.index"):
+    with exit_on_input_error("trainer.index"), failed_rank_exits_first():
         world = World.from_environment()
         if world.size > 1:
             join(world)

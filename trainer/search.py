@@ -20,7 +20,7 @@ from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
-from trainer.engine.world import World, join, rank_0_speaks
+from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
 from trainer.indexes.index import Index, require_choice
@@ -37,7 +37,7 @@ AT_ONCE = 1024  # queries of a run file
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    with exit_on_input_error("trainer.search"):
+    with exit_on_input_error("trainer.search"), failed_rank_exits_first():
         world = World.from_environment()
         if world.size > 1:
             join(world)

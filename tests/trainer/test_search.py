@@ -282,8 +282,9 @@ def test_ranks_that_search_their_shares_write_the_same_run_file(
 
 @pytest.mark.slow  # two real ranks
 def test_two_ranks_without_queries_are_refused(made: Path) -> None:
-    result = toy.launch(2, "trainer.search", made / "index", "abc")
+    result = toy.launch(2, "trainer.search", made / "index", "abc", through_launcher=True)
     assert result.returncode
+    assert "Traceback" not in result.stdout + result.stderr
     lines = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("trainer.search: ")]
     assert lines == ["trainer.search: several ranks search for the queries of a file or split: give --queries"]
 

@@ -31,6 +31,7 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 RANK_0_FIRST_SECONDS = 10
+FAILED_FIRST_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,18 @@ def rank_0_speaks(rank: int) -> Iterator[None]:
         if rank:
             time.sleep(RANK_0_FIRST_SECONDS)
         raise
+
+
+@contextmanager
+def failed_rank_exits_first() -> Iterator[None]:
+    """If another rank is gone, wait for the launcher, which ends all ranks: the one that failed says why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
+            raise
+        time.sleep(FAILED_FIRST_SECONDS)
+        raise SystemExit("lost contact with another rank, which reported no error") from error
 
 
 def join(world: World) -> None:

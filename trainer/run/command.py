@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from trainer.checkpoints import checkpoint
 from trainer.data.loader import check_layout
 from trainer.engine import ds_config
 from trainer.engine.rendezvous import end_others
-from trainer.engine.world import World, check_address, has_address, has_joined, join
+from trainer.engine.world import World, check_address, failed_rank_exits_first, has_address, has_joined, join
 from trainer.errors import SharedError
 from trainer.hosts.commit import git_commit
 from trainer.recipe.schema import AnyRecipe, Recipe
@@ -152,21 +151,14 @@ def _end_waiting_ranks(world: World) -> Iterator[None]:
 
 @contextmanager
 def _report_shared_errors_once(world: World) -> Iterator[None]:
-    """Let rank 0 report a SharedError, and the rank that failed a lost connection: let that rank exit first.
-
-    The launcher ends all ranks as soon as one ends.
-    """
+    """Let rank 0 report a SharedError, and the rank that failed a lost connection."""
     try:
-        yield
+        with failed_rank_exits_first():
+            yield
     except SharedError:
         if world.rank:
             raise SystemExit(2) from None
         raise
-    except RuntimeError as error:
-        if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
-            raise
-        time.sleep(30)
-        raise SystemExit("lost contact with another rank, which reported no error") from error
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
