@@ -12,6 +12,8 @@ from trainer.evaluation.significance import LEVEL
 from trainer.evaluation.task import TIE_RULE
 from trainer.retrieval import bm25
 
+RECIPROCAL = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
+
 
 def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = False) -> Iterator[str]:
     """Yield the lines of the table, of the tests and of the conditions.
@@ -41,7 +43,7 @@ def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = F
         stages = (f"{stage} {seconds:.1f} s" for stage, seconds in zip(how["stages"], how["seconds"], strict=True))
         yield f"{name}: {', then '.join(stages)}"
         if "weights" in how:
-            yield _interpolation_rule(name, how)
+            yield _interpolation_rule(name, how, results)
     if "fusion" in results:
         yield _fusion_rule(results)
     yield from results.get("remarks", ())
@@ -102,8 +104,10 @@ def _fusion_rule(results: Mapping[str, Any]) -> str:
     return f"{row_title('fused', results)}: {_rule([(first, second, how['weight'])], how['split'])}"
 
 
-def _interpolation_rule(name: str, how: Mapping[str, Any]) -> str:
+def _interpolation_rule(name: str, how: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     """Describe in one line how the stages of a pipeline are interpolated."""
+    if how["stages"][0].rpartition(":")[0] in results.get("run_files", {}):
+        return f"{name}: {RECIPROCAL}; a run file has no other split to choose a weight on"
     later = zip(how["stages"][1:], how["weights"], strict=True)
     weighted = [("found", stage[len(PLUS) :], weight) for stage, weight in later if stage.startswith(PLUS)]
     return f"{name}: {_rule(weighted, how['split'])}"
@@ -112,8 +116,7 @@ def _interpolation_rule(name: str, how: Mapping[str, Any]) -> str:
 def _rule(weighted: Sequence[tuple[str, str, float | None]], split: str | None) -> str:
     """Describe how scores are fused: a first and a second system, and the weight of the second."""
     if split is None:
-        rule = f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank)"
-        return f"{rule}; no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
+        return f"{RECIPROCAL}; no split {fusion.SPLIT} other than the evaluated one to choose a weight on"
     sums = ", then ".join(
         f"{1 - weight:.1f} {first} + {weight:.1f} {second}" for first, second, weight in weighted if weight is not None
     )

@@ -26,3 +26,23 @@ def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
     lines = list(table(results, ["a"]))
     assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
     assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")
+
+
+def test_why_a_weight_was_not_chosen() -> None:
+    metrics = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100"), 0.5)
+    about = {"seconds": [0.0, 0.0], "weights": [None], "split": None}
+    results = {
+        "p": metrics,
+        "q": metrics,
+        "pipelines": {"p": {"stages": ["read:9", "+m"], **about}, "q": {"stages": ["bm25:9", "+m"], **about}},
+        "run_files": {"read": "r.trec"},
+        "p_value": None,
+        "queries": 1,
+        "corpus": 1,
+        "max_tokens": {},
+    }
+    rules = [line for line in table(results, ["p", "q"]) if "reciprocal ranks" in line]
+    assert rules[0].startswith("p: ")
+    assert rules[0].endswith("; a run file has no other split to choose a weight on")
+    assert rules[1].startswith("q: ")
+    assert "no split dev other than the evaluated one" in rules[1]
