@@ -137,6 +137,8 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         return f"{path}.name: missing"
     if problem["type"] == "union_tag_invalid":
         return _other_method(path, problem["ctx"]["tag"], problem["ctx"]["expected_tags"])
+    if problem["type"] == "path_type":
+        return f"{path}: input should be a path, not {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message

@@ -96,6 +96,7 @@ def test_every_way_to_write_a_float_is_read_as_that_float(value: float) -> None:
         ("data=[}", ("'data=[}': not YAML",)),
         ("method.name=bert", ("r.yaml: method.name: input should be one of 'seed', 'mlm', ", ", not 'bert'")),
         ("method.name=siamese", ("method.name: input", "not 'siamese': train it by trainer.finetune")),
+        ("run=", ("run: input should be a path, not None",)),
         ("method={max_tokens: 32}", ("method.name: missing",)),
         ("method={name: mlm, name: seed}", ("the key 'name' appears twice",)),
         ("trunk=" + "[" * 10_000, ("nested too deeply",)),
