@@ -9,7 +9,7 @@ import pytest
 from data_prep.common.errors import InputError
 from data_prep.shards.manifest import NAME
 from tests import toy
-from trainer.data.open_data import pair_data, resume_invariants, shard_data
+from trainer.data.open_data import pair_data, shard_data
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import load
 
@@ -56,16 +56,6 @@ def test_a_split_that_does_not_suit_validation_names_its_key_and_that_there_need
     ):
         with pytest.raises(InputError, match=words):
             asked(*changes)
-
-
-def test_that_a_run_does_not_refresh_is_fixed_too(toy_collection: Path) -> None:
-    for changes, fixed in (
-        ([], None),
-        (["method.hard_negatives=1", "refresh.every=5"], {"every": 5, "depth": 200, "margin": None}),
-    ):
-        asked = [f"data.collection={toy_collection}", *changes]
-        recipe = load(FinetuneRecipe, toy.ROOT / "recipes/siamese_small.yaml", asked)
-        assert resume_invariants(recipe, pair_data(recipe))["refresh"] == fixed
 
 
 @pytest.mark.parametrize("name", ["siamese", "poly_encoder", "colbert", "cross_encoder", "cross_thought_answers"])
