@@ -81,6 +81,8 @@ class Collection:
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.
 
+        A document that several groups of a query judge has the highest score: what is relevant in one is relevant.
+
         Raises:
             InputError: no such split, or its labels are classes, or not whole numbers.
         """
@@ -97,7 +99,8 @@ class Collection:
             query, candidates, labels = groups[i]
             judged = judgements.setdefault(self.queries.ids[query], {})
             for candidate, label in zip(candidates.tolist(), labels.tolist(), strict=True):
-                judged[self.corpus.ids[candidate]] = int(label)
+                document = self.corpus.ids[candidate]
+                judged[document] = max(int(label), judged.get(document, int(label)))
         return judgements
 
     def pool(self, split: str) -> np.ndarray:

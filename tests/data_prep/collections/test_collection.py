@@ -79,6 +79,17 @@ def test_a_collection_elsewhere_does_not_need_its_input(beir: Path, small: Token
     assert Collection.open(tmp_path / "out").qrels("test") == {"1": {"a": 1}, "2": {"c": 2, "b": 0}}
 
 
+def test_a_reply_that_is_wrong_elsewhere_is_still_relevant(small: Tokenizer, tmp_path: Path) -> None:
+    """Two dialogues begin alike: the reply of the one is a wrong candidate of the other."""
+    file = tmp_path / "test_self_original.txt"
+    for lists in (["fox\t\tfox|cat", "dog\t\tfox|dog"], ["dog\t\tfox|dog", "fox\t\tfox|cat"]):
+        file.write_text("".join(f"1 hello\t{own}\n" for own in lists))
+        opened = build("convai2", [file], tmp_path / "out", small)
+        (judged,) = opened.qrels("test").values()
+        texts = {opened.corpus.ids[i]: opened.corpus.text(i) for i in range(len(opened.corpus))}
+        assert {texts[document]: score for document, score in judged.items()} == {"fox": 1, "dog": 1, "cat": 0}
+
+
 def test_a_collection_may_be_made_around_its_input(small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "train.tsv").write_text("query\tdocument\nwhat\tfox\n")
