@@ -15,6 +15,7 @@ from trainer.recipe.yaml_file import build
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # file of the encoder's own module
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
+SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 SHORTEST = 3  # tokens of a text that has one word
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 
@@ -95,8 +96,9 @@ def _pooling(path: Path) -> str:
     config = _read_keys(path)
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else list(named or [])
-    switches = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
-    modes = modes or [mode for mode, switch in switches.items() if config.get(f"pooling_mode_{switch}")]
+    named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    on = [key.removeprefix(SWITCH) for key, value in config.items() if key.startswith(SWITCH) and value]
+    modes = modes or [named_so.get(name, name) for name in on]
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
     return POOLINGS[modes[0]]

@@ -23,6 +23,7 @@ from trainer.recipe.build import build_model
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import build
 
+TWO_POOLINGS = {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True}
 COSINE = {"similarity": "cosine", "temperature": TEMPERATURE}
 
 
@@ -82,6 +83,7 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
         (lambda f: write_folder(f, {"pooling_mode": "max"}), "its pooling is max, not one of cls, mean, lasttoken"),
         (lambda f: write_folder(f, {"pooling_mode": ["cls", "mean"]}), "its pooling is cls and mean"),
         (lambda f: write_folder(f, {}), "its pooling is none"),
+        (lambda f: write_folder(f, TWO_POOLINGS), "its pooling is mean and weightedmean_tokens"),
         (lambda f: write_folder(f, {"pooling_mode": "cls"}, "Dense"), "has a Dense module"),
         (lambda f: write_folder(f, {"pooling_mode": "cls"}, similarity="euclidean"), "its similarity is euclidean"),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json: not JSON"),
