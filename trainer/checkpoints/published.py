@@ -16,7 +16,7 @@ from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
 from trainer.checkpoints.init_from import CONFIG, load_encoder
 from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules
+from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules, refuse_prompt
 from trainer.recipe.build import build_model
 
 
@@ -43,9 +43,10 @@ def load_published(path: Path) -> LoadedModel:
     """Load a folder's encoder into a Siamese network with the folder's pooling, similarity and text length.
 
     Raises:
-        InputError: a file is damaged, or the model does more than pool and normalise.
+        InputError: a file is damaged, or the model does more than pool and normalise, or puts words before every text.
     """
     folder, keys = read_modules(path)
+    refuse_prompt(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
     tokens = min(longest_text(folder) or max_positions(trunk), max_positions(trunk))

@@ -71,6 +71,19 @@ def longest_text(encoder: Path) -> int | None:
     return tokens
 
 
+def refuse_prompt(folder: Path) -> None:
+    """Raise InputError where the library puts a prompt before every text: a collection's tokens do not have it."""
+    path = folder / SETTINGS
+    settings = _read_keys(path) if path.is_file() else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    if prompt:
+        raise InputError(
+            f"{path}: puts {prompt!r} before every text by default (default_prompt_name), which is not supported: "
+            "set it to null to rank without, or fine-tune the encoder (init_from)"
+        )
+
+
 def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
     """Take a Siamese network's keys that a recipe does not set from the folder of one that it starts from.
 

@@ -121,3 +121,15 @@ def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
         )
     assert exit.value.code == 2
     assert "an encoder without a pooling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "refused"), [("query", True), ("document", False), (None, False)])
+def test_a_prompt_before_every_text_is_refused(published: Path, name: str | None, refused: bool) -> None:
+    path = published / "config_sentence_transformers.json"
+    prompts = {"query": "query: ", "document": ""}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts, "default_prompt_name": name}))
+    if not refused:
+        load_published(published)
+        return
+    with pytest.raises(InputError, match="puts 'query: ' before every text by default"):
+        load_published(published)
