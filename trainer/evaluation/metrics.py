@@ -15,7 +15,7 @@ HEADINGS = {
     "recall@100": "Recall@100",
 }  # key: title of a column
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
-MIND = ("auc", "ndcg@5", "ndcg@10")  # more metrics of candidate lists; papers on MIND report them with MRR
+MIND = ("auc", "mrr_all", "ndcg@5", "ndcg@10")  # more metrics of candidate lists: those of papers on MIND
 CLASS_HEADINGS = {"accuracy": "accuracy"}
 IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # our name: the name in ir_measures
 TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
@@ -114,8 +114,9 @@ def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
     """Compute R@1, R@2, R@5, MRR, MAP and nDCG of candidate lists, as trec_eval does, and the area under the ROC curve.
 
     Recall at k is the share of a list's relevant candidates that are among the first k; with one relevant candidate it
-    is 0 or 1. The area is the share of pairs of a relevant and another candidate that are ranked in this order; 1 where
-    there are no such pairs.
+    is 0 or 1. MRR reads the first relevant candidate; `mrr_all` is the mean of 1 / rank over all relevant ones, which
+    MIND's own script calls MRR. The area is the share of pairs of a relevant and another candidate that are ranked in
+    this order; 1 where there are no such pairs.
 
     Args:
         ranked: for each list, which of its candidates are relevant, bool [n], best first; at least one is relevant.
@@ -126,6 +127,7 @@ def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
         for k in (1, 2, 5):
             values[f"r@{k}"][row] = (ranks <= k).mean()
         values["mrr"][row] = 1 / ranks[0]
+        values["mrr_all"][row] = (1 / ranks).mean()
         values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).mean()
         others_above = ranks - np.arange(1, len(ranks) + 1)
         others = len(relevant) - len(ranks)

@@ -101,7 +101,7 @@ def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) ->
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:
     results = compare_lists(lists, "test", {"m": siamese, "pairs": overlap_run(lists)}, with_bm25=True)
     assert list(results)[:3] == ["bm25", "m", "pairs"]
-    assert results["bm25"].keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "ndcg@5", "ndcg@10"}
+    assert results["bm25"].keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "mrr_all", "ndcg@5", "ndcg@10"}
     assert results["bm25"]["mrr"] > 0.8 > results["m"]["mrr"]  # questions are parts of their passages
     assert 0 < results["p_value"] < 0.05
     assert (results["lists"], results["lists_left_out"], results["candidates"]) == (LISTS - 2, 2, [CANDIDATES] * 2)
