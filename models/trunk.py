@@ -26,6 +26,8 @@ COUNTS = (
     "num_attention_heads",
     "num_hidden_layers",
 )
+# their layers let the padding beside a text change its states, so that a score would depend on the batch
+MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
 # errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
 REFUSALS = (
     StrictDataclassError,
@@ -78,6 +80,8 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     model_class: Any = MODEL_MAPPING.get(config_class, None)
     if not isinstance(model_class, type):  # Funnel has two
         raise ValueError(f"model_type {model_type!r} has no plain encoder")
+    if model_type in MIX_IN_PADDING:
+        raise ValueError(f"model_type {model_type!r} mixes padding into the texts: choose another, such as bert")
     valid = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
     for key in settings:
         _known(f"{model_type} configuration key", key, valid)

@@ -55,6 +55,7 @@ SMALL = {"vocab_size": 50, "pad_token_id": 0}
     ("config", "message"),
     [
         ({"model_type": "funnel"}, "model_type 'funnel' has no plain encoder"),
+        ({"model_type": "nystromformer"}, "model_type 'nystromformer' mixes padding into the texts: choose another"),
         ({"model_type": "t5", "d_model": 16, "num_layers": 1, "d_ff": 16}, "'t5' has no max_position_embeddings"),
         ({"model_type": "distilbert", "n_heads": 0}, "distilbert configuration: n_heads must be at least 1, not 0"),
         ({"model_type": "distilbert", "num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
