@@ -92,7 +92,7 @@ def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_p
     # the right reply stays right although it is repeated as a wrong one; a query with two dialogues has two groups
     assert found == [(0, [0, 1], [1, 0]), (1, [1], [1]), (0, [2, 0], [1, 0])]
     assert opened.qrels("train") == {
-        "hello fox|hello dog": {"quick": 0, "brown": 0, "fox": 1},
+        "hello fox|hello dog": {"quick": 1, "brown": 0, "fox": 1},  # relevant in any of its groups
         "hello fox": {"brown": 1},
     }
 
