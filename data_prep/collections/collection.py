@@ -67,6 +67,11 @@ class Collection:
         """The SHA-256 of the manifest, which covers every array."""
         return sha256_of(self.directory / MANIFEST)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes that the labels number; empty if labels are relevance or scores."""
+        return list(self.manifest.get("classes", []))
+
     def splits(self) -> list[str]:
         """Return the names of the splits."""
         return sorted(self.manifest["counts"][SPLITS])
@@ -78,22 +83,28 @@ class Collection:
             raise InputError(f"{self.directory / SPLITS}: no split {split!r}; choose one of: {existing}")
         return Groups.map(self.directory / SPLITS / split)
 
+    def judged_groups(self, split: str) -> Groups:
+        """Return the groups of a split whose labels are relevance.
+
+        Raises:
+            InputError: no such split, or its labels are classes, or not whole numbers.
+        """
+        groups, where = self.groups(split), self.directory / SPLITS / split
+        if self.classes:
+            raise InputError(f"{where}: its labels are classes, not relevance: evaluate with --classes")
+        if not np.array_equal(groups.labels, np.round(groups.labels)):
+            raise InputError(f"{where}: its labels are not whole numbers, so not relevance: name another split")
+        return groups
+
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.
 
         A document that several groups of a query judge has the highest score: what is relevant in one is relevant.
 
         Raises:
-            InputError: no such split, or its labels are classes, or not whole numbers.
+            InputError: as `judged_groups`.
         """
-        groups = self.groups(split)
-        if self.manifest.get("classes"):
-            where = self.directory / SPLITS / split
-            raise InputError(
-                f"{where}: its labels are classes, not relevance: trainer.evaluate --classes measures them"
-            )
-        if not np.array_equal(groups.labels, np.round(groups.labels)):
-            raise InputError(f"{self.directory / SPLITS / split}: its labels are not whole numbers, so not judgements")
+        groups = self.judged_groups(split)
         judgements: dict[str, dict[str, int]] = {}
         for i in range(len(groups)):
             query, candidates, labels = groups[i]

@@ -106,11 +106,11 @@ class Format(ABC):
         """Yield the labelled candidates of a split."""
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files that a part, corpus or queries, is read from, to tell the time left."""
+        """Return the files that `part`, the corpus or the queries, is read from: their sizes tell the time left."""
         return self.files()
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the files that the groups of a split are read from."""
+        """Return the files that the groups of a split are read from, likewise."""
         return self.files()
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:

@@ -1,4 +1,4 @@
-"""How many bytes of its input files this process has read: what tells the time left."""
+"""Count the bytes that this process has read from its input files, and report the time left."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from data_prep.common.progress import BYTES, Item, meter
 
 @dataclass
 class Tally:
-    """A number of bytes, before inflating."""
+    """A number of bytes, as they are in the files: compressed ones count before they are inflated."""
 
     bytes: int = 0
 

@@ -37,8 +37,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
 _threads = 1
 
 

@@ -43,11 +43,8 @@ Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
 MICRO = "batch.micro"
 COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
-FORMERLY = {
-    "optimizer.name": "adamw",
-    "optimizer.train": "all",
-    "refresh": None,
-}  # implied in older checkpoints, which do not name them
+# implied in older checkpoints, which do not name them
+FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
 
 
 class SaveError(SharedError):

@@ -78,19 +78,16 @@ def load_trained(path: Path) -> TrainedModel:
 
 
 def _find(path: Path) -> Path:
-    if (path / checkpoint.MANIFEST).is_file() and not checkpoint.newest_first(path):
-        if not any((path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.STATE)):
-            raise InputError(
-                f"{path}: neither a checkpoint nor a run folder with one, but perhaps shards, a collection or an "
-                "index: name a run"
-            )
+    has_manifest = (path / checkpoint.MANIFEST).is_file()
+    if has_manifest and any((path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.STATE)):
         problem = checkpoint.verify(path)
         if problem:
             raise InputError(problem)
         return path
     newest = checkpoint.newest(path)
     if newest is None:
-        raise InputError(f"{path}: neither a checkpoint nor a run folder with one: train it first")
+        what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
+        raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
     return newest
 
 

@@ -89,7 +89,7 @@ class GroupSource:
 
     def check_classes(self, classes: int) -> None:
         """Raise InputError unless the data have so many classes, and labels of several from 0 to classes - 1."""
-        names = self.collection.manifest.get("classes")
+        names = self.collection.classes
         if names and len(names) != classes:
             raise InputError(
                 f"method.classes: {classes}, but {self.collection.directory} has {len(names)}: {', '.join(names)}: "
@@ -111,7 +111,7 @@ class GroupSource:
 
     def check_relevance(self, loss: str) -> None:
         """Raise InputError where labels are classes, or where a loss of every pair would learn one label alone."""
-        if names := self.collection.manifest.get("classes"):
+        if names := self.collection.classes:
             raise InputError(
                 f"method.loss={loss}: the labels of {self.collection.directory} are classes ({', '.join(names)}), not "
                 "relevance: set method.loss=classes, or name another collection"

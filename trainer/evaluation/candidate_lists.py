@@ -38,11 +38,7 @@ class CandidateTask(Texts):
             InputError: the collection has no such split, or its labels are not relevance, or no list has both a
                 relevant candidate and another one.
         """
-        groups, where = collection.groups(split), collection.directory / SPLITS / split
-        if collection.manifest.get("classes"):
-            raise InputError(f"{where}: its labels are classes, not relevance: evaluate with --classes")
-        if not np.array_equal(groups.labels, np.round(groups.labels)):
-            raise InputError(f"{where}: its labels are not whole numbers, so not relevance: name another split")
+        groups, where = collection.judged_groups(split), collection.directory / SPLITS / split
         every = [groups[i] for i in range(len(groups))]
         kept = [group for group in every if (group.labels > 0).any()]
         if not any((group.labels <= 0).any() for group in kept):

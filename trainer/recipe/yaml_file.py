@@ -71,8 +71,10 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe is a mapping of keys to values")
     extends = values.pop("extends", None)
+    if extends is None:
+        return values
     merged: dict[str, Any] = {}
-    for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
+    for base in extends if isinstance(extends, list) else [extends]:
         merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved)))
     return _merge(merged, values)
 

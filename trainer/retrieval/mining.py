@@ -46,7 +46,7 @@ def mining_texts(collection: Collection, split: str) -> Texts:
         InputError: no such split; its labels are classes; none of its documents is relevant.
     """
     groups = collection.groups(split)
-    if collection.manifest.get("classes"):
+    if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: there is nothing to mine for them")
     if not (np.asarray(groups.labels) > 0).any():
         raise InputError(f"{collection.directory}: split {split} has no relevant document")
@@ -163,7 +163,7 @@ def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Can
     The scores are those that its losses compare: divided by its temperature, as a student's are.
     """
     groups = collection.groups(split)
-    if collection.manifest.get("classes"):
+    if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
     lists = [(query, candidates.tolist()) for query, candidates, _ in (groups[i] for i in range(len(groups)))]
     labels = np.concatenate(list_scores(teacher, collection, lists, "score"))

@@ -68,7 +68,9 @@ class Mind(Format):
 
     def text_files(self, part: str) -> list[Path]:
         """Return the tables of news; for the queries, whose texts are titles, all tables."""
-        return [path for path in self.files() if part == "queries" or path.name.startswith("news")]
+        if part == "queries":
+            return self.files()
+        return [news for tables in self.by_split.values() for _, news in tables]
 
     def group_files(self, split: str) -> list[Path]:
         """Return the tables of behaviors of a split."""
