@@ -26,6 +26,7 @@ with without_collecting():
     import torch
 
     from trainer import finetune, pretrain
+    from trainer.checkpoints import checkpoint
     from trainer.engine import ds_config, launcher
     from trainer.engine.all_reduce import Measured
     from trainer.hosts import checks, network, speed
@@ -209,9 +210,10 @@ def _alone(facts: Facts) -> Facts:
 
 def _build(recipe: PretrainRecipe | FinetuneRecipe) -> Job:
     with redirect_stdout(sys.stderr):  # its remarks are not part of the table
+        resume_from = checkpoint.newest(recipe.run)  # a launch continues it, or is refused
         if isinstance(recipe, PretrainRecipe):
-            return pretrain.build(recipe)
-        return finetune.build(recipe)
+            return pretrain.build(recipe, resume_from)
+        return finetune.build(recipe, resume_from)
 
 
 @contextmanager

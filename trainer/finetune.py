@@ -6,13 +6,16 @@ from data_prep.common.errors import InputError
 from data_prep.common.imports import without_collecting
 
 with without_collecting():
+    from pathlib import Path
+
     import torch
     from transformers import PreTrainedModel
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
     from trainer.checkpoints.init_from import PretrainedEncoder, load_encoder
-    from trainer.checkpoints.sentence_transformer import take_over
+    from trainer.checkpoints.load import saved_trunk
+    from trainer.checkpoints.sentence_transformer import take_over, take_over_again
     from trainer.data.open_data import pair_data
     from trainer.engine.world import World
     from trainer.recipe.build import (
@@ -28,15 +31,18 @@ with without_collecting():
     from trainer.run.job import Job, make_job
 
 
-def build(recipe: FinetuneRecipe) -> Job:
-    """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one."""
-    recipe = take_over(recipe)
+def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
+    """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one.
+
+    To resume, the checkpoint alone is enough: the engine loads its weights, whatever the encoder was.
+    """
+    recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
     if World.from_environment().rank == 0:
         for remark in data.remarks:
             print(remark, flush=True)
     torch.manual_seed(recipe.seed)
-    trunk, encoder = open_trunk(recipe, data.tokenizer)
+    trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())
@@ -51,13 +57,15 @@ def build(recipe: FinetuneRecipe) -> Job:
     return make_job(recipe, model, data)
 
 
-def open_trunk(recipe: FinetuneRecipe, tokenizer: Tokenizer) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
+def open_trunk(
+    recipe: FinetuneRecipe, tokenizer: Tokenizer, resume_from: Path | None
+) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
     """Load or build the encoder that a recipe starts from, with the special tokens that its method needs.
 
-    Return also the pre-trained encoder with its heads; None if the weights are random.
+    Return also the pre-trained encoder with its heads; None if the weights are random, or those of a checkpoint.
     """
-    if recipe.init_from is None:
-        trunk = new_trunk(recipe.trunk or {}, tokenizer)
+    if resume_from or recipe.init_from is None:
+        trunk = saved_trunk(resume_from) if resume_from else new_trunk(recipe.trunk or {}, tokenizer)
         resize_embeddings(recipe.method, trunk, tokenizer)
         return trunk, None
     encoder = load_encoder(recipe.init_from, tokenizer)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from data_prep.common.imports import without_collecting
 
 with without_collecting():
+    from pathlib import Path
+
     import torch
 
     from trainer.checkpoints.init_from import load_encoder
+    from trainer.checkpoints.load import saved_trunk
     from trainer.data.open_data import shard_data
     from trainer.engine.memory import check_memory
     from trainer.engine.world import World
@@ -18,12 +21,21 @@ with without_collecting():
     from trainer.run.probe import open_probe
 
 
-def build(recipe: PretrainRecipe) -> Job:
-    """Make the job of training the recipe's method on its shards, from random weights or a trained encoder."""
+def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
+    """Make the job of training the recipe's method on its shards, from random weights or a trained encoder.
+
+    To resume, the checkpoint alone is enough: the engine loads its weights, whatever the encoder was.
+    """
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
-    encoder = load_encoder(recipe.init_from, data.tokenizer) if recipe.init_from else None
-    trunk = encoder.trunk if encoder else new_trunk(recipe.trunk or {}, data.tokenizer)
+    encoder = None
+    if resume_from:
+        trunk = saved_trunk(resume_from)
+    elif recipe.init_from:
+        encoder = load_encoder(recipe.init_from, data.tokenizer)
+        trunk = encoder.trunk
+    else:
+        trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
     resize_embeddings(recipe.method, trunk, data.tokenizer)
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)

@@ -43,6 +43,11 @@ Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
 MICRO = "batch.micro"
 COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
+LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
+REMEDIES = {
+    MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",
+    "init_from": ": leave it as it was (a resume does not read it), or start a new run folder",
+}
 # implied in older checkpoints, which do not name them
 FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
 
@@ -194,13 +199,16 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
 def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     """Refuse to resume with settings that would change the run's numbers.
 
-    Keys absent from older checkpoints are not compared.
+    Keys absent from older checkpoints are not compared, nor is where the data are, if their SHA-256 are the saved ones.
     """
     formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
     saved = formerly | read_state(checkpoint).resume_invariants
     saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_NAMED}
-    for key, was, now in _differences(saved, {key: value for key, value in invariants.items() if key in saved}):
-        remedy = f": examples are compared with their micro-batch, so set {key}={was}" if key == MICRO else ""
+    given = {key: value for key, value in invariants.items() if key in saved}
+    if "data sha256" in saved and saved["data sha256"] == given.get("data sha256"):
+        saved, given = _without_locations(saved), _without_locations(given)
+    for key, was, now in _differences(saved, given):
+        remedy = REMEDIES.get(key, "").format(was=was)
         raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
 
 
@@ -218,6 +226,17 @@ def newest_first(run: Path) -> list[Path]:
     """Return every finished checkpoint folder, newest first; folders with any other name are ignored."""
     finished = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
     return sorted(finished, key=step_of, reverse=True)
+
+
+def _without_locations(invariants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without the folders or URLs of their data, in `data` and in each source of `data.mix`."""
+
+    def strip(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: strip(part) for key, part in value.items() if key not in LOCATIONS}
+
+    return {key: strip(value) if key == "data" else value for key, value in invariants.items()}
 
 
 def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -10,6 +10,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from torch import nn
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
@@ -63,9 +64,7 @@ def load_trained(path: Path) -> TrainedModel:
     folder = _find(path)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text(encoding="utf-8"))
     recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
-    settings = json.loads((folder / checkpoint.TRUNK).read_text(encoding="utf-8"))
-    trunk = trunk_of(settings, str(folder / checkpoint.TRUNK))
-    model = build_model(recipe.method, trunk)
+    model = build_model(recipe.method, saved_trunk(folder))
     _copy_weights(folder, model)
     return TrainedModel(
         model=model.eval(),
@@ -75,6 +74,12 @@ def load_trained(path: Path) -> TrainedModel:
         recipe=recipe,
         step=checkpoint.read_state(folder).step,
     )
+
+
+def saved_trunk(folder: Path) -> PreTrainedModel:
+    """Build the trunk of a checkpoint with random weights, in fp32: the checkpoint has its configuration."""
+    settings = json.loads((folder / checkpoint.TRUNK).read_text(encoding="utf-8"))
+    return trunk_of(settings, str(folder / checkpoint.TRUNK))
 
 
 def _find(path: Path) -> Path:

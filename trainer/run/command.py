@@ -41,10 +41,12 @@ LOCK = "lock"  # file in a run's folder, locked by the process that trains the r
 def main(
     name: str,
     kind: type[AnyRecipe],
-    build: Callable[[AnyRecipe], Job],
+    build: Callable[[AnyRecipe, Path | None], Job],
     argv: Sequence[str] | None = None,
 ) -> None:
     """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes from the recipe.
+
+    `build` is also given the checkpoint to resume from, if any.
 
     Bad input exits with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous where the
     other ranks wait, so an error common to all ranks is printed once; the others then exit with the same code.
@@ -59,16 +61,19 @@ def main(
         _report_shared_errors_once(world),
     ):
         check_address(world)
+        resume_from = None
         if world.rank:
             join(world)
+            resume_from = from_rank_0(None)
         arguments = _arguments(name, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         ds_config.load(recipe.deepspeed)
         # before choosing the newest checkpoint: a process that holds the lock may save a newer one
         held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
-        resume_from = _resume_from(recipe, arguments.resume) if world.rank == 0 else None
-        job = build(recipe)
+        if world.rank == 0:
+            resume_from = _resume_from(recipe, arguments.resume)
+        job = build(recipe, resume_from)
         _check_cluster(job, world)
         if world.rank == 0:
             if resume_from is not None:
@@ -76,9 +81,9 @@ def main(
                 _report_other_micro(recipe, resume_from)
             held = held or _lock(recipe.run)
             join(world)
+            from_rank_0(resume_from)
             record(job, world)
         check_shared(recipe.run)
-        resume_from = from_rank_0(resume_from)
         finished = True
         if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
             finished = Run(job, world, resume_from).train()
