@@ -16,6 +16,7 @@ from trainer.data.order import LaneBatch
 from trainer.engine.engine import Engine, StepResult
 from trainer.planning.hardware import peak_of
 from trainer.recipe.schema import Recipe
+from trainer.run.events import open_events
 from trainer.run.stragglers import Stragglers
 
 
@@ -54,7 +55,7 @@ class Monitor:
         self.close()
         if self.engine.world.rank == 0:
             with self._or_without_events():
-                self.writer = SummaryWriter(str(self.recipe.run / "tensorboard"), purge_step=start + 1)
+                self.writer = open_events(self.recipe.run / "tensorboard", start + 1)
         self.start = start
         self.began = self.since = time.monotonic()
         self.interval = self._new_interval()

@@ -1,0 +1,28 @@
+"""A run's TensorBoard events, in an order that no host's clock decides."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from tensorboard.summary.writer import event_file_writer
+from torch.utils.tensorboard import SummaryWriter
+
+SECONDS = re.compile(r"events\.out\.tfevents\.(\d+)\.")  # in the name of a file
+
+
+def open_events(folder: Path, purge_step: int) -> SummaryWriter:
+    """Open a new file of events in a folder; readers discard what earlier files have from `purge_step` on.
+
+    Readers take the files in the order of their names, which begin with the second when each was opened. If a clock
+    went back, or another host with a slower one took the run over, the new file would be read before the older ones,
+    and its steps be discarded: so it is named at least one second after the newest.
+    """
+    named = (SECONDS.match(file.name) for file in folder.glob("events.out.tfevents.*"))
+    later = max((int(name[1]) + 1 for name in named if name), default=0)
+    clock = SimpleNamespace(time=lambda: max(time.time(), later))
+    with patch.object(event_file_writer, "time", clock):
+        return SummaryWriter(str(folder), purge_step=purge_step)
