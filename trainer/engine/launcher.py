@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 from deepspeed.accelerator import get_accelerator
 from deepspeed.launcher import runner
+from deepspeed.launcher.multinode_runner import MultiNodeRunner
 
 from data_prep.common.errors import InputError, printable
 from data_prep.common.files import read_bytes
@@ -113,13 +116,15 @@ def _check_part(given: Namespace, hosts: int) -> None:
 
 
 def exported() -> dict[str, str]:
-    """Return the variables that the launcher sends to every host, from this environment and from `.deepspeed_env`.
+    """Return the variables of every host's ranks, from this environment and from `.deepspeed_env`.
+
+    DeepSpeed quotes some values for the hosts' shells, which remove its quotes and those that the file has.
 
     Raises:
-        InputError: the launcher would crash at a line of that file.
+        InputError: the launcher would crash at a line of that file, or a shell at its quotes.
     """
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
-    variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    variables = {name: _through_shell(value, name) for name, value in os.environ.items() if name.startswith(prefixes)}
     for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
         path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)
         if path.is_file():
@@ -127,5 +132,15 @@ def exported() -> dict[str, str]:
                 name, sign, value = line.partition("=")
                 if not sign:
                     raise InputError(f"{path}:{number}: {printable(line)!r} is not NAME=value: remove the line")
-                variables[name] = value
+                variables[name.strip()] = _through_shell(value, f"{path}:{number}")
     return variables
+
+
+def _through_shell(value: str, where: str) -> str:
+    """Return what a shell makes of `export NAME=value` as DeepSpeed writes it for a value."""
+    sent = SimpleNamespace(exports={})
+    MultiNodeRunner.add_export(sent, "NAME", value)
+    try:
+        return shlex.split(f"NAME={sent.exports['NAME']}")[0].removeprefix("NAME=")
+    except ValueError:
+        raise InputError(f"{where}: the quotes of {printable(value)} do not match, for the hosts' shells") from None

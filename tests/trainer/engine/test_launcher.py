@@ -1,5 +1,6 @@
 """The variables that DeepSpeed's launcher sends to the hosts."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,37 @@ def test_variables_come_from_the_environment_by_prefix_and_from_the_file(
     settings.write_text("GLOO_SOCKET_IFNAME=eth1\nA=b=c\n")
     sent = launcher.exported()
     assert (sent["GLOO_SOCKET_IFNAME"], sent["A"]) == ("eth1", "b=c")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'A="eth1"',  # as some tools write it
+        "A='eth1'",  # these quotes stay: DeepSpeed puts others around them
+        "A = eth1\r",
+        'A="eth 1"',
+        "A=eth 1",
+        "A=",
+        "A=^lo,docker",
+        'A=x="1"',
+        "A=10.0.0.0/8",
+    ],
+)
+def test_a_value_is_what_the_hosts_shells_make_of_it(settings: Path, line: str) -> None:
+    """Compared with bash, given what DeepSpeed gives to it through ssh."""
+    settings.write_text(f"{line}\n")
+    given = launcher.options(["train.py"])
+    sent = runner.LAUNCHER_CLASSES[runner.PDSH_LAUNCHER](given, "")
+    sent.add_export(*line.split("=", maxsplit=1))
+    exports = "".join(f"export {name}={value}; " for name, value in sent.exports.items())
+    shown = subprocess.run(["bash", "-c", f'{exports} printf %s "$A"'], capture_output=True, text=True, check=True)
+    assert launcher.exported()["A"] == shown.stdout
+
+
+def test_quotes_that_do_not_match_are_one_line(settings: Path) -> None:
+    settings.write_text('A="eth1\n')
+    with pytest.raises(InputError, match=r"\.deepspeed_env:1: the quotes of \"eth1 do not match"):
+        launcher.exported()
 
 
 @pytest.mark.parametrize("line", ["", "# the fast network"])
