@@ -282,6 +282,27 @@ def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path:
     assert "all_reduce" in done.stderr  # where rank 0 waits for rank 1
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, 1), (signal.SIGSTOP, watchdog.HUNG)])
+def test_a_loader_worker_that_is_killed_or_stopped_ends_the_run_and_leaves_nothing(
+    shards: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
+    faults = {"hang_seconds": 20}
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=1_000_000, data=data, faults=faults)
+    process = start(recipe)
+    read_to(process, "step 3/")
+    (worker,) = ranks_of(recipe)[1].children()
+    worker.send_signal(number)
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code
+    assert "Traceback" not in printed
+    lines = [line for line in printed.splitlines() if f"DataLoader worker (pid {worker.pid}) is killed" in line]
+    assert len(lines) == (number == signal.SIGKILL)
+    assert all(line.startswith("trainer.pretrain: rank 1: ") and "--resume" in line for line in lines)
+    psutil.wait_procs([worker], timeout=PATIENCE)
+    assert not worker.is_running()
+
+
 def test_real_ranks_train_on_what_trace_shows(shards: Path, tmp_path: Path) -> None:
     data = {"mix": {"a": {"shards": str(shards), "weight": 0.7}, "b": {"shards": str(shards), "weight": 0.3}}}
     recipe = toy.seed_recipe(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import multiprocessing
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +29,7 @@ from trainer.recipe.yaml_file import load as load_recipe
 from trainer.run.job import Job
 from trainer.run.loop import Run
 from trainer.run.shared_folder import check_shared
-from trainer.run.stop import RESUME
+from trainer.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
@@ -59,6 +57,7 @@ def main(
         _end_waiting_ranks(world),
         exit_on_input_error(prefix),
         _report_shared_errors_once(world),
+        _report_lost_workers(prefix),
     ):
         check_address(world)
         resume_from = None
@@ -134,11 +133,9 @@ def skip_interpreter_shutdown() -> Iterator[None]:
     if has_joined():
         if isinstance(code, str):
             print(code, file=sys.stderr)
-        for worker in multiprocessing.active_children():
-            worker.kill()  # workers ignore SIGTERM
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1 if isinstance(code, str) else code or 0)
+        exit_with_workers(1 if isinstance(code, str) else code or 0)
 
 
 @contextmanager
@@ -164,6 +161,20 @@ def _report_shared_errors_once(world: World) -> Iterator[None]:
         if world.rank:
             raise SystemExit(2) from None
         raise
+
+
+@contextmanager
+def _report_lost_workers(prefix: str) -> Iterator[None]:
+    """Exit with one line, and code 1, if a loader worker was killed: PyTorch raises an error wherever the rank is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise SystemExit(
+            f"{prefix}: {reason}: out of memory? Then lower data.workers; add --resume to continue"
+        ) from None
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:

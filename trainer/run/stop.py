@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOP_FILE = "stop"  # in a run's folder: asks the run to save and exit, from any host that sees the folder
 SAME_REQUEST = 5.0  # seconds within which signals count as one: the launcher may repeat a signal that the rank received
+
+
+def exit_with_workers(code: int) -> NoReturn:
+    """End this process at once, and its loader workers, which ignore SIGTERM and may be stopped."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    os._exit(code)
 
 
 class Stop:
@@ -49,5 +58,5 @@ class Stop:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.signalled is not None and now - self.signalled > SAME_REQUEST:
-            os._exit(128 + number)
+            exit_with_workers(128 + number)
         self.signalled = self.signalled or now

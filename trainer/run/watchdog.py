@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+
+from trainer.run.stop import exit_with_workers
 
 HUNG = 76  # exit code: the watchdog saw no progress
 
@@ -22,7 +23,7 @@ class Watchdog:
         self,
         seconds: float,
         rank: int,
-        end: Callable[[int], object] = os._exit,
+        end: Callable[[int], object] = exit_with_workers,
         grace: float = 5.0,
     ):
         """`grace`: seconds that the other ranks get to print their stacks before this one ends."""
