@@ -225,7 +225,9 @@ def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Cal
     """Return our task for a shard; the task returns its seconds."""
     for name in ("shards", "done"):
         make_directory(folder / name)
-    do = writing.shard_writer(Selection(tuple(spooled), True, 0.0), tokenizer_file, CHUNK_TOKENS, folder)
+    do = writing.shard_writer(
+        Selection(tuple(spooled), True, 0.0), tokenizer_file, CHUNK_TOKENS, folder, sentences=True
+    )
     return lambda shard: seconds(lambda: do(shard))
 
 

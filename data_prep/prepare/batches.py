@@ -86,7 +86,7 @@ def batches(
             yield from batch.close(done)
         try:
             left = None if limit is None else limit - came
-            for ordinal, piece in enumerate(islice(source.pieces(file, choices), left)):
+            for ordinal, piece in enumerate(islice(source.records(file, choices), left)):
                 came += 1
                 if part.has(index + ordinal):
                     batch.add(file, identity, ordinal, piece)

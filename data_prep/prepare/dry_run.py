@@ -90,7 +90,7 @@ def _beginning(options: Options, files: Sequence[File], total: int) -> _Beginnin
 
 def _sizes(options: Options, files: Sequence[File]) -> Iterator[int]:
     for file in files:
-        for piece in registry.SOURCES[options.source].pieces(file, options.choices):
+        for piece in registry.SOURCES[options.source].records(file, options.choices):
             yield piece.size
 
 

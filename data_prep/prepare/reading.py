@@ -113,10 +113,10 @@ def _items(
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
     for file, piece in pieces:
-        belongs = source.join.belongs(piece) if source.join and reading.part.of > 1 else ""
-        if belongs and not reading.part.has(spool.key_of(belongs)):
+        joined = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
+        if joined and (belongs := joined.belongs(piece)) and not reading.part.has(spool.key_of(belongs)):
             continue
-        for item in source.read(file, piece, reading.choices):
+        for item in source.items(file, piece, reading.choices):
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)

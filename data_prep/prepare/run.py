@@ -101,7 +101,8 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     files = list(registry.SOURCES[options.source].find(inputs.local_paths(locations, downloads)))
     part = asdict(options.part)
     same_options = source["options"] == options.recorded() and source["part"] == part
-    if not same_options or not inputs.same(source, files, downloads):
+    made = out / texts.FOLDER / texts.NAME if options.text else out / "shards" / manifest.NAME
+    if not same_options or not inputs.same(source, files, downloads, made):
         raise InputError(output.OTHERWISE.format(out))
     for problem in texts.problems(out / texts.FOLDER) if options.text else []:
         raise InputError(problem)
@@ -265,6 +266,10 @@ class _Run:
         return tok
 
     @cached_property
+    def _dialogues(self) -> bool:
+        return self.source.are_dialogues(self.files)
+
+    @cached_property
     def _removed_identity(self) -> list[str]:
         near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
         return [*self._elsewhere_identity, *near]
@@ -274,7 +279,7 @@ class _Run:
         size = sum(spool.about(path)["bytes"] for path in spooled)
         high = spool.KEYS * SAMPLE // max(size, SAMPLE)
         for _, document in writing.kept(self._selection(spooled), 0, high, False, dropped):
-            yield "\n".join(document.segments)
+            yield ("\n" if self._dialogues else " ").join(document.segments)
 
     def _selection(self, spooled: list[Path]) -> Selection:
         options = self.options
@@ -297,7 +302,7 @@ class _Run:
         plan = output.plan(documents, size, options.held_out, options.shards)
         folder = self._write_folder(spooled, tok.fingerprint, options.chunk_tokens, options.held_out)
         files = [writing.finished(folder, shard) for shard in plan]
-        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder
+        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, not self._dialogues
         self._each("write", "shards", plan, files, writing.shard_writer, arguments)
         self._collect(files)
         pairs = self.near.pairs if self.near else None
@@ -327,7 +332,7 @@ class _Run:
         documents, size = _size(spooled)
         return {
             "command": self.options.source,
-            "dialogues": self.source.are_dialogues(self.files),
+            "dialogues": self._dialogues,
             "options": self.options.recorded(),
             "part": asdict(self.options.part),
             "inputs": inputs.record(self.files, hashed=self.options.limit is None),

@@ -69,9 +69,12 @@ def is_held_out(group: str, share: float) -> bool:
 
 
 def shard_writer(
-    selection: Selection, tokenizer_file: Path, chunk_tokens: int, folder: Path
+    selection: Selection, tokenizer_file: Path, chunk_tokens: int, folder: Path, sentences: bool
 ) -> Callable[[Shard], Shard]:
-    """Return a worker's task: write FOLDER/SPLIT/shard-NNNNNN.tar and then its entry in FOLDER/done."""
+    """Return a worker's task: write FOLDER/SPLIT/shard-NNNNNN.tar and then its entry in FOLDER/done.
+
+    `sentences`: the segments of a document are sentences of one text, and no utterances.
+    """
     tok = tokenizer.load(tokenizer_file)
 
     def write(shard: Shard) -> Shard:
@@ -82,7 +85,7 @@ def shard_writer(
             yield from kept(selection, *shard.range, shard.split == "held_out", dropped, rejected)
             rejected.write(finished(folder, shard))
 
-        write_documents(folder, shard, tokenized(selected(), tok), tok, chunk_tokens, dropped)
+        write_documents(folder, shard, tokenized(selected(), tok, sentences), tok, chunk_tokens, dropped)
         return shard
 
     return write
@@ -168,10 +171,10 @@ def contains(keys: np.ndarray, key: int) -> bool:
     return index < len(keys) and int(keys[index]) == key
 
 
-def tokenized(documents: Iterable[tuple[int, Document]], tok: Tokenizer) -> Iterator[TokenDocument]:
-    """Tokenise documents, which come with their keys."""
+def tokenized(documents: Iterable[tuple[int, Document]], tok: Tokenizer, sentences: bool) -> Iterator[TokenDocument]:
+    """Tokenise documents, which come with their keys; `sentences` as in `shard_writer`."""
     pairs = (((key, document), document.segments) for key, document in documents)
-    for (key, document), ids in tok.encode_batches(pairs):
+    for (key, document), ids in tok.encode_batches(pairs, sentences=sentences):
         yield TokenDocument(ids, document.id, document.group, document.headings, document.context, key)
 
 

@@ -25,7 +25,8 @@ def export(lines: Iterable[str], out: Path | None) -> None:
 def json_lines(directory: Path) -> Iterator[str]:
     """Yield `{"id": ..., "group": ..., "text": [segment, ...]}` (in ASCII) for every document of a folder of shards.
 
-    `text` is what the tokenizer decodes: a lower-casing tokenizer has lost the case.
+    `text` is what the tokenizer decodes: a lower-casing tokenizer has lost the case. The blank before a sentence, which
+    a byte-level one keeps, is not a part of it.
 
     Raises:
         InputError: the folder has no shards, or one is damaged.
@@ -34,5 +35,5 @@ def json_lines(directory: Path) -> Iterator[str]:
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     for index in range(len(manifest.shards)):
         for document in Shard.open(manifest, index).documents():
-            text = [tok.decode(segment) for segment in document.segments]
+            text = [tok.decode(segment).removeprefix(" ") for segment in document.segments]
             yield json.dumps({"id": document.id, "group": document.group, "text": text}) + "\n"

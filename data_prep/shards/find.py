@@ -24,7 +24,9 @@ def by_id(wanted: str) -> Matches:
 
 def by_pattern(pattern: re.Pattern[str]) -> Matches:
     """Match documents with a segment that the pattern is found in, as the tokenizer decodes it."""
-    return lambda tok, document: any(pattern.search(tok.decode(segment)) for segment in document.segments)
+    return lambda tok, document: any(
+        pattern.search(tok.decode(segment).removeprefix(" ")) for segment in document.segments
+    )
 
 
 def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:

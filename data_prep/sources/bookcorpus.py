@@ -15,7 +15,7 @@ from data_prep.sources.compressed import lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded, text_files, whole_file, whole_text
 from data_prep.sources.recognise import not_text
-from data_prep.sources.source import Choices, File, Piece, Source, named, numbered
+from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Choices, File, Piece, Source, named, numbered
 from data_prep.sources.tar_stream import members
 from data_prep.text.normalize import legible_line, one_line
 from data_prep.text.paragraphs import paragraphs
@@ -100,7 +100,9 @@ def _books(file: File, choices: Choices) -> Iterator[Piece]:
         for member in members(stream, file.path, LONGEST + 1):
             inside = one_line(member.name)
             where = f"member {inside}"
-            if not member.regular:
+            if member.content.startswith(APPLE_DOUBLE):
+                yield Piece(where, 0, OF_A_MAC)
+            elif not member.regular:
                 yield Piece(where, 0, Bad(str(file.path), where, "not a regular file"))
             elif inside.lower().endswith(".txt"):
                 book = _Member(numbered(f"{file.name}/{inside}", names), member.content)

@@ -59,6 +59,7 @@ class Format:
     magic: re.Pattern[bytes]
     suffixes: tuple[str, ...]
     inflater: Callable[[], Any]  # has `decompress`, `eof` and `unused_data`
+    padded: bool = False  # zeros may separate its streams; else they are what is left of lost ones
 
 
 def _zstd() -> Any:
@@ -69,10 +70,14 @@ def _zstd() -> Any:
 
 
 FORMATS = (
-    Format("gzip", re.compile(rb"\x1f\x8b\x08"), (".gz", ".tgz"), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16)),
+    Format(
+        "gzip", re.compile(rb"\x1f\x8b\x08"), (".gz", ".tgz"), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), True
+    ),
     # after the level: the first block, or the end of an empty stream
     Format("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), (".bz2", ".tbz2"), bz2.BZ2Decompressor),
-    Format("xz", re.compile(rb"\xfd7zXZ\x00"), (".xz", ".txz"), lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)),
+    Format(
+        "xz", re.compile(rb"\xfd7zXZ\x00"), (".xz", ".txz"), lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY), True
+    ),
     # a frame of data, or a skippable frame, with which parallel compressors begin
     Format("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), (".zst", ".tzst"), _zstd),
 )
@@ -170,8 +175,19 @@ def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Lim
                 yield piece
                 growth.add(len(piece), at + len(data))
             data = inflater.unused_data or _read(path, file, STEP)
-        while data and not (data := data.lstrip(b"\0")):  # zeros pad a tape
-            data = _read(path, file, STEP)
+        data = _after_zeros(path, file, data, kind)
+
+
+def _after_zeros(path: Path, file: BinaryIO, data: bytes, kind: Format) -> bytes:
+    """Return what follows a stream and the zeros after it, which may pad any file at its end, as on a tape."""
+    begin = file.tell() - len(data)
+    zeros = data.startswith(b"\0")
+    while data and not (data := data.lstrip(b"\0")):
+        data = _read(path, file, STEP)
+    if zeros and data and not kind.padded:
+        end = file.tell() - len(data)
+        raise InputError(f"{path}: only zeros from byte {begin:,} to {end:,} of its {kind.name} data; get it again")
+    return data
 
 
 def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limits) -> Iterator[bytes]:

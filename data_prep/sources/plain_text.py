@@ -20,6 +20,7 @@ from data_prep.text.normalize import one_line
 from data_prep.text.paragraphs import paragraphs
 
 LONGEST = 1 << 24  # bytes of a document
+MANY_LINES = 10_000  # with so many, a file that is too long may be a list of sentences
 LONGEST_ID = 200  # characters
 EMPTY = Dropped("empty")
 ENCODING = Option("encoding", GUESS, "of files that are not UTF-8; by default it is guessed", "NAME", known)
@@ -70,7 +71,10 @@ def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
     """
     try:
         with open_input(path) as stream:
-            return decoded(stream.read(LONGEST + 1), str(path), "the file", encoding)
+            content = stream.read(LONGEST + 1)
+        if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
+            return Bad(str(path), "the file", f"more than {LONGEST:,} bytes; a sentence a line? use bookcorpus-sentences")
+        return decoded(content, str(path), "the file", encoding)
     except EmptyFileError:
         return EMPTY
 

@@ -14,6 +14,9 @@ from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.text import language_id
 from data_prep.text.normalize import one_line
 
+APPLE_DOUBLE = b"\0\5\x16\7"  # how such a file begins
+OF_A_MAC = Dropped("a Mac's ._ file")
+
 Choices = Mapping[str, Any]  # the values of the source's own options, by name
 
 
@@ -68,7 +71,7 @@ class Source:
         find: the files of paths, in an order that depends only on their names.
         pieces: the records of a file in order, sound or damaged.
         read: the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
-            left out.
+            left out. A piece that is Bad or Dropped already is not read.
         paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
         dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
             a function, the files decide.
@@ -93,6 +96,17 @@ class Source:
     later: float = 1.0
     example: str = ""
 
+    def records(self, file: File, choices: Choices) -> Iterator[Piece]:
+        """Yield the pieces of a file; of a Mac's ._ file, which has no text, one that is left out."""
+        if is_of_a_mac(file.path):
+            yield Piece("the file", 0, OF_A_MAC)
+        else:
+            yield from self.pieces(file, choices)
+
+    def items(self, file: File, piece: Piece, choices: Choices) -> Iterable[Any]:
+        """Return what is read from a piece, or why it is not."""
+        return (piece.content,) if isinstance(piece.content, Bad | Dropped) else self.read(file, piece, choices)
+
     def are_dialogues(self, files: Sequence[File]) -> bool:
         """Return whether the segments of these files are utterances."""
         return self.dialogues if isinstance(self.dialogues, bool) else self.dialogues(files)
@@ -109,8 +123,8 @@ class Source:
         choices = self.choices(**chosen)
         together: dict[str, list[Any]] = {}
         for file in self.find(paths):
-            for piece in self.pieces(file, choices):
-                for item in self.read(file, piece, choices):
+            for piece in self.records(file, choices):
+                for item in self.items(file, piece, choices):
                     if self.join is None or isinstance(item, Bad | Dropped):
                         yield item
                     else:
@@ -129,13 +143,34 @@ def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterat
     for path in paths:
         with os_errors_as_input_errors(path, "list"):
             if path.is_dir():
-                within = sorted(file for file in path.rglob("*") if wanted.fullmatch(_uncompressed(file)))
-                files = [(file, file.relative_to(path).as_posix()) for file in within if not file.is_dir()]
+                within = sorted(file for file in _below(path, set()) if wanted.fullmatch(_uncompressed(file)))
+                files = [(file, file.relative_to(path).as_posix()) for file in within]
             else:
                 files = [(path, path.name)]
         if not files:
             raise InputError(f"{path}: {missing}")
         yield from files
+
+
+def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield the files below a folder, also in linked folders, but in each folder once: a link may lead back up."""
+    real = folder.resolve()
+    if real in seen:
+        return
+    seen.add(real)
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path)):  # a folder under its own name
+        if path.is_dir():
+            yield from _below(path, seen)
+        else:
+            yield path
+
+
+def is_of_a_mac(path: Path) -> bool:
+    """Return whether a file is AppleDouble, as a Mac writes `._NAME` beside NAME on other systems' disks."""
+    if not path.name.startswith("._") or not path.is_file():
+        return False
+    with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
+        return file.read(len(APPLE_DOUBLE)) == APPLE_DOUBLE
 
 
 def _uncompressed(path: Path) -> str:

@@ -6,6 +6,8 @@ from data_prep.text.normalize import legible
 
 WRAPPED = 120  # columns: hard-wrapped lines are not longer, most paragraphs on one line are
 LINES_OF_A_BLOCK = 15  # on average; in longer blocks, blank lines separate something larger than paragraphs
+SENTENCES = 0.9  # of the lines end like sentences: each is one. In hard-wrapped prose, a fifth do
+FEWEST_SENTENCES = 10  # lines; of fewer, all may end like sentences by chance
 
 _END = re.compile(r"(?:[.!?:…—]|--| -)[\"'”’»)\]_*]*$")
 _HYPHEN = re.compile(r"\S-$")
@@ -14,7 +16,8 @@ _HYPHEN = re.compile(r"\S-$")
 def paragraphs(text: str) -> list[str]:
     """Return the paragraphs of a text in `legible` form, with single blanks between words; none is empty.
 
-    Where nearly all lines are short, they are hard-wrapped; else each line is a paragraph. A paragraph of wrapped lines
+    Where nearly all lines are short, they are hard-wrapped; else, or where nearly all lines end like sentences, each
+    line is a paragraph. A paragraph of wrapped lines
     ends at a blank line or, in a text with hardly any blank lines, at a line with enough room for the first word of the
     next line.
     """
@@ -29,7 +32,9 @@ def paragraphs(text: str) -> list[str]:
     lengths = sorted(len(line) for block in blocks for line in block)
     if not lengths:
         return []
-    if lengths[len(lengths) * 95 // 100] > WRAPPED:
+    ended = sum(bool(_END.search(line)) for block in blocks for line in block)
+    a_sentence_a_line = len(lengths) >= FEWEST_SENTENCES and ended >= len(lengths) * SENTENCES
+    if lengths[len(lengths) * 95 // 100] > WRAPPED or a_sentence_a_line:
         return [line for block in blocks for line in block]
     if len(lengths) > LINES_OF_A_BLOCK * len(blocks):
         width = lengths[len(lengths) * 9 // 10]

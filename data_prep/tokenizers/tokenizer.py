@@ -69,11 +69,24 @@ class Tokenizer(Vocabulary):
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
-    def encode_batches(self, items: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, list[np.ndarray]]]:
-        """Yield each item with the ids of its texts, in order, as `encode` returns them; BATCH items are in memory."""
+    @cached_property
+    def keeps_blanks(self) -> bool:
+        """Whether a word has other ids after a blank than at the beginning of a text, as byte-level tokenizers have."""
+        first, after = self.encode(["a", " a"])
+        return first.tolist() != after.tolist()
+
+    def encode_batches(
+        self, items: Iterable[tuple[Item, Sequence[str]]], *, sentences: bool = False
+    ) -> Iterator[tuple[Item, list[np.ndarray]]]:
+        """Yield each item with the ids of its texts, in order, as `encode` returns them; BATCH items are in memory.
+
+        `sentences`: the texts of an item are sentences of one text, and together have the ids of that text, in which
+        blanks are between them.
+        """
         items = iter(items)
+        blank = " " if sentences and self.keeps_blanks else ""
         while batch := list(islice(items, BATCH)):
-            encoded = iter(self.encode([text for _, texts in batch for text in texts]))
+            encoded = iter(self.encode([blank * (i > 0) + text for _, texts in batch for i, text in enumerate(texts)]))
             for item, texts in batch:
                 yield item, list(islice(encoded, len(texts)))
 

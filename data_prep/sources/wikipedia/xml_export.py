@@ -52,6 +52,8 @@ class Export:
 
     def __init__(self, stream: "io.BufferedReader[Any]", name: str) -> None:
         self.hiding: set[str] = set()
+        self._namespaces: dict[str, str] = {}  # the key of each of the wiki's own names, in lower case
+        self._key = ""
         self._stream = stream
         self._name = name
         self._finished: list[Page | Bad] = []  # pages of the chunk that is being parsed
@@ -132,8 +134,8 @@ class Export:
             self._redirect = True
         elif path == _TEXT:
             self._suppressed = "deleted" in attributes
-        elif path == _NAMESPACE and attributes.get("key") not in HIDING:
-            return
+        elif path == _NAMESPACE:
+            self._key = attributes.get("key", "")
         field = _FIELDS.get(path)
         self._field = self._fields.setdefault(field, []) if field else None
 
@@ -151,13 +153,20 @@ class Export:
         if self._path == _PAGE:
             self._finished.append(self._page())
         elif self._path == _NAMESPACE:
-            self.hiding.add("".join(self._fields.pop("name", ())).lower())
+            name = "".join(self._fields.pop("name", ())).lower()
+            if len(self._namespaces) < MOST_NAMES:
+                self._namespaces[name] = self._key
+            if self._key in HIDING:
+                self.hiding.add(name)
         self._path = self._path[:-1]
         self._field = None
 
     def _page(self) -> Page | Bad:
         fields = {name: "".join(parts) for name, parts in self._fields.items()}
         number, namespace = fields.get("id", "").strip(), fields.get("namespace", "").strip()
+        if "namespace" not in self._fields and self._namespaces:  # exports before 2012: only its title has it
+            prefix = fields.get("title", "").partition(":")[0].strip().replace("_", " ").lower()
+            namespace = self._namespaces.get(prefix, "0")
         if self._size > LARGEST_PAGE:
             reason = f"a page of more than {LARGEST_PAGE:,} characters"
         elif not _ID.fullmatch(number):

@@ -1,4 +1,5 @@
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -71,17 +72,25 @@ def test_the_same_files_are_recognised(
 ) -> None:
     monkeypatch.setattr(inputs, "MOST_LISTED", most)
     source = {"inputs": inputs.record(files)}
-    downloads = tmp_path / "downloads"
-    assert inputs.same(source, files, downloads)
-    assert not inputs.same(source, files[:2], downloads)
-    assert not inputs.same(source, [*files, files[0]], downloads)
-    assert not inputs.same({}, files, downloads)
+    downloads, made = tmp_path / "downloads", tmp_path / "manifest.json"
+    made.write_text("{}")
+    os.utime(files[2].path)  # written again, as it was
+    assert inputs.same(source, files, downloads, made)
+    assert not inputs.same(source, files[:2], downloads, made)
+    assert not inputs.same(source, [*files, files[0]], downloads, made)
+    assert not inputs.same({}, files, downloads, made)
     not_there = [*files[:2], File(downloads / "c", "text/c")]
-    assert inputs.same(source, not_there, downloads)
+    assert inputs.same(source, not_there, downloads, made)
     if most == 3:
-        assert not inputs.same(source, [*files[:2], File(downloads / "d", "text/d")], downloads)
-        assert not inputs.same(source, files[::-1], downloads)
+        assert not inputs.same(source, [*files[:2], File(downloads / "d", "text/d")], downloads, made)
+        assert not inputs.same(source, files[::-1], downloads, made)
+    content, status = files[1].path.read_bytes(), files[1].path.stat()
+    files[1].path.write_bytes(b"other")  # as long as before
+    os.utime(files[1].path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a copy that keeps the time would
+    assert not inputs.same(source, files, downloads, made)
+    files[1].path.write_bytes(content)
+    assert inputs.same(source, files, downloads, made)
     files[1].path.write_text("longer than before")
-    assert not inputs.same(source, files, downloads)
+    assert not inputs.same(source, files, downloads, made)
     with pytest.raises(InputError, match="gone: cannot read: No such file"):
-        inputs.same(source, [File(tmp_path / "gone", "text/a")], downloads)
+        inputs.same(source, [File(tmp_path / "gone", "text/a")], downloads, made)

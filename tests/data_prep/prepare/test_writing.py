@@ -123,9 +123,9 @@ def test_documents_are_tokenised_in_batches_as_one_by_one(small: Tokenizer, monk
         (number, Document(f"d{number}", tuple(texts[: number % 5]), (0,) if number % 5 else (), number % 2))
         for number in range(12)
     ]
-    whole = list(writing.tokenized(iter(documents), small))
+    whole = list(writing.tokenized(iter(documents), small, True))
     monkeypatch.setattr(tokenizer, "BATCH", 5)
-    for (key, document), one, other in zip(documents, whole, writing.tokenized(documents, small), strict=True):
+    for (key, document), one, other in zip(documents, whole, writing.tokenized(documents, small, True), strict=True):
         assert (one.id, one.key, one.headings, one.context) == (document.id, key, document.headings, document.context)
         expected = [small.encode([segment])[0].tolist() for segment in document.segments]
         assert [ids.tolist() for ids in one.segments] == [ids.tolist() for ids in other.segments] == expected
@@ -133,7 +133,7 @@ def test_documents_are_tokenised_in_batches_as_one_by_one(small: Tokenizer, monk
 
 def test_a_shard_without_documents_has_no_file(small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "done").mkdir()
-    document = writing.tokenized([(1, Document("d", ("the fox",)))], small)
+    document = writing.tokenized([(1, Document("d", ("the fox",)))], small, True)
     shards = [Shard("shards", number, 2) for number in range(2)]
     writing.write_documents(tmp_path, shards[0], document, small, 100, Counter(odd=2))
     writing.write_documents(tmp_path, shards[1], [], small, 100, Counter(odd=1, few=1))

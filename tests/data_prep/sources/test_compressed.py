@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
-from data_prep.sources.compressed import EmptyFileError, Limits, lines, open_input
+from data_prep.sources.compressed import EmptyFileError, Limits, inflating_with, lines, open_input
 from tests.samples import DATA, needs
 
 zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
@@ -77,6 +77,22 @@ def test_streams_may_be_padded_skipped_or_empty(tmp_path: Path) -> None:
     skipped = b"\x5a\x2a\x4d\x18" + (6).to_bytes(4, "little") + b"hidden"
     assert read(write(tmp_path / "a.zst", skipped + zstd(b"one ") + skipped + zstd(b"two"))) == b"one two"
     assert read(write(tmp_path / "a.bz2", bz2.compress(b"") + bz2.compress(b"two"))) == b"two"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_zeros_in_place_of_a_stream_are_named(tmp_path: Path, threads: int) -> None:
+    """As an interrupted download leaves them: the pages of a whole stream of a multistream dump are gone."""
+    streams = [bz2.compress(part * 100) for part in (b"one ", b"two ", b"three ")]
+    streams[1] = bytes(len(streams[1]))
+    first, end = len(streams[0]), len(streams[0]) + len(streams[1])
+    with (
+        inflating_with(threads),
+        pytest.raises(InputError, match=f"a.bz2: only zeros from byte {first} to {end} of its bzip2 data; get it"),
+    ):
+        read(write(tmp_path / "a.bz2", b"".join(streams)))
+    assert read(write(tmp_path / "b.bz2", streams[0] + bytes(5000))) == b"one " * 100
+    with pytest.raises(InputError, match="only zeros"):
+        read(write(tmp_path / "a.zst", zstd(b"one") + bytes(99) + zstd(b"two")))
 
 
 def test_zstd_windows_are_at_most_two_gibibytes(tmp_path: Path) -> None:

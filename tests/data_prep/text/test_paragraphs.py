@@ -36,6 +36,14 @@ def test_words_broken_at_a_hyphen_and_dashes_stay_together() -> None:
     ]
 
 
+def test_a_line_is_a_paragraph_where_nearly_all_lines_are_sentences() -> None:
+    """As in the input of BERT's own scripts: a sentence a line, even without capitals; blank lines between texts."""
+    texts = [[f"the keeper wrote letter {i} {j} ." for j in range(6)] for i in range(4)]
+    assert paragraphs("\n\n".join("\n".join(text) for text in texts)) == [line for text in texts for line in text]
+    wrapped = ["The keeper wrote", "a letter. Nobody", "answered it."] * 10
+    assert paragraphs("\n".join(wrapped)) != wrapped
+
+
 def test_a_text_without_words_has_no_paragraphs() -> None:
     assert paragraphs("") == paragraphs("\n \r\n\t\n\ufeff") == []
 

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -145,6 +146,17 @@ def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
     ]
     assert records[0] == Bad("a.xml", f"page 1 at byte {content.index(b'<page'):,}", "a page without an id")
     assert records[4] == Document("wikipedia/5", ("Fox.",), title="T")
+
+
+def test_without_ns_the_title_tells_the_namespace() -> None:
+    """As in exports from before 2012; a colon alone makes no namespace."""
+    titles = ["T", "Datei:Fox", "datei : Fox", "Wiki:Fox", "2001: a fox", ":T", "Medium_Datei:T"]
+    content = dump(*(page(i, "Fox.", title=title) for i, title in enumerate(titles, 1)))
+    old = re.sub(rb"<ns>0</ns>", b"", content)
+    kept = [record.title if isinstance(record, Document) else record.reason for record in read(old)]
+    assert kept == ["T", *["other namespace"] * 3, "2001: a fox", ":T", "Medium_Datei:T"]
+    nameless = re.sub(rb"<namespaces>.*</namespaces>", b"", old, flags=re.DOTALL)
+    assert {record.reason for record in read(nameless) if isinstance(record, Bad)} == {"a page without a namespace"}
 
 
 def test_a_page_over_the_bound_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
