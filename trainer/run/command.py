@@ -173,7 +173,7 @@ def _report_lost_workers(prefix: str) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split()).rstrip(".")
         raise SystemExit(
-            f"{prefix}: {reason}: out of memory? Then lower data.workers; add --resume to continue"
+            f"{prefix}: a loader worker was lost ({reason}): out of memory? Then lower data.workers; add --resume"
         ) from None
 
 
