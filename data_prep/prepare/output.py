@@ -35,6 +35,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
 OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
+NAMED = 10  # unknown templates that are printed
 PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
 
 
@@ -278,4 +279,8 @@ def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in stage["dropped"].items())
         reasons += "".join(f"; {number:,} read as {name}" for name, number in stage.get("guessed", {}).items())
         lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
+        if sentences := Counter(stage.get("sentences", {})):
+            commonest = ", ".join(f"{number:,} {name}" for name, number in sentences.most_common(NAMED))
+            more = ", …" if len(sentences) > NAMED else ""
+            lines.append(f"    sentences left out for unknown templates: {sentences.total():,} ({commonest}{more})")
     return lines

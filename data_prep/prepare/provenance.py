@@ -75,6 +75,7 @@ class _Stage(Record):
     out: Count
     dropped: dict[str, Count]
     guessed: dict[str, Count] = {}
+    sentences: dict[str, Count] = {}  # left out, by the markup whose text is unknown
 
 
 class _Counts(Record):

@@ -124,11 +124,13 @@ def _items(
                 rejected.add("read", "bad", f"{file.name}: {piece.where}: {item.reason}")
             elif isinstance(item, Dropped):
                 tally.drop(item.reason)
+                tally.sentences.update(item.unknown)
                 rejected.add("read", item.reason, f"{file.name}: {piece.where}")
             else:
                 tally.went += 1
-                if isinstance(item, Document) and item.guessed:
-                    tally.guessed[item.guessed] += 1
+                if isinstance(item, Document):
+                    tally.sentences.update(item.unknown)
+                    tally.guessed.update([item.guessed] if item.guessed else [])
                 yield item
 
 

@@ -12,13 +12,14 @@ NAMED = 5  # bad records that are printed
 
 
 class Tally:
-    """Counts of one stage: in, out, dropped by reason, and the encodings that were guessed for documents."""
+    """Counts of one stage: in, out, dropped by reason; the encodings guessed; sentences left out, by unknown markup."""
 
     def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
         self.name, self.parameters = name, parameters
         self.came = self.went = 0
         self.dropped: Counter[str] = Counter()
         self.guessed: Counter[str] = Counter()
+        self.sentences: Counter[str] = Counter()
 
     def drop(self, reason: str) -> None:
         """Count a dropped record or document."""
@@ -27,8 +28,9 @@ class Tally:
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""
         counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
-        guessed = {"guessed": dict(sorted(self.guessed.items()))} if self.guessed else {}
-        return {**counts, "dropped": dict(sorted(self.dropped.items())), **guessed}
+        others = {"guessed": self.guessed, "sentences": self.sentences}
+        given = {name: dict(sorted(counter.items())) for name, counter in others.items() if counter}
+        return {**counts, "dropped": dict(sorted(self.dropped.items())), **given}
 
 
 def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -41,6 +43,7 @@ def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
             total.went += record["out"]
             total.dropped.update(record["dropped"])
             total.guessed.update(record.get("guessed", {}))
+            total.sentences.update(record.get("sentences", {}))
     return [total.record() for total in totals.values()]
 
 

@@ -15,6 +15,7 @@ class Document:
         group: the id of the thread or book that it is a part of, shared by all parts; "": it is its own group.
         title: the title of the page; "": it has none, or the id contains it.
         guessed: the encoding that was guessed for its text, for the counts; "": none.
+        unknown: for each sentence that is left out, for the counts: the markup in it whose text is unknown.
     """
 
     id: str
@@ -24,6 +25,7 @@ class Document:
     group: str = ""
     title: str = ""
     guessed: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Bad:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A sound record that the source leaves out, by reason (`redirect`, `deleted`, `bot`): counted, not named."""
+    """A sound record that the source leaves out, by reason (`redirect`, `deleted`, `bot`): counted, not named.
+
+    `unknown` is that of a document.
+    """
 
     reason: str
+    unknown: tuple[str, ...] = ()

@@ -13,7 +13,8 @@ from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.parquet import parquet_columns, parquet_rows
 from data_prep.sources.plain_text import EMPTY, Line, line_pieces
 from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
-from data_prep.sources.wikipedia.wikitext import HIDING, segments
+from data_prep.sources.wikipedia.functions import Facts
+from data_prep.sources.wikipedia.wikitext import HIDING, plain
 from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
 from data_prep.text.normalize import legible, legible_line, unescape
 
@@ -105,9 +106,12 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
 def _article(page: Page, hiding: frozenset[str], choices: Choices) -> Document | Dropped:
     if reason := _left_out(page, choices["keep_disambiguation"]):
         return Dropped(reason)
-    texts, headings = segments(page.text, hiding, choices["keep_references"], choices["infoboxes"])
+    facts = Facts(page.title, page.changed)
+    segments, headings, unknown = plain(page.text, hiding, choices["keep_references"], choices["infoboxes"], facts)
+    if not segments:
+        return Dropped(EMPTY.reason, tuple(unknown))
     name, title = f"wikipedia/{page.id}", legible_line(page.title)
-    return Document(name, tuple(texts), tuple(headings), title=title) if texts else EMPTY
+    return Document(name, tuple(segments), tuple(headings), title=title, unknown=tuple(unknown))
 
 
 def _left_out(page: Page, keep_disambiguation: bool) -> str:

@@ -6,9 +6,14 @@ kept.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-from data_prep.sources.wikipedia.templates import infobox_lines, inline_text, is_infobox, is_inline
+from data_prep.sources.wikipedia.formulas import formula_text
+from data_prep.sources.wikipedia.functions import Facts
+from data_prep.sources.wikipedia.marks import hole, placed, whole_sentences, without_marks
+from data_prep.sources.wikipedia.numbers import AFTER_DIGIT
+from data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
 from data_prep.text.language import word_set
 from data_prep.text.normalize import legible_line, unescape
 
@@ -31,6 +36,7 @@ APPARATUS = frozenset(  # the headings of sections without prose
         "works cited",
     )
 )
+LONGEST_NAME = 60  # characters of the name of an unknown template
 DEEPEST = 40  # deeper nesting is dropped, as in MediaWiki: each level copies the text once more
 
 # Tags whose content is not text, and <nowiki>, in which markup is literal.
@@ -40,6 +46,12 @@ _HELD = re.compile(
     re.IGNORECASE,
 )
 _LITERAL = {ord(c): f"&#{ord(c)};" for c in "[]{}|'<>=*_\n"}
+_WITHIN = {ord(c): f"&#{ord(c)};" for c in "|="}  # of a template's text within another one: it separates no arguments
+_SHOWN_TAGS: dict[str, Callable[[str], str | None]] = {
+    "nowiki": str,
+    **dict.fromkeys(("math", "ce", "chem"), formula_text),
+    **dict.fromkeys(("hiero", "score"), lambda _: None),
+}
 
 _BRACKET = re.compile(
     r"\{\{|\}\}|\[\[|\]\](?!\](?!\]))|\n[ \t:*#]*\{\||\n[ \t]*\|\}(?!\}(?!\}))|<table\b[^<>]*>|</table\s*>",
@@ -52,46 +64,79 @@ _FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp]
 
 _EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]\[<>\"]*(?:[^\S\n]([^\]\[\n]*))?\]", re.I)
 _SWITCH = re.compile(r"__[^\W\d_]{3,}__")  # __NOTOC__
-_POWER = re.compile(r"(?<=[\w)'])<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)  # 10<sup>6</sup> is not 106
+# 10<sup>6</sup> is not 106
+_POWER = re.compile(r"(?:(?<=[\w)'])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)
+_FRACTION = re.compile(rf"(?<=\d){AFTER_DIGIT}")
 _BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][a-z0-9]*(?:[\s/][^<>]*)?>", re.IGNORECASE)
 
 _QUOTES = re.compile(r"'{2,}")
 _ELISION = re.compile(r"(?<=\b\w)'''(?!')")  # l'''Osservatore''
-_HOLE = re.compile(r" [,;:)]|\([ ,;)]|[,;] [,;]")
-_AROUND_HOLES = re.compile(r"[ ,;:()]{2,}")
+_GAP = re.compile(r" [,;:)]|\([ ,;)]|[,;] [,;]")
+_AROUND_GAPS = re.compile(r"[ ,;:()]{2,}")
 _BEFORE_STOP = re.compile(r" (?=\.(?: |$))")
 _ANY_WORD = re.compile(r"\w")
 
 
-def segments(
-    markup: str, hiding: Collection[str] = HIDING, apparatus: bool = False, infoboxes: bool = False
-) -> tuple[list[str], list[int]]:
-    """Return the paragraphs, list items and headings of a page, one line each, and the numbers of the headings.
+class Plain(NamedTuple):
+    """The text of a page.
 
-    Headings of sections without text are dropped.
+    Attributes:
+        segments: its paragraphs, list items and headings, one line each.
+        headings: the numbers of the headings; those of sections without text are dropped.
+        unknown: for each sentence that was dropped, the template in it whose text is unknown.
+    """
+
+    segments: list[str]
+    headings: list[int]
+    unknown: list[str]
+
+
+def plain(
+    markup: str,
+    hiding: Collection[str] = HIDING,
+    apparatus: bool = False,
+    infoboxes: bool = False,
+    facts: Facts = Facts(),  # noqa: B008 (it cannot be changed)
+) -> Plain:
+    """Return the text of a page.
 
     Args:
         markup: the page's.
         hiding: the namespaces, in lower case, whose links show nothing.
         apparatus: keep the sections of references and links too, see APPARATUS.
         infoboxes: keep the rows of infoboxes, as list items.
+        facts: what templates may show of the page.
     """
-    text = _without_brackets("\n" + _without_held(markup), hiding, infoboxes)
+    holes = _Holes()
+    text = _without_held(without_marks(markup), holes)
+    text = placed(_without_brackets("\n" + text, hiding, infoboxes, facts, holes))
     text = _EXTERNAL.sub(lambda match: match[1] or "", text)
     text = _SWITCH.sub("", text)
     if "<" in text:
-        text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", text))))
+        text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", _FRACTION.sub(" ", text)))))
     page = _Page(frozenset() if apparatus else APPARATUS)
     for line in text.split("\n"):
         page.add(line.strip())
     page.end_paragraph()
-    return page.segments, page.headings
+    return Plain(page.segments, page.headings, [holes.names[number] for number in page.dropped])
 
 
-def _without_held(text: str) -> str:
-    """Remove comments, and tags whose content is not text, with their content."""
+class _Holes:
+    """The names of what is unknown on a page, by the numbers of their marks."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def mark(self, name: str) -> str:
+        """Return the mark of a new hole."""
+        self.names.append(legible_line(without_marks(name))[:LONGEST_NAME] or "{{}}")
+        return hole(len(self.names) - 1)
+
+
+def _without_held(text: str, holes: _Holes) -> str:
+    """Remove comments, and tags whose content is not text, with their content; show formulas that are plain."""
     parts = []
     at = 0
     unclosed = set()  # tags that are not closed in the rest of the text
@@ -109,13 +154,14 @@ def _without_held(text: str) -> str:
             if close is None:
                 unclosed.add(name)
                 continue
-            if name == "nowiki":
-                parts.append(text[at : close.start()].translate(_LITERAL))
+            if name in _SHOWN_TAGS:
+                shown = _SHOWN_TAGS[name](text[at : close.start()])
+                parts.append(holes.mark(f"<{name}>") if shown is None else shown.translate(_LITERAL))
             at = close.end()
     return "".join(parts) + text[at:]
 
 
-def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool) -> str:
+def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts: Facts, holes: _Holes) -> str:
     """Remove templates and tables, and replace links by what they show."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
@@ -143,19 +189,25 @@ def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool) -> st
             opened.pop()
         if opened and opened[-1][0] == kind:
             start = opened.pop()[1]
-            parts[start:] = [_shown(kind, parts[start:], hiding, infoboxes) if len(opened) < DEEPEST else ""]
+            content = "".join(parts[start:]) if len(opened) < DEEPEST else ""
+            if kind == "link":
+                shown = _label(content, hiding)
+            elif kind == "template" and content:
+                shown = _template(content, infoboxes, facts, holes)
+                shown = shown.translate(_WITHIN) if templates else shown
+            else:
+                shown = ""
+            parts[start:] = [shown]
     parts.append(text[at:])
     return "".join(parts)
 
 
-def _shown(kind: str, content: list[str], hiding: Collection[str], infoboxes: bool) -> str:
-    if kind == "link":
-        return _label("".join(content), hiding)
-    if kind == "template" and infoboxes and is_infobox(content[0]):
-        return infobox_lines("".join(content))
-    if kind == "template" and is_inline(content[0]):
-        return inline_text("".join(content))
-    return ""
+def _template(content: str, infoboxes: bool, facts: Facts, holes: _Holes) -> str:
+    """Return the text that a template shows, or the mark of a hole."""
+    if infoboxes and is_infobox(content):
+        return infobox_lines(content)
+    shown = template_text(content, facts)
+    return holes.mark(unknown_name(content)) if shown is None else shown
 
 
 def _label(link: str, hiding: Collection[str]) -> str:
@@ -179,6 +231,7 @@ class _Page:
     def __init__(self, unwanted: frozenset[str]) -> None:
         self.segments: list[str] = []
         self.headings: list[int] = []
+        self.dropped: list[int] = []  # the holes for which sentences were dropped
         self._lines: list[str] = []  # of the paragraph being read
         self._waiting: list[tuple[int, str]] = []  # headings without text so far, with their levels
         self._unwanted = unwanted
@@ -206,7 +259,7 @@ class _Page:
             self._waiting.pop()
         if self._within and level > self._within:
             return
-        heading = _finished(_unquoted(line.strip("=")))
+        heading = self._finished(_unquoted(line.strip("=")))
         self._within = level if heading.lower() in self._unwanted else 0
         if heading and not self._within:
             self._waiting.append((level, heading))
@@ -215,13 +268,27 @@ class _Page:
         """End the paragraph; if it has words, add it after the headings that wait for text."""
         if not self._lines:
             return
-        paragraph = _finished(" ".join(self._lines))
+        paragraph = self._finished(" ".join(self._lines))
         self._lines = []
         if paragraph and not self._within:
             self.headings.extend(range(len(self.segments), len(self.segments) + len(self._waiting)))
             self.segments.extend(heading for _, heading in self._waiting)
             self._waiting = []
             self.segments.append(paragraph)
+
+    def _finished(self, text: str) -> str:
+        """Replace entities, make blanks single, drop sentences with holes, and close what removed templates leave.
+
+        Return "" for a text without words.
+        """
+        text, dropped = whole_sentences(unescape(text))
+        if not self._within:
+            self.dropped += dropped
+        text = legible_line(text)
+        if _GAP.search(text):
+            text = _AROUND_GAPS.sub(lambda match: _closed_up(match[0]), text)
+        text = _BEFORE_STOP.sub("", text).strip(" ,;")
+        return text if _ANY_WORD.search(text) else ""
 
 
 def _unquoted(line: str) -> str:
@@ -234,15 +301,6 @@ def _unquoted(line: str) -> str:
     if bold % 2 and italic % 2:
         line = _ELISION.sub("'", line, count=1)
     return _QUOTES.sub(lambda match: "'" if len(match[0]) == 4 else match[0][5:], line)
-
-
-def _finished(text: str) -> str:
-    """Replace entities, make blanks single and close the holes of removed templates; "" for a text without words."""
-    text = legible_line(unescape(text))
-    if _HOLE.search(text):
-        text = _AROUND_HOLES.sub(lambda match: _closed_up(match[0]), text)
-    text = _BEFORE_STOP.sub("", text).strip(" ,;")
-    return text if _ANY_WORD.search(text) else ""
 
 
 def _closed_up(run: str) -> str:

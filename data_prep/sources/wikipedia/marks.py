@@ -1,0 +1,128 @@
+"""Marks in the text of a page: holes, where the text of a template is unknown, and pronunciations.
+
+A sentence with a hole is dropped. A mark is made of control characters, which XML forbids; `without_marks` removes them
+from any other text. A hole has a number, so that its template can be named when its sentence is dropped.
+"""
+
+import re
+from itertools import accumulate
+
+from data_prep.text.sentences import sentences
+
+HOLE = "\x02"
+_END = "\x03"
+_ASIDE, _ASIDE_END = "\x04", "\x05"  # around a pronunciation
+_CHARACTERS = str.maketrans("", "", HOLE + _END + _ASIDE + _ASIDE_END)
+_MARK = rf"{HOLE}\d{{1,9}}{_END}"
+_HOLE = re.compile(_MARK)
+_NAME = "Name"  # stands for a hole while sentences are split: most holes are nouns or numbers
+
+# Holes with lines of their own, such as displayed formulas. If the next line begins with a small letter, the sentence
+# goes on there; an indented hole may also end it. Any other is a box, or a notice, which is not of a sentence.
+_OWN = rf"(?:{_MARK}[ \t.,;]*)+"
+_GOES_ON = re.compile(rf"(?<=[^\s=.!?>])\n[ \t:*#]*({_OWN})\n+[ \t:]*(?=[a-zß-öø-ÿ])")
+_ENDED_BY = re.compile(rf"(?<=[^\s=.!?:;>])\n[ \t]*:+[ \t]*({_OWN})(?=\n|\Z)")
+_BOX = re.compile(rf"^[ \t:*#]*{_OWN}$", re.MULTILINE)
+
+_BRACKET = re.compile(f"[(){_ASIDE}{_ASIDE_END}]")
+_SAID = re.compile(r"(?:\b(?:pronounced|pronunciation|ipa|locally|also|or|uk|us)[\s:]*){1,4}$", re.IGNORECASE)
+_LONGEST_SAID = 60
+_IN_BRACKETS = re.compile(r"(?<![^\s(])\(([^()]*)\)")
+_ITEM = re.compile(rf"(?<![^,;])\s*(?:{_MARK}\s*)+(?![^,;])")
+_AFTER_STOP = re.compile(rf"(?<=[.!?])([\"'”’)\]]{{0,3}})(?:{_MARK})+(?=\s|$)")
+_AT_START = re.compile(rf"(?:{_MARK}\s*)+(?=[\"'“‘]{{0,3}}([^\W\d_]))")
+_ANY_WORD = re.compile(r"\w")
+
+
+def without_marks(text: str) -> str:
+    """Return a text without the characters of which marks are made."""
+    return text.translate(_CHARACTERS)
+
+
+def hole(number: int) -> str:
+    """Return the mark of the hole with this number."""
+    return f"{HOLE}{number}{_END}"
+
+
+def has_hole(text: str) -> bool:
+    """Return whether a text has a hole."""
+    return HOLE in text
+
+
+def aside(text: str) -> str:
+    """Return a pronunciation, which is left out if it stands in brackets."""
+    return f"{_ASIDE}{' '.join(text.split())}{_ASIDE_END}"
+
+
+def placed(text: str) -> str:
+    """Move the holes with lines of their own into the sentences around them; remove those of boxes."""
+    if HOLE not in text:
+        return text
+    return _BOX.sub("", _ENDED_BY.sub(r" \1\n", _GOES_ON.sub(r" \1 ", text)))
+
+
+def whole_sentences(paragraph: str) -> tuple[str, list[int]]:
+    """Return a paragraph without the sentences that have holes, and the number of the first hole of each of these.
+
+    A hole costs no sentence before the capital letter with which a paragraph begins (a notice or box), directly after
+    a full stop (a reference), and as an item of its own in brackets.
+    """
+    if _ASIDE in paragraph:
+        paragraph = _without_asides(paragraph)
+    if HOLE not in paragraph:
+        return without_marks(paragraph), []
+    paragraph = " ".join(paragraph.split())
+    start = _AT_START.match(paragraph)
+    if start and not start[1].islower():
+        paragraph = paragraph[start.end() :]
+    paragraph = _IN_BRACKETS.sub(lambda found: f"({_ITEM.sub(' ', found[1])})", paragraph)
+    paragraph = _AFTER_STOP.sub(r"\1", paragraph)
+    return _kept(paragraph)
+
+
+def _without_asides(paragraph: str) -> str:
+    """Remove pronunciations in brackets, with `pronounced` before them; show the others."""
+    parts: list[str] = []
+    depth = at = 0
+    begun: int | None = None  # the part with which a pronunciation in brackets begins
+    for bracket in _BRACKET.finditer(paragraph):
+        parts.append(paragraph[at : bracket.start()])
+        at = bracket.end()
+        match bracket[0]:
+            case "(" | ")":
+                parts.append(bracket[0])
+                depth = max(depth + (1 if bracket[0] == "(" else -1), 0) if begun is None else depth
+            case _ if bracket[0] == _ASIDE:
+                if depth and begun is None:
+                    begun = len(parts)
+            case _ if begun is not None:
+                del parts[begun:]
+                before = parts.pop() if parts else ""
+                said = _SAID.search(before[-_LONGEST_SAID:])
+                parts.append(before[: len(before) - len(said[0])] if said else before)
+                begun = None
+    return "".join(parts) + paragraph[at:]
+
+
+def _kept(paragraph: str) -> tuple[str, list[int]]:
+    holes = [int(mark[1:-1]) for mark in _HOLE.findall(paragraph)]
+    pieces = [without_marks(piece) for piece in _HOLE.split(paragraph)]
+    filled = _NAME.join(pieces)
+    parts = sentences(filled) if holes else [filled]
+    if " ".join(parts) != filled:
+        parts = [filled]
+    # where each hole begins, and each sentence ends, in the filled text
+    begins = list(accumulate((len(_NAME) + len(piece) for piece in pieces[1:-1]), initial=len(pieces[0])))
+    ends = accumulate(len(part) + 1 for part in parts)
+    kept: list[str] = []
+    dropped: list[int] = []
+    passed = 0  # holes
+    for part, end in zip(parts, ends, strict=True):
+        first = passed
+        while passed < len(holes) and begins[passed] < end:
+            passed += 1
+        if first == passed:
+            kept.append(part)
+        elif len(_ANY_WORD.findall(part)) > (passed - first) * len(_NAME):
+            dropped.append(holes[first])
+    return " ".join(kept), dropped
