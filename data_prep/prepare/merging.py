@@ -110,7 +110,7 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
         **sources[0],
         "part": WHOLE,
         "spooled": spooled,
-        "stages": tally.add(stages),
+        "stages": tally.shortened(tally.add(stages)),
     }
     output.finish(out, folder, plan, tok, source, near.pairs if near else None, sum(removed, Counter[str]()))
 

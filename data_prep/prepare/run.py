@@ -338,7 +338,7 @@ class _Run:
             "inputs": inputs.record(self.files, hashed=self.options.limit is None),
             "cut_off": self.cut_off,
             "spooled": {"documents": documents, "bytes": size},
-            "stages": self.totals.stages,
+            "stages": tally.shortened(self.totals.stages),
         }
 
 

@@ -9,6 +9,8 @@ from data_prep.common.errors import InputError, printable
 
 SURE = 100_000  # records after which too many bad ones end a run early
 NAMED = 5  # bad records that are printed
+MOST_NAMES = 1000  # of unknown markup that a manifest lists
+OTHERS = "(others)"
 
 
 class Tally:
@@ -45,6 +47,20 @@ def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
             total.guessed.update(record.get("guessed", {}))
             total.sentences.update(record.get("sentences", {}))
     return [total.record() for total in totals.values()]
+
+
+def shortened(stages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records for a manifest: of much unknown markup, only the most frequent is named."""
+    return [
+        {**record, "sentences": _commonest(record["sentences"])} if "sentences" in record else dict(record)
+        for record in stages
+    ]
+
+
+def _commonest(counts: Mapping[str, int]) -> dict[str, int]:
+    ordered = sorted(counts.items(), key=lambda item: (item[0] == OTHERS, -item[1], item[0]))
+    others = sum(number for _, number in ordered[MOST_NAMES:])
+    return dict(sorted(ordered[:MOST_NAMES])) | ({OTHERS: others} if others else {})
 
 
 def dropped(stages: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -20,10 +20,11 @@ def _pairs(table: str) -> dict[str, str]:
 
 _SYMBOLS = _pairs(
     """
-    times ×, div ÷, pm ±, mp ∓, ast ∗, circ °, prime ′, le ≤, leq ≤, ge ≥, geq ≥, ne ≠, neq ≠, sim ∼, equiv ≡, ll ≪,
-    gg ≫, propto ∝, infty ∞, partial ∂, nabla ∇, ell ℓ, hbar ħ, in ∈, notin ∉, subseteq ⊆, cup ∪, cap ∩, emptyset ∅,
-    forall ∀, exists ∃, neg ¬, land ∧, wedge ∧, lor ∨, vee ∨, mid |, to →, rightarrow →, leftarrow ←, Rightarrow ⇒,
-    implies ⇒, iff ⇔, mapsto ↦, ldots …, dots …, langle ⟨, rangle ⟩, varepsilon ε, vartheta ϑ, varphi φ\n
+    cdot ·, times ×, div ÷, pm ±, mp ∓, ast ∗, circ °, prime ′, le ≤, leq ≤, ge ≥, geq ≥, ne ≠, neq ≠, approx ≈, sim ∼,
+    equiv ≡, ll ≪, gg ≫, propto ∝, infty ∞, partial ∂, nabla ∇, ell ℓ, hbar ħ, in ∈, notin ∉, subset ⊂, subseteq ⊆,
+    cup ∪, cap ∩, setminus ∖, emptyset ∅, forall ∀, exists ∃, neg ¬, land ∧, wedge ∧, lor ∨, vee ∨, mid |, to →,
+    rightarrow →, leftarrow ←, Rightarrow ⇒, implies ⇒, iff ⇔, mapsto ↦, ldots …, dots …, cdots ⋯, langle ⟨, rangle ⟩,
+    varepsilon ε, vartheta ϑ, varphi φ
     """
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\s*")

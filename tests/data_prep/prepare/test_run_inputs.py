@@ -186,6 +186,20 @@ def test_the_wrong_source_is_refused(
     assert not (tmp_path / "out" / "shards").exists()
 
 
+def test_sentences_left_out_for_unknown_templates_are_counted(tmp_path: Path, capfd: Capture) -> None:
+    texts = [f"{text} It is {{{{height of|fox}}}} tall. {text}" for text in raw.texts(5)]
+    pages = [*texts, "It weighs {{weight of|fox}}.", "It is {{height of|dog}} tall.", "{{height of|box}}\nA fox runs."]
+    dump = raw.write_wikipedia(tmp_path / "pages-articles.xml", pages)
+    tokenizer = raw.vocabulary(tmp_path / "tokenizer.json")
+    out = raw.agree(tmp_path, "wikipedia", dump, "--tokenizer", tokenizer, numbers=[2])
+    read = raw.source_of(out)["stages"][0]
+    assert read["sentences"] == {"height of": 6, "weight of": 1}
+    assert read["dropped"] == {"empty": 2}
+    assert not any("is tall" in segment for text in raw.decoded(out).values() for segment in text)
+    printed = capfd.readouterr().out
+    assert "sentences left out for unknown templates: 7 (6 height of, 1 weight of)\n" in printed
+
+
 def test_guessed_encodings_are_counted(tmp_path: Path, capfd: Capture) -> None:
     pytest.importorskip("charset_normalizer", reason="needs the packages of the extra `dumps`")
     (tmp_path / "in").mkdir()

@@ -50,6 +50,18 @@ def test_stages_add_up(counts: list[tuple[int, int, str]]) -> None:
     assert sum(tally.dropped(totals).values()) == sum(gone for _, gone, _ in counts)
 
 
+def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 2)
+    counted = Tally("read", {})
+    counted.sentences.update({"fox": 3, "dog": 1, "cat": 2, "ape": 1})
+    twice = tally.add([[counted.record()], [counted.record()], [stage("read", 1)]])
+    assert twice[0]["sentences"] == {"ape": 2, "cat": 4, "dog": 2, "fox": 6}
+    short = tally.shortened(twice)
+    assert short[0]["sentences"] == {"cat": 4, "fox": 6, tally.OTHERS: 4}
+    assert tally.shortened(tally.add([short, short]))[0]["sentences"] == {"cat": 8, "fox": 12, tally.OTHERS: 8}
+    assert "sentences" not in tally.shortened([stage("read", 1)])[0]
+
+
 def test_reasons_are_added_over_stages() -> None:
     assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
 
