@@ -162,7 +162,7 @@ def _plain(number: Any, text: Any, name: str, where: str, title: Any) -> Documen
 # XML exports. Dropped: pages of other namespaces, redirects, disambiguation pages (unless kept by option), pages whose
 # content is not wiki markup, suppressed pages, and pages without text once the markup is removed. Bad: a page with
 # more than xml_export.LARGEST_PAGE characters, or without an id or namespace. Reading a page takes at most about 60
-# bytes per character; nothing in it is expanded or looked up.
+# bytes per character; its templates are expanded from our tables, without other pages.
 #
 # JSON lines and Parquet. Dropped: records without text, which WikiExtractor writes for redirects. Bad: a record of
 # another form, with an id that is not a number or without text, or a line of more than LARGEST_LINE bytes. These files

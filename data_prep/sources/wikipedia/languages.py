@@ -35,27 +35,44 @@ LANGUAGES = _named(
 # the codes of the International Olympic Committee, FIFA and ISO 3166 that differ too
 COUNTRIES = _named(
     """
-    AFG Afghanistan; ALB Albania; ALG Algeria; DZA Algeria; AND Andorra; ANG Angola; AGO Angola; ARG Argentina; ARM
-    Armenia; AUS Australia; AUT Austria; AZE Azerbaijan; BAH Bahamas; BAN Bangladesh; BGD Bangladesh; BLR Belarus; BEL
-    Belgium; BOL Bolivia; BIH Bosnia and Herzegovina; BRA Brazil; BUL Bulgaria; BGR Bulgaria; CAM Cambodia; CMR
-    Cameroon; CAN Canada; CHI Chile; CHL Chile; CHN China; PRC China; COL Colombia; CRC Costa Rica; CRO Croatia; HRV
-    Croatia; CUB Cuba; CYP Cyprus; CZE Czech Republic; TCH Czechoslovakia; DEN Denmark; DNK Denmark; DOM Dominican
-    Republic; ECU Ecuador; EGY Egypt; ENG England; EST Estonia; ETH Ethiopia; FIN Finland; FRA France; GAB Gabon; GEO
-    Georgia; GER Germany; DEU Germany; GDR East Germany; FRG West Germany; GHA Ghana; GBR United Kingdom; UK United
-    Kingdom; GRE Greece; GRC Greece; GUA Guatemala; HAI Haiti; HON Honduras; HKG Hong Kong; HUN Hungary; ISL Iceland;
-    IND India; INA Indonesia; IDN Indonesia; IRI Iran; IRN Iran; IRQ Iraq; IRL Ireland; ISR Israel; ITA Italy; CIV Ivory
-    Coast; JAM Jamaica; JPN Japan; JOR Jordan; KAZ Kazakhstan; KEN Kenya; KOR South Korea; PRK North Korea; KOS Kosovo;
-    KUW Kuwait; KGZ Kyrgyzstan; LAT Latvia; LVA Latvia; LIB Lebanon; LBN Lebanon; LIE Liechtenstein; LTU Lithuania; LUX
-    Luxembourg; MAS Malaysia; MYS Malaysia; MLI Mali; MLT Malta; MEX Mexico; MDA Moldova; MON Monaco; MGL Mongolia; MNE
-    Montenegro; MAR Morocco; MOZ Mozambique; NAM Namibia; NEP Nepal; NED Netherlands; NLD Netherlands; NZL New Zealand;
-    NGR Nigeria; NGA Nigeria; MKD North Macedonia; NIR Northern Ireland; NOR Norway; PAK Pakistan; PAN Panama; PAR
-    Paraguay; PRY Paraguay; PER Peru; PHI Philippines; PHL Philippines; POL Poland; POR Portugal; PRT Portugal; PUR
-    Puerto Rico; PRI Puerto Rico; QAT Qatar; ROU Romania; ROM Romania; RUS Russia; KSA Saudi Arabia; SAU Saudi Arabia;
-    SCO Scotland; SEN Senegal; SRB Serbia; SCG Serbia and Montenegro; SIN Singapore; SGP Singapore; SVK Slovakia; SLO
-    Slovenia; SVN Slovenia; RSA South Africa; ZAF South Africa; URS Soviet Union; USSR Soviet Union; ESP Spain; SRI Sri
-    Lanka; LKA Sri Lanka; SUD Sudan; SWE Sweden; SUI Switzerland; CHE Switzerland; SYR Syria; TPE Chinese Taipei; TWN
-    Taiwan; TAN Tanzania; THA Thailand; TUN Tunisia; TUR Turkey; UGA Uganda; UKR Ukraine; UAE United Arab Emirates; ARE
-    United Arab Emirates; USA United States; US United States; URU Uruguay; URY Uruguay; UZB Uzbekistan; VEN Venezuela;
-    VIE Vietnam; VNM Vietnam; WAL Wales; YEM Yemen; YUG Yugoslavia; ZAM Zambia; ZIM Zimbabwe; ZWE Zimbabwe
+    AFG Afghanistan; ALB Albania; ALG Algeria; DZA Algeria; AND Andorra; ANG Angola; AGO Angola; AIA Anguilla; ARG
+    Argentina; ARM Armenia; ABW Aruba; ARU Aruba; AUS Australia; AUT Austria; AZE Azerbaijan; BAH Bahamas; BHS Bahamas;
+    BAN Bangladesh; BGD Bangladesh; BAR Barbados; BRB Barbados; BLR Belarus; BEL Belgium; BIZ Belize; BEN Benin; BMU
+    Bermuda; BER Bermuda; BHU Bhutan; BTN Bhutan; BOL Bolivia; BIH Bosnia and Herzegovina; BOT Botswana; BWA Botswana;
+    BVT Bouvet Island; BRA Brazil; VGB British Virgin Islands; IVB British Virgin Islands; BUL Bulgaria; BGR Bulgaria;
+    BFA Burkina Faso; BUR Burkina Faso; BDI Burundi; CAM Cambodia; KHM Cambodia; CMR Cameroon; CAN Canada; CPV Cape
+    Verde; CYM Cayman Islands; CAY Cayman Islands; CTA Central African Republic; CAF Central African Republic; CHA Chad;
+    TCD Chad; CHI Chile; CHL Chile; CHN China; PRC China; TPE Chinese Taipei; COL Colombia; CRC Costa Rica; CRI Costa
+    Rica; CRO Croatia; HRV Croatia; CUB Cuba; CUR Curaçao; CUW Curaçao; CYP Cyprus; CZE Czech Republic; TCH
+    Czechoslovakia; COD Democratic Republic of the Congo; DEN Denmark; DNK Denmark; DJI Djibouti; DOM Dominican
+    Republic; GDR East Germany; ECU Ecuador; EGY Egypt; ESA El Salvador; SLV El Salvador; ENG England; ERI Eritrea; EST
+    Estonia; SWZ Eswatini; ETH Ethiopia; FLK Falkland Islands; FRO Faroe Islands; FIJ Fiji; FJI Fiji; FIN Finland; FRA
+    France; GAB Gabon; GEO Georgia; GER Germany; DEU Germany; GHA Ghana; GIB Gibraltar; GRE Greece; GRC Greece; GRL
+    Greenland; GRN Grenada; GRD Grenada; GUA Guatemala; GTM Guatemala; GGY Guernsey; GUI Guinea; GIN Guinea; GUY Guyana;
+    HAI Haiti; HTI Haiti; HON Honduras; HND Honduras; HKG Hong Kong; HUN Hungary; ISL Iceland; IND India; INA Indonesia;
+    IDN Indonesia; IRI Iran; IRN Iran; IRQ Iraq; IRL Ireland; IOM Isle of Man; ISR Israel; ITA Italy; CIV Ivory Coast;
+    JAM Jamaica; JPN Japan; JEY Jersey; JOR Jordan; KAZ Kazakhstan; KEN Kenya; KOS Kosovo; KUW Kuwait; KWT Kuwait; KGZ
+    Kyrgyzstan; LAO Laos; LAT Latvia; LVA Latvia; LIB Lebanon; LBN Lebanon; LES Lesotho; LSO Lesotho; LBR Liberia; LBA
+    Libya; LBY Libya; LIE Liechtenstein; LTU Lithuania; LUX Luxembourg; MAC Macau; MAD Madagascar; MDG Madagascar; MAW
+    Malawi; MWI Malawi; MAS Malaysia; MYS Malaysia; MDV Maldives; MLI Mali; MLT Malta; MTN Mauritania; MRT Mauritania;
+    MRI Mauritius; MUS Mauritius; MEX Mexico; MDA Moldova; MON Monaco; MCO Monaco; MGL Mongolia; MNG Mongolia; MNE
+    Montenegro; MSR Montserrat; MAR Morocco; MOZ Mozambique; MYA Myanmar; MMR Myanmar; NAM Namibia; NEP Nepal; NPL
+    Nepal; NED Netherlands; NLD Netherlands; NZL New Zealand; NCA Nicaragua; NIC Nicaragua; NIG Niger; NER Niger; NGR
+    Nigeria; NGA Nigeria; PRK North Korea; MKD North Macedonia; NIR Northern Ireland; NOR Norway; OMA Oman; OMN Oman;
+    PAK Pakistan; PLE Palestine; PSE Palestine; PAN Panama; PNG Papua New Guinea; PAR Paraguay; PRY Paraguay; PER Peru;
+    PHI Philippines; PHL Philippines; POL Poland; POR Portugal; PRT Portugal; PUR Puerto Rico; PRI Puerto Rico; QAT
+    Qatar; CGO Republic of the Congo; COG Republic of the Congo; ROU Romania; ROM Romania; RUS Russia; RWA Rwanda; SHN
+    Saint Helena; LCA Saint Lucia; MAF Saint Martin; SAM Samoa; WSM Samoa; SMR San Marino; KSA Saudi Arabia; SAU Saudi
+    Arabia; SCO Scotland; SEN Senegal; SRB Serbia; SCG Serbia and Montenegro; SLE Sierra Leone; SIN Singapore; SGP
+    Singapore; SXM Sint Maarten; SVK Slovakia; SLO Slovenia; SVN Slovenia; SOM Somalia; RSA South Africa; ZAF South
+    Africa; SGS South Georgia and the South Sandwich Islands; KOR South Korea; SSD South Sudan; URS Soviet Union; USSR
+    Soviet Union; ESP Spain; SRI Sri Lanka; LKA Sri Lanka; SUD Sudan; SDN Sudan; SUR Suriname; SWE Sweden; SUI
+    Switzerland; CHE Switzerland; SYR Syria; TWN Taiwan; TJK Tajikistan; TAN Tanzania; TZA Tanzania; THA Thailand; GAM
+    The Gambia; GMB The Gambia; TOG Togo; TGO Togo; TGA Tonga; TON Tonga; TRI Trinidad and Tobago; TTO Trinidad and
+    Tobago; TUN Tunisia; TUR Turkey; TKM Turkmenistan; TCA Turks and Caicos Islands; UGA Uganda; UKR Ukraine; UAE United
+    Arab Emirates; ARE United Arab Emirates; GBR United Kingdom; UK United Kingdom; USA United States; US United States;
+    VIR United States Virgin Islands; ISV United States Virgin Islands; URU Uruguay; URY Uruguay; UZB Uzbekistan; VAN
+    Vanuatu; VUT Vanuatu; VAT Vatican City; VEN Venezuela; VIE Vietnam; VNM Vietnam; WAL Wales; FRG West Germany; ESH
+    Western Sahara; YEM Yemen; YUG Yugoslavia; ZAM Zambia; ZMB Zambia; ZIM Zimbabwe; ZWE Zimbabwe
     """
 )

@@ -12,7 +12,7 @@ from data_prep.text.sentences import sentences
 HOLE = "\x02"
 _END = "\x03"
 _ASIDE, _ASIDE_END = "\x04", "\x05"  # around a pronunciation
-_CHARACTERS = str.maketrans("", "", HOLE + _END + _ASIDE + _ASIDE_END)
+_CHARACTERS = HOLE + _END + _ASIDE + _ASIDE_END
 _MARK = rf"{HOLE}\d{{1,9}}{_END}"
 _HOLE = re.compile(_MARK)
 _NAME = "Name"  # stands for a hole while sentences are split: most holes are nouns or numbers
@@ -36,7 +36,9 @@ _ANY_WORD = re.compile(r"\w")
 
 def without_marks(text: str) -> str:
     """Return a text without the characters of which marks are made."""
-    return text.translate(_CHARACTERS)
+    for character in _CHARACTERS:  # faster than str.translate
+        text = text.replace(character, "")
+    return text
 
 
 def hole(number: int) -> str:

@@ -11,7 +11,7 @@ SHOWN = r"""
 {first} <- small, smaller, midsize, big, bigger, large, larger, huge, smallcaps, small caps, sc, sc1, sc2, aut
 {first} <- nowrap, no wrap, nobr, nobreak, nwr, wrap, keep together, as written, asiantitle, proper name, plain link
 {first} <- code, codett, kbd, mono, monospace, samp, tt, var, math, mvar, bigmath, serif, sans-serif, dfn, char
-{first} <- strike, strikethrough, s, del, ins, highlight, hilite, xt, !xt, mxt, unicode, polytonic, hebrew, nastaliq
+{first} <- strike, strikethrough, s, del, highlight, hilite, xt, !xt, mxt, unicode, polytonic, hebrew, nastaliq
 {first} <- script/arabic, script/hebrew, script/greek, script/nastaliq
 {first} <- baseball year, mlby, nfl year, nba year, noflag
 {first} <- birth-date, death-date, start-date, end-date, birth year, gloss, ruby

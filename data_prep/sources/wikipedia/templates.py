@@ -8,6 +8,7 @@ from data_prep.sources.wikipedia import dates, quantities, words
 from data_prep.sources.wikipedia.arguments import Arguments, arguments_of, template_name, without_prefix
 from data_prep.sources.wikipedia.convert import converted, density
 from data_prep.sources.wikipedia.functions import Facts, function_text, is_function
+from data_prep.sources.wikipedia.languages import COUNTRIES
 from data_prep.sources.wikipedia.marks import aside
 from data_prep.sources.wikipedia.numbers import grouped
 from data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN
@@ -127,7 +128,7 @@ def template_text(content: str, facts: Facts) -> str | None:
         return aside(text) if text else ""
     if name in _INVISIBLE or _INVISIBLE_NAMES.fullmatch(name) or not name:
         return ""
-    return words.country_by_code(name) if "|" not in content else None
+    return COUNTRIES.get(content.strip())  # {{FRA}}
 
 
 def unknown_name(content: str) -> str:

@@ -1,4 +1,6 @@
-"""Wiki markup to plain text: paragraphs, list items and headings, without templates, tables, files and references.
+"""Wiki markup to plain text: paragraphs, list items and headings, without tables, files and references.
+
+Templates show what they are known to show; a sentence with another one in it is dropped (`marks.py`).
 
 The text is scanned a fixed number of times, without backtracking, so time and memory (at most about 60 bytes per
 character) are linear in its length, even if its nesting is deep or broken. Text after a bracket that is never closed is
@@ -64,8 +66,10 @@ _FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp]
 
 _EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]\[<>\"]*(?:[^\S\n]([^\]\[\n]*))?\]", re.I)
 _SWITCH = re.compile(r"__[^\W\d_]{3,}__")  # __NOTOC__
-# 10<sup>6</sup> is not 106
-_POWER = re.compile(r"(?:(?<=[\w)'])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?\d)", re.IGNORECASE)
+# 10<sup>6</sup> is not 106, nor 2<sup>''n''</sup> 2n; but 2<sup>e</sup> is an ordinal
+_POWER = re.compile(
+    r"(?:(?<=[\w)'])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?(?:\d|'{0,5}[i-npqw-z]'{0,5}</sup>))", re.IGNORECASE
+)
 _FRACTION = re.compile(rf"(?<=\d){AFTER_DIGIT}")
 _BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
@@ -131,7 +135,7 @@ class _Holes:
 
     def mark(self, name: str) -> str:
         """Return the mark of a new hole."""
-        self.names.append(legible_line(without_marks(name))[:LONGEST_NAME] or "{{}}")
+        self.names.append(legible_line(without_marks(name))[:LONGEST_NAME])
         return hole(len(self.names) - 1)
 
 
@@ -154,8 +158,8 @@ def _without_held(text: str, holes: _Holes) -> str:
             if close is None:
                 unclosed.add(name)
                 continue
-            if name in _SHOWN_TAGS:
-                shown = _SHOWN_TAGS[name](text[at : close.start()])
+            if name in _SHOWN_TAGS or "inline" in match[2]:  # <syntaxhighlight inline>
+                shown = _SHOWN_TAGS.get(name, str)(text[at : close.start()])
                 parts.append(holes.mark(f"<{name}>") if shown is None else shown.translate(_LITERAL))
             at = close.end()
     return "".join(parts) + text[at:]
@@ -190,13 +194,11 @@ def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts
         if opened and opened[-1][0] == kind:
             start = opened.pop()[1]
             content = "".join(parts[start:]) if len(opened) < DEEPEST else ""
-            if kind == "link":
-                shown = _label(content, hiding)
-            elif kind == "template" and content:
+            if kind == "template":
                 shown = _template(content, infoboxes, facts, holes)
                 shown = shown.translate(_WITHIN) if templates else shown
             else:
-                shown = ""
+                shown = _label(content, hiding) if kind == "link" else ""
             parts[start:] = [shown]
     parts.append(text[at:])
     return "".join(parts)
@@ -204,6 +206,8 @@ def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts
 
 def _template(content: str, infoboxes: bool, facts: Facts, holes: _Holes) -> str:
     """Return the text that a template shows, or the mark of a hole."""
+    if not content:
+        return holes.mark("{{}}")  # empty, or nested too deeply
     if infoboxes and is_infobox(content):
         return infobox_lines(content)
     shown = template_text(content, facts)

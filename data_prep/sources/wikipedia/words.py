@@ -156,11 +156,6 @@ def country(arguments: Arguments) -> str | None:
     return COUNTRIES.get(place, place) or None
 
 
-def country_by_code(code: str) -> str | None:
-    """Return the country whose template is its code: {{FRA}}."""
-    return COUNTRIES.get(code.upper()) if len(code) == 3 else None
-
-
 def medalist(arguments: Arguments) -> str | None:
     """Return an athlete with the country: Name (France)."""
     place = COUNTRIES.get(arguments.at(1), arguments.at(1))
