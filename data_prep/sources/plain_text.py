@@ -73,7 +73,8 @@ def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
         with open_input(path) as stream:
             content = stream.read(LONGEST + 1)
         if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
-            return Bad(str(path), "the file", f"more than {LONGEST:,} bytes; a sentence a line? use bookcorpus-sentences")
+            reason = f"more than {LONGEST:,} bytes; if each line is a sentence, use bookcorpus-sentences"
+            return Bad(str(path), "the file", reason)
         return decoded(content, str(path), "the file", encoding)
     except EmptyFileError:
         return EMPTY
