@@ -6,7 +6,7 @@ RUN/checkpoints/step-00001000/
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
     state.json            step, every lane's position, validations, and the settings that a resumed run must match
-    engine/               DeepSpeed's own files, one set per rank, to resume exactly (pickles: read only once verified)
+    engine/               DeepSpeed's own files, one set per rank, to resume exactly (see engine/plain_files.py)
     manifest.json         size and SHA-256 of all of the above
 """
 
@@ -304,7 +304,7 @@ def _convert(source: Path, universal: Path) -> None:
     """
     shutil.rmtree(universal.parent, ignore_errors=True)
     make_directory(universal)
-    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
+    command = [sys.executable, "-m", "trainer.engine.to_universal"]
     options = ["--input_folder", str(source), "--output_folder", str(universal), "--num_extract_workers", "1"]
     done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
     if done.returncode:

@@ -26,7 +26,8 @@ from trainer.engine.clock import DeviceClock
 from trainer.engine.compiler import without_compiler
 from trainer.engine.hashed_file import FileEntry, hashed_file
 from trainer.engine.optimizer import build_optimizer
-from trainer.engine.world import World
+from trainer.engine.plain_files import REMEDY, plain_values_only
+from trainer.engine.world import World, rank_0_speaks
 from trainer.recipe.schema import Recipe
 
 
@@ -162,11 +163,15 @@ class Engine:
     def load(self, folder: Path, tag: str, *, universal: bool = False) -> None:
         """Load what `save` wrote, or a `universal` checkpoint converted from it; all ranks call.
 
-        Only for verified folders: DeepSpeed unpickles its files.
+        Raise InputError for files that are not DeepSpeed's plain values, or do not suit this engine.
         """
         self.deepspeed._config.load_universal_checkpoint = universal
         decays = [group["weight_decay"] for group in self.optimizer.param_groups]
-        loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
+        with rank_0_speaks(self.world.rank), plain_values_only():
+            try:
+                loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
+            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                raise InputError(f"{folder / tag}: DeepSpeed cannot load its files ({error!r}): {REMEDY}") from error
         if loaded is None:
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
         if universal:

@@ -19,7 +19,7 @@ from data_prep.common.files import lock, make_directory, whole_file
 from data_prep.common.parser import Parser
 from trainer.checkpoints import checkpoint
 from trainer.data.loader import check_layout
-from trainer.engine import ds_config
+from trainer.engine import ds_config, plain_files
 from trainer.engine.rendezvous import end_others
 from trainer.engine.world import World, check_address, failed_rank_exits_first, has_address, has_joined, join
 from trainer.errors import SharedError
@@ -187,12 +187,17 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
-    """Choose the checkpoint to resume from; raise InputError if the folder has a run and `resume` is not set."""
+    """Choose the checkpoint to resume from.
+
+    Raise InputError if the folder has a run and `resume` is not set, or if one of DeepSpeed's files could run code.
+    """
     newest = checkpoint.newest(recipe.run)
     if newest is not None and not resume:
         raise InputError(
             f"{recipe.run} contains a run ({newest.name}): add --resume to continue it, or set another run=FOLDER"
         )
+    if newest is not None:
+        plain_files.check(newest / checkpoint.ENGINE)
     if resume:
         print(f"resuming from {newest}" if newest else f"{recipe.run} has no checkpoint yet: starting", flush=True)
     return newest
