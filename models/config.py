@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from models.batching.candidates import Candidates, Example, Unit
 from models.batching.framing import Framing, Kept
 from models.interface import Batcher, Vocabulary
+from models.sizes import check_sizes
 from models.trunk import TrunkModel
 
 TEACHERS = ("kl", "margin_mse")  # the losses whose labels are a teacher's scores
@@ -28,6 +29,11 @@ class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
 
     name: str
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> MethodConfig:
+        check_sizes(self, "method.")
+        return self
 
     @property
     @abstractmethod

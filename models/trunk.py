@@ -16,6 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 from models.encode import encode, first_position, is_causal
+from models.sizes import check_sizes, check_weights
 from models.vectors import Vectors, one_vector
 
 # keys whose values Hugging Face does not check, or checks only through a division
@@ -88,11 +89,13 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     for key in sorted({*COUNTS, *(config_class.attribute_map.get(key, key) for key in COUNTS)} & settings.keys()):
         if isinstance(settings[key], int) and settings[key] < 1:
             raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
+    check_sizes(settings.items(), f"{model_type} configuration: ")
     settings = {**_without_foreign_ids(config_class, settings), **settings}
     has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
     options = {"add_pooling_layer": False} if has_pooler else {}
     try:
         resolved = AutoConfig.for_model(model_type, **settings)
+        check_weights(resolved)
         trunk = AutoModel.from_config(resolved, dtype=torch.float32, **options)
     except REFUSALS as error:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error

@@ -26,7 +26,7 @@ ROOMS = {
         {"config", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
-        {"interface"},
+        {"interface", "sizes"},
     ],
     "trainer": [
         {"doctor"},

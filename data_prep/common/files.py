@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,15 +128,22 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
 
 
-def read_bytes(path: Path, most: int = -1) -> bytes:
-    """Return the whole file; raise InputError if it cannot be read or has more than `most` bytes (-1: any number)."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a plain file; name one, or put one there")
+def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
+    """Return a whole small file; raise InputError if it cannot be read, is not a plain file, or has more bytes."""
+    require_plain_file(path)
     with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
-        content = file.read(most + 1 if most >= 0 else -1)
-    if 0 <= most < len(content):
+        content = file.read(most + 1)
+    if len(content) > most:
         raise InputError(f"{path}: larger than {most:,} bytes, the limit for such a file")
     return content
+
+
+def require_plain_file(path: Path) -> None:
+    """Raise InputError for what reading could wait for, or never end: a pipe, a device, a folder."""
+    with os_errors_as_input_errors(path, "read"):
+        mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path}: not a plain file; name one, or put one there")
 
 
 def sha256_of(path: Path) -> str:

@@ -21,12 +21,15 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import Field
+
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, replace_folder, sha256_of, sync, whole_file
+from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
 from trainer.checkpoints.weights_file import write_weights
 from trainer.data.cursor import Cursor
 from trainer.engine.hashed_file import FileEntry, hashed_file
@@ -50,6 +53,33 @@ REMEDIES = {
 }
 # implied in older checkpoints, which do not name them
 FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
+
+
+REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
+
+
+class _Entry(Record):
+    """A file's entry in manifest.json."""
+
+    bytes: Count
+    sha256: Sha256
+
+
+class _Manifest(Record):
+    """The content of manifest.json."""
+
+    format: int
+    files: dict[InsideName, _Entry]
+
+
+class _StateFile(Record):
+    """The content of state.json."""
+
+    step: Count
+    world_size: int = Field(ge=1, lt=2**20)
+    fixed: dict[str, Any]
+    cursor: Cursor
+    plateau: Plateau = Plateau()  # older checkpoints have none
 
 
 class SaveError(SharedError):
@@ -126,40 +156,37 @@ def newest(run: Path) -> Path | None:
 def verify(checkpoint: Path) -> str | None:
     """Check a checkpoint against its manifest; return what is wrong with it in one line, or None."""
     try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        if manifest["format"] != FORMAT:
-            return f"{checkpoint}: its format is version {manifest['format']}, but this code reads version {FORMAT}"
-        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return f"{checkpoint}: its {MANIFEST} is missing or damaged"
+        manifest = read_json(checkpoint / MANIFEST, _Manifest, "restore it from a copy")
+    except InputError as error:
+        return f"{checkpoint}: its {MANIFEST} is missing or damaged ({error})"
+    if manifest.format != FORMAT:
+        return f"{checkpoint}: its format is version {manifest.format}, but this code reads version {FORMAT}"
     with ThreadPoolExecutor() as threads:  # hashing releases Python's lock
-        problems = threads.map(lambda name: _damage(checkpoint / name, *files[name]), files)
-        for name, problem in zip(files, problems, strict=True):
+        problems = threads.map(lambda name: _damage(checkpoint / name, manifest.files[name]), manifest.files)
+        for name, problem in zip(manifest.files, problems, strict=True):
             if problem:
                 return f"{checkpoint}: {name} {problem}"
     return None
 
 
-def _damage(file: Path, size: int, sha256: str) -> str | None:
+def _damage(file: Path, entry: _Entry) -> str | None:
     """Return what is wrong with a file of a checkpoint, or None."""
     if not file.is_file():
         return "is missing"
-    if file.stat().st_size != size or sha256_of(file) != sha256:
+    if file.stat().st_size != entry.bytes or sha256_of(file) != entry.sha256:
         return "is damaged (its size or SHA-256 is not the saved one)"
     return None
 
 
 def read_state(checkpoint: Path) -> State:
-    """Read the state of a verified checkpoint."""
-    values = json.loads((checkpoint / STATE).read_text())
-    values["cursor"].setdefault("micro_sizes", {0: values["fixed"].get(MICRO)})  # older checkpoints have only one size
-    return State(
-        values["step"],
-        Cursor.from_json(values["cursor"]),
-        values["world_size"],
-        values["fixed"],
-        Plateau(**values.get("plateau", {})),  # older checkpoints have none
-    )
+    """Read the state of a verified checkpoint; raise InputError where a value is of another type or out of bounds."""
+    file = read_json(checkpoint / STATE, _StateFile, REMEDY)
+    cursor = file.cursor
+    if not cursor.micro_sizes:  # older checkpoints have only one size
+        if not isinstance(size := file.fixed.get(MICRO), int) or size < 1:
+            raise InputError(f"{checkpoint / STATE}: cursor.micro_sizes: field required; {REMEDY}")
+        cursor = replace(cursor, micro_sizes={0: size})
+    return State(file.step, cursor, file.world_size, file.fixed, file.plateau)
 
 
 def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:

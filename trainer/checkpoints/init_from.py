@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
@@ -23,6 +21,7 @@ from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
+from trainer.checkpoints.weights_file import read_weights
 from trainer.recipe.build import settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -69,9 +68,9 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
     fingerprint, added_tokens = _recorded(folder)
     _check_ids(path, fingerprint, folder / "tokenizer.json", tokenizer)
-    heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
+    heads = read_weights(folder / DECODER) if (folder / DECODER).is_file() else {}
     if "Dense" in modules:  # ColBERT's linear layer
-        dense = _read_tensors(modules["Dense"] / WEIGHTS)
+        dense = read_weights(modules["Dense"] / WEIGHTS)
         heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
     trunk = _load_hugging_face(folder)
     if trunk.config.vocab_size < tokenizer.vocab_size:
@@ -114,7 +113,7 @@ def _load_hugging_face(path: Path) -> PreTrainedModel:
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path / CONFIG}: not the configuration of an encoder ({reason})") from None
-    weights = _read_tensors(path / WEIGHTS)
+    weights = read_weights(path / WEIGHTS)
     trunk = trunk_of(settings_of(config), str(path / CONFIG))
     state = trunk.state_dict()
     prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
@@ -135,10 +134,3 @@ def _load_hugging_face(path: Path) -> PreTrainedModel:
 def _current_name(name: str) -> str:
     """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot read the weights ({error}); only safetensors files are read") from None

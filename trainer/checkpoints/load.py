@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-import yaml
-from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.common.json_file import read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MatchingConfig, MethodConfig
 from models.trunk import TrunkModel, max_positions
 from trainer.checkpoints import checkpoint
+from trainer.checkpoints.weights_file import read_weights
 from trainer.recipe.build import build_model, trunk_of
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from trainer.recipe.yaml_file import build as build_recipe
+from trainer.recipe.yaml_file import read_one
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def load_trained(path: Path) -> TrainedModel:
     Raise InputError if `path` has no checkpoint or only damaged ones.
     """
     folder = _find(path)
-    values = yaml.safe_load((folder / checkpoint.RECIPE).read_text(encoding="utf-8"))
+    values = read_one(folder / checkpoint.RECIPE)
     recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
     model = build_model(recipe.method, saved_trunk(folder))
     _copy_weights(folder, model)
@@ -78,7 +79,7 @@ def load_trained(path: Path) -> TrainedModel:
 
 def saved_trunk(folder: Path) -> PreTrainedModel:
     """Build the trunk of a checkpoint with random weights, in fp32: the checkpoint has its configuration."""
-    settings = json.loads((folder / checkpoint.TRUNK).read_text(encoding="utf-8"))
+    settings = read_json(folder / checkpoint.TRUNK, dict[str, Any], checkpoint.REMEDY)
     return trunk_of(settings, str(folder / checkpoint.TRUNK))
 
 
@@ -97,10 +98,16 @@ def _find(path: Path) -> Path:
 
 
 def _copy_weights(folder: Path, model: nn.Module) -> None:
-    weights, parameters = load_file(folder / checkpoint.WEIGHTS), dict(model.named_parameters())
+    file = folder / checkpoint.WEIGHTS
+    weights, parameters = read_weights(file), dict(model.named_parameters())
     if weights.keys() != parameters.keys():
         odd = sorted(weights.keys() ^ parameters.keys())[0]
         raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")
     with torch.no_grad():
         for name, parameter in parameters.items():
+            stored, expected = list(weights[name].shape), list(parameter.shape)
+            if stored != expected:
+                raise InputError(f"{file}: {name} is {stored}, {checkpoint.TRUNK} has {expected}; {checkpoint.REMEDY}")
+            if not weights[name].isfinite().all():
+                raise InputError(f"{file}: {name} has numbers that are not finite; {checkpoint.REMEDY}")
             parameter.copy_(weights[name])

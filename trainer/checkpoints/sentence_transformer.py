@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes
 from models.matching.siamese import SiameseConfig
 from trainer.checkpoints import checkpoint
 from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build
+from trainer.recipe.yaml_file import build, read_one
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # file of the encoder's own module
@@ -114,8 +112,8 @@ def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe
     if recipe.init_from is None or not isinstance(method, SiameseConfig):
         return recipe
     file = resume_from / checkpoint.RECIPE
-    saved = yaml.safe_load(file.read_text(encoding="utf-8"))["method"]
-    taken = {key: saved[key] for key in TAKEN_OVER if key in saved}
+    saved = read_one(file).get("method")
+    taken = {key: saved[key] for key in TAKEN_OVER if isinstance(saved, dict) and key in saved}
     values = recipe.model_dump(exclude_unset=True)
     return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{file} and the recipe")
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from trainer.data.lanes import Position, Skip
+from pydantic import Field
+
+from data_prep.common.json_file import Count
+from trainer.data.lanes import Skip
 from trainer.data.order import LaneBatch, Positions
+
+MicroSize = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 @dataclass
@@ -19,9 +24,9 @@ class Cursor:
     """
 
     positions: Positions
-    micro_batches: int = 0
+    micro_batches: Count = 0
     skips: set[Skip] = field(default_factory=set)
-    micro_sizes: Mapping[int, int] = field(default_factory=dict)
+    micro_sizes: Mapping[Count, MicroSize] = field(default_factory=dict)
 
     @property
     def micro(self) -> int:
@@ -60,17 +65,10 @@ class Cursor:
         return replace(cursors[0], positions=positions)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the cursor as plain values."""
+        """Return the cursor as plain values, from which pydantic builds it again."""
         return {
             "micro_batches": self.micro_batches,
             "micro_sizes": dict(self.micro_sizes),
             "positions": self.positions,
             "skips": sorted(self.skips),
         }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Cursor:
-        """Build a cursor from the values of `to_json`."""
-        positions = [[Position(*position) for position in lanes] for lanes in values["positions"]]
-        sizes = {int(step): size for step, size in values["micro_sizes"].items()}
-        return cls(positions, values["micro_batches"], {Skip(*skip) for skip in values["skips"]}, sizes)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from data_prep.common.errors import InputError
+from data_prep.common.json_file import Count
 from models.interface import Batcher, MicroBatch
 from trainer.data.rng import keyed_rng, keyed_rngs
 
@@ -42,9 +43,9 @@ class Source(Protocol):
 class Position(NamedTuple):
     """The next example of a lane: the epoch, the window in the epoch, the example in the window."""
 
-    epoch: int
-    window: int
-    example: int
+    epoch: Count
+    window: Count
+    example: Count
 
 
 START = Position(0, 0, 0)
@@ -54,10 +55,10 @@ MOST_EMPTY_EPOCHS = 10  # consecutive epochs without an example after which a la
 class Skip(NamedTuple):
     """A shard that could not be read in an epoch, from one of its chunks on."""
 
-    source: int
-    epoch: int
-    shard: int
-    chunk: int
+    source: Count
+    epoch: Count
+    shard: Count
+    chunk: Count
     reason: str
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from data_prep.common.errors import InputError
 from models.interface import Batcher, MicroBatch
 from trainer.data.lanes import START, Lanes, LaneStep, Position, Skip, Source
 from trainer.data.mixing import Mix
@@ -51,6 +52,11 @@ class Order:
     def start(self) -> Positions:
         """The first position of every lane."""
         return [[START] * self.lanes for _ in self.sources]
+
+    def check(self, positions: Positions, where: object) -> None:
+        """Raise InputError, naming `where` they come from, unless `positions` are of the lanes of these sources."""
+        if [len(lanes) for lanes in positions] != [self.lanes] * len(self.sources):
+            raise InputError(f"{where}: cursor.positions: not {len(self.sources)} sources of {self.lanes} lanes each")
 
     def skip(self, skips: Iterable[Skip]) -> None:
         """Skip the shards that the run skipped before it was resumed, even if they have been repaired since."""

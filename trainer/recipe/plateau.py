@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from data_prep.common.json_file import Count
 
 THRESHOLD = 1e-4  # share of the best loss by which a loss must be lower to count as lower
 
@@ -12,8 +17,8 @@ class Plateau:
     """The state after a run's validations so far, as in torch.optim.lr_scheduler.ReduceLROnPlateau."""
 
     best: float | None = None  # the lowest loss
-    bad: int = 0  # consecutive validations without a lower loss, since the last change of the rate
-    scale: float = 1.0  # factor on the learning rate
+    bad: Count = 0  # consecutive validations without a lower loss, since the last change of the rate
+    scale: Annotated[float, Field(ge=0, le=1)] = 1.0  # factor on the learning rate
 
     def after(self, loss: float, *, factor: float, patience: int) -> Plateau:
         """Return the state after one more validation; more than `patience` bad ones multiply `scale` by `factor`.

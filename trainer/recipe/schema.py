@@ -18,8 +18,8 @@ from trainer.recipe.schedule import Schedule, learning_rate
 class BatchConfig(Section):
     """How many examples an optimizer step has, and how many of them a rank processes at once."""
 
-    size: PositiveInt
-    micro: PositiveInt
+    size: int = Field(ge=1, le=1 << 24)
+    micro: int = Field(ge=1, le=1 << 24)
 
     @model_validator(mode="after")
     def _divides(self) -> BatchConfig:
@@ -83,9 +83,9 @@ class FaultsConfig(Section):
 class LanesConfig(Section):
     """The deterministic order of data (trainer/data/lanes.py); a resumed run may change only `workers`."""
 
-    lanes: PositiveInt = 64
+    lanes: int = Field(64, ge=1, le=1 << 16)
     window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
-    workers: int = Field(0, ge=0)  # loader processes per rank
+    workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
 
 
 class MixedShardsConfig(Section):
@@ -171,7 +171,7 @@ class Recipe(Section):
 
     run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
     seed: int = Field(1, ge=0, lt=2**63)
-    steps: PositiveInt  # optimizer steps
+    steps: int = Field(ge=1, lt=1 << 48)  # optimizer steps
     batch: BatchConfig
     optimizer: OptimizerConfig
     ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number

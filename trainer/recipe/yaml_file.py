@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,37 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import read_bytes
 from models.registry import MATCHING, PRETRAINING
 from trainer.recipe.schema import AnyRecipe
 
+LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
+
 
 class _Loader(yaml.SafeLoader):
-    """A YAML 1.1 loader that also reads 1e-4 as a float and refuses duplicate keys in a mapping."""
+    """A YAML 1.1 loader that also reads 1e-4 as a float, and refuses duplicate keys, and what has no end."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._depth = 0
+        self._sizes: dict[str, int] = {}  # by anchor
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        event: Any = self.peek_event()
+        is_alias = self.check_event(yaml.AliasEvent)
+        start, self._depth = self._values, self._depth + 1
+        if is_alias and event.anchor in self.anchors and event.anchor not in self._sizes:
+            raise yaml.composer.ComposerError(None, None, f"*{event.anchor} contains itself", event.start_mark)
+        self._values += self._sizes.get(event.anchor, 0) if is_alias else 0
+        self._values += 1
+        if self._depth > DEEPEST or self._values > MOST_VALUES:
+            what = f"nested too deeply (over {DEEPEST} levels)" if self._depth > DEEPEST else "has too many values"
+            raise _TooLargeError(f"{what}: a recipe has at most {MOST_VALUES:,}, where its aliases are written out")
+        node: Any = super().compose_node(parent, index)
+        if event.anchor and not is_alias:
+            self._sizes[event.anchor] = self._values - start
+        self._depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -29,6 +55,10 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} appears twice", key.start_mark)
             seen.add((key.tag, key.value))
         return node
+
+
+class _TooLargeError(ValueError):
+    """A text has more values or levels than any recipe."""
 
 
 _Loader.add_implicit_resolver(
@@ -45,7 +75,7 @@ def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> An
 
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
-    values = _read(path, ())
+    values = _read(path, (), {})
     for override in overrides:
         _override(values, override)
     return values
@@ -60,32 +90,46 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
         raise InputError(f"{where}: {problems}") from None
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def read_one(path: Path) -> dict[str, Any]:
+    """Read the plain values of one file, with its key `extends`, if any; raise InputError if it is not a recipe."""
     try:
-        resolved, text = path.resolve(), path.read_text(encoding="utf-8")
+        text = read_bytes(path, LARGEST).decode()
+    except ValueError as error:  # also of a path that no file can have
+        raise InputError(f"{path}: cannot read this recipe ({error})") from None
+    values = _parse(text, str(path))
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise InputError(f"{path}: a recipe is a mapping of keys to values")
+    return values
+
+
+def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """Read a file and those that it extends, each once: `known` has the values of those that were read."""
+    try:
+        resolved = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
         raise InputError(f"{path}: cannot read this recipe ({getattr(error, 'strerror', None) or error})") from None
+    if resolved in known:
+        return known[resolved]
     if resolved in seen:
         raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in seen)}")
-    values = _parse(text, str(path))
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a recipe is a mapping of keys to values")
+    if len(seen) == DEEPEST:
+        raise InputError(f"{path}: is extended through {DEEPEST} recipes, the most that may extend one another")
+    values = read_one(path)
     extends = values.pop("extends", None)
-    if extends is None:
-        return values
     merged: dict[str, Any] = {}
-    for base in extends if isinstance(extends, list) else [extends]:
-        merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved)))
-    return _merge(merged, values)
+    for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
+        merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved), known))
+    known[resolved] = _merge(merged, values)
+    return known[resolved]
 
 
 def _parse(text: str, where: str) -> Any:
     """Parse a YAML text into plain values; raise InputError naming `where` the text comes from."""
     try:
         return yaml.load(text, _Loader)  # a SafeLoader builds only plain values
-    except RecursionError:
-        raise InputError(f"{where}: nested too deeply for a recipe") from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+    except (_TooLargeError, RecursionError) as error:
+        raise InputError(f"{where}: {str(error) or 'nested too deeply'}") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
         # PyYAML does not wrap the errors of its constructors: 2020-13-45, `!!int x`, `!!bool x`
         raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
 
@@ -110,7 +154,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"{override!r}: an override is written key=value, as optimizer.lr=2e-4")
-    value = _parse(text, repr(override))
+    value = _parse(text, reprlib.repr(override))
     *parents, leaf = key.split(".")
     section = values
     for depth, parent in enumerate(parents):
@@ -140,11 +184,11 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "union_tag_invalid":
         return _other_method(path, problem["ctx"]["tag"], problem["ctx"]["expected_tags"])
     if problem["type"] == "path_type":
-        return f"{path}: input should be a path, not {problem['input']!r}"
+        return f"{path}: input should be a path, not {reprlib.repr(problem['input'])}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
-    return f"{path}: {message[0].lower()}{message[1:]}, not {problem['input']!r}"
+    return f"{path}: {message[0].lower()}{message[1:]}, not {reprlib.repr(problem['input'])}"
 
 
 def _other_method(path: str, name: str, expected: str) -> str:

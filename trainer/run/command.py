@@ -77,6 +77,7 @@ def main(
         if world.rank == 0:
             if resume_from is not None:
                 checkpoint.check_continues(resume_from, job.resume_invariants)
+                job.order.check(checkpoint.read_state(resume_from).cursor.positions, resume_from)
                 _report_other_micro(recipe, resume_from)
             held = held or _lock(recipe.run)
             join(world)

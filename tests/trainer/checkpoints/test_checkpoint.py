@@ -25,6 +25,8 @@ from trainer.engine.world import World
 from trainer.recipe.plateau import Plateau
 from trainer.recipe.schema import CheckpointConfig
 
+CURSOR = Cursor([], micro_sizes={0: 4})
+
 
 @pytest.fixture
 def run(tmp_path: Path, shards: Path) -> Path:
@@ -93,7 +95,7 @@ def test_a_run_resumes_only_with_the_same_order_of_data(run: Path) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None
     state = json.loads((newest / checkpoint.STATE).read_text())
-    cursor = Cursor([[Position(0, 1, 2)]], 6, {Skip(0, 1, 3, 0, "gone")})
+    cursor = Cursor([[Position(0, 1, 2)]], 6, {Skip(0, 1, 3, 0, "gone")}, {0: 4})
     fixed = {"seed": 1, "batch.micro": 4, "trunk": {"id2label": {"0": "a"}}, "data sha256": {"": "f0"}}
     state |= {"fixed": fixed, "cursor": cursor.to_json(), "world_size": 2}
     (newest / checkpoint.STATE).write_text(json.dumps(state))
@@ -128,7 +130,7 @@ def test_the_plateau_is_in_the_state(run: Path) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None
     assert checkpoint.read_state(newest).plateau == Plateau()  # absent from older checkpoints
-    state = State(3, Cursor([]), 2, {"seed": 1}, Plateau(1 / 3, 2, 0.4**3))
+    state = State(3, CURSOR, 2, {"seed": 1}, Plateau(1 / 3, 2, 0.4**3))
     (newest / checkpoint.STATE).write_bytes(state.to_json())
     assert checkpoint.read_state(newest) == state
 
@@ -161,7 +163,7 @@ class OneRank:
 
 def test_a_save_replaces_a_damaged_checkpoint_of_its_step(run: Path) -> None:
     (checkpoint.folder(run, STEP) / checkpoint.WEIGHTS).write_bytes(b"damaged")
-    state = State(STEP, Cursor([]), 1, {})
+    state = State(STEP, CURSOR, 1, {})
     saved = checkpoint.save(run, OneRank(), state, {}, CheckpointConfig())  # type: ignore[arg-type]
     assert checkpoint.verify(saved) is None
     assert [path.name for path in (run / "checkpoints").iterdir()] == [saved.name]
@@ -199,7 +201,7 @@ def test_every_file_is_in_the_manifest_and_on_disk_before_the_checkpoint_has_its
     engine_files = {"engine/reported", "engine/offloaded/moments"}
     monkeypatch.setattr(os, "fsync", record)
     monkeypatch.setattr(checkpoint, "replace_folder", rename)
-    state = State(STEP, Cursor([]), 1, {})
+    state = State(STEP, CURSOR, 1, {})
     saved = checkpoint.save(tmp_path, WritesFiles(), state, {"recipe.yaml": b"a: 1"}, CheckpointConfig())  # type: ignore[arg-type]
     assert checkpoint.verify(saved) is None
     assert (saved / "recipe.yaml").read_bytes() == b"a: 1"
@@ -213,7 +215,7 @@ def test_a_byte_that_changes_before_the_manifest_is_written_is_found(tmp_path: P
             (folder / tag / "reported").write_bytes(b"mOments")
             return written
 
-    saved = checkpoint.save(tmp_path, Flips(), State(STEP, Cursor([]), 1, {}), {}, CheckpointConfig())  # type: ignore[arg-type]
+    saved = checkpoint.save(tmp_path, Flips(), State(STEP, CURSOR, 1, {}), {}, CheckpointConfig())  # type: ignore[arg-type]
     assert "engine/reported is damaged" in (checkpoint.verify(saved) or "")
 
 
@@ -230,7 +232,7 @@ def test_rank_0_gathers_all_weights_even_if_it_cannot_write_them(tmp_path: Path)
                 gathered.append(name)
                 yield torch.zeros(shape)
 
-    state = State(STEP, Cursor([]), 1, {})
+    state = State(STEP, CURSOR, 1, {})
     with files_of_at_most(200), pytest.raises(SaveError, match="File too large: '.*weights.safetensors'"):
         checkpoint.save(tmp_path, Large(), state, {}, CheckpointConfig())  # type: ignore[arg-type]
     assert gathered == ["a", "b", "c"]
@@ -241,7 +243,7 @@ def test_pruning_keeps_folders_that_are_not_checkpoints(tmp_path: Path) -> None:
     policy = CheckpointConfig(keep=2, keep_every=4)
     (tmp_path / "checkpoints" / "step-00000002.bak").mkdir(parents=True)
     for step in range(1, 8):
-        state = State(step, Cursor([]), 1, {})
+        state = State(step, CURSOR, 1, {})
         checkpoint.save(tmp_path, OneRank(), state, {}, policy)  # type: ignore[arg-type]
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["step-00000002.bak", "step-00000004", "step-00000006", "step-00000007"]

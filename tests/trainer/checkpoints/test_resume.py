@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.trainer.data.integers import UNEVEN, items, lanes_of, order_of
 from trainer.checkpoints import checkpoint
@@ -54,7 +55,7 @@ def consume(order: Order, cursor: Cursor, steps: range, micro: int, ranks: int, 
     """Read the data of some steps as ranks that resume at a cursor would; add them to `consumed`."""
     cursor = cursor.with_micro(micro, steps.start)
     streams = [Loader(order, rank, ranks, 0).micro_batches(cursor) for rank in range(ranks)]
-    own = [Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) for _ in range(ranks)]
+    own = [TypeAdapter(Cursor).validate_json(json.dumps(cursor.to_json())) for _ in range(ranks)]
     for _ in steps:
         taken = [list(islice(stream, BATCH // micro // ranks)) for stream in streams]
         for batch in sorted((batch for batches in taken for batch in batches), key=lambda batch: batch.index):

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.trainer.data.integers import UNEVEN, items, lanes_of, order_of
 from trainer.data.cursor import Cursor
@@ -39,7 +40,7 @@ def test_resuming_from_recorded_positions_equals_never_stopping(
     for batch in undisturbed[:stop]:
         cursor.advance([batch], 1)
         cursor.skips.update(batch.skips)
-    cursor = Cursor.from_json(json.loads(json.dumps(cursor.to_json())))
+    cursor = TypeAdapter(Cursor).validate_json(json.dumps(cursor.to_json()))
     resumed = order(damaged)
     resumed.skip(cursor.skips)
     batches = islice(resumed.stream(cursor.positions, cursor.micro_batches, 1), 20)

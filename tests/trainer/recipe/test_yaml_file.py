@@ -1,5 +1,6 @@
 """Recipes from YAML: extending, overriding, and errors that name the key."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,14 @@ def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) 
     (tmp_path / "m.yaml").write_text("extends: [n.yaml]")
     (tmp_path / "n.yaml").write_text("extends: [m.yaml]")
     (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    (tmp_path / "o.yaml").write_text("extends: pipe.yaml")
+    (tmp_path / "large.yaml").write_text("#" * 300_000)
+    (tmp_path / "p.yaml").write_text("1: 2")
     for name, words in {
         "a": "extends itself",
-        "missing": "cannot read this recipe",
+        "missing": "missing.yaml: cannot read: No such file",
         "c": "not YAML",
         "d": "not YAML",
         "e": "the key 'size' appears twice .*line 5",
@@ -151,11 +157,66 @@ def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) 
         "k": "cannot read this recipe",
         "l": "c.yaml: not YAML",
         "m": "m.yaml: extends itself through m.yaml -> n.yaml",
-        "folder": "cannot read this recipe .Is a directory",
+        "folder": "folder.yaml: not a plain file",
+        "pipe": "pipe.yaml: not a plain file",
+        "endless": "endless.yaml: not a plain file",
+        "o": "pipe.yaml: not a plain file",
+        "large": "larger than 262,144 bytes",
+        "p": "a mapping of keys",
     }.items():
         with pytest.raises(InputError, match=words) as error:
             load(PretrainRecipe, tmp_path / f"{name}.yaml")
         assert "\n" not in str(error.value)
+
+
+LAUGHS = "[{}]".format(", ".join(["&a0 [ha]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12))]))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("steps", LAUGHS, "has too many values"),
+        ("trunk", "{x: " + LAUGHS + "}", "has too many values"),
+        ("data", "{mix: " + LAUGHS + "}", "has too many values"),
+        ("trunk", "{a: &a {x: 1}, b: &b {<<: [" + "*a, " * 99 + "*a]}, c: {<<: [" + "*b, " * 99 + "*b]}}", "too many"),
+        ("steps", "[" + "1, " * 20_000 + "1]", "has too many values"),
+        ("trunk", "&a [*a]", r"\*a contains itself"),
+        ("trunk", "{x: &a {y: [*a]}}", "contains itself"),
+        ("trunk", "[" * 51 + "]" * 51, "nested too deeply"),
+        ("trunk", "*nothing", "undefined alias"),
+    ],
+)
+def test_values_without_end_are_refused_before_they_are_built(tmp_path: Path, key: str, text: str, words: str) -> None:
+    (tmp_path / "r.yaml").write_text(f"{key}: {text}\n")
+    for read_it in (
+        lambda: read(tmp_path / "r.yaml"),
+        lambda: read(write_recipe(tmp_path / "o.yaml"), [f"{key}={text}"]),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            read_it()
+        assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+def test_a_long_wrong_value_is_shown_in_part(tmp_path: Path) -> None:
+    message = refused(tmp_path, steps=["long"] * 5000)
+    assert "steps: input should be a valid integer, not ['long'" in message
+    assert len(message) < 300 + len(str(tmp_path))
+
+
+def test_recipes_that_extend_one_another_many_times_are_each_read_once(tmp_path: Path) -> None:
+    for number in range(40):
+        write_recipe(tmp_path / f"{number}.yaml", extends=[f"{number + 1}.yaml"] * 3, **{f"k{number}": number})
+    write_recipe(tmp_path / "40.yaml", end=1)
+    assert len(read(tmp_path / "0.yaml")) == 41
+    for number in range(41, 100):
+        write_recipe(tmp_path / f"{number}.yaml", extends=f"{number + 1}.yaml")
+    with pytest.raises(InputError, match="91.yaml: is extended through 50 recipes"):
+        read(tmp_path / "41.yaml")
+
+
+def test_aliases_of_a_usual_number_are_read(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: [1, 2]}\nb: *a\nc: [*a, *a]\n")
+    assert read(tmp_path / "r.yaml") == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": [{"x": [1, 2]}] * 2}
 
 
 def test_a_yaml_merge_is_not_a_duplicate_key(tmp_path: Path) -> None:

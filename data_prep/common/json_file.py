@@ -1,0 +1,49 @@
+"""Read small JSON files into types with bounds: whatever is wrong in one is a line with file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, read_bytes
+
+T = TypeVar("T")
+Count = Annotated[int, Field(ge=0, lt=2**48)]  # of texts, tokens, bytes or steps: no sum or product of two overflows
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=255)]
+InsideName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$", max_length=4000)]  # of a file in a folder
+
+
+class Record(BaseModel):
+    """A JSON object with the keys of a subclass; other keys, of newer code, are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+
+def read_json(path: Path, kind: type[T], remedy: str, most: int = LARGEST_JSON) -> T:
+    """Read a file of at most `most` bytes.
+
+    Args:
+        path: the file.
+        kind: a `Record`, or anything else that pydantic can validate: dict[str, Any], list[str].
+        remedy: ends the message of an error: what to do.
+        most: the largest size.
+
+    Raises:
+        InputError: it cannot be read, is not JSON, or a value is missing, of another type or out of bounds.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(read_bytes(path, most))
+    except ValidationError as error:
+        raise InputError(f"{path}: {_first_problem(error)}; {remedy}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Describe the first thing that is wrong as `key: what`."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    key = ".".join(str(part)[:80] for part in problem["loc"])
+    return f"{key}: {message[0].lower()}{message[1:]}" if key else f"not its kind of JSON ({message})"
