@@ -141,7 +141,7 @@ def _json(path: Path) -> Any:
         content = read_bytes(path)
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
 
 

@@ -6,8 +6,8 @@ python -m trainer.evaluate ... --write-runs FOLDER/rankings --out FOLDER/results
 
 from __future__ import annotations
 
-import json
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ import numpy as np
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from data_prep.common.files import make_directory, read_bytes, whole_file
+from data_prep.common.files import make_directory, whole_file
+from data_prep.common.json_file import read_json
 from data_prep.common.parser import Parser
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
 from trainer.analysis.report_page import report_page
 from trainer.evaluation.metrics import HEADINGS, compared, row_title
+from trainer.evaluation.results_file import Results
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),
@@ -30,6 +32,7 @@ LOSSES = {  # loss term: its name, its unit
 }
 NEXT = "make demo-long"
 PAGE = "report.html"
+OTHER = "not results of trainer.evaluate over a pool of documents: run it again"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -84,12 +87,9 @@ def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:
 
 def read_results(path: Path) -> dict[str, Any]:
     """Read the results of trainer.evaluate; raise InputError where the file does not have them."""
-    try:
-        results = json.loads(read_bytes(path))
-    except ValueError:
-        results = None
-    if not (isinstance(results, dict) and {"queries", "corpus"} <= results.keys() and systems_of(results)):
-        raise InputError(f"{path}: not results of trainer.evaluate over a pool of documents: run it again")
+    results = read_json(path, dict[str, Any], OTHER)
+    if not ({"queries", "corpus"} <= results.keys() and systems_of(results)):
+        raise InputError(f"{path}: {OTHER}")
     if "fused" in results:
         _require_fused_systems(results, path)
     if "rerank" in results:
@@ -100,8 +100,18 @@ def read_results(path: Path) -> dict[str, Any]:
     numbers |= {key: results[key] for key in ("queries", "corpus")}
     for key, value in numbers.items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InputError(f"{path}: {key} is {value}, not a number: run trainer.evaluate again")
+            raise InputError(f"{path}: {key} is {reprlib.repr(value)}, not a number: run trainer.evaluate again")
+    read_json(path, Results, OTHER)
+    if "majority" in results or (results["p_value"] is not None and len(_compared(results)) < 2):
+        raise InputError(f"{path}: {OTHER}")
     return results
+
+
+def _compared(results: Mapping[str, Any]) -> list[str]:
+    """Return the rows of which the last two have a p-value."""
+    pipelines = [*results.get("pipelines", {})]
+    others = ("fused", "bm25", *results.get("run_files", {}), *pipelines)
+    return compared([name for name in systems_of(results) if name not in others], pipelines)
 
 
 def _require_fused_systems(results: Mapping[str, Any], path: Path) -> None:
@@ -165,9 +175,7 @@ def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
     title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
     p_value = results.get("p_value")
     if isinstance(p_value, (int, float)) and math.isfinite(p_value):
-        pipelines = [*results.get("pipelines", {})]
-        models = [name for name in systems if name not in ("fused", *results.get("run_files", {}), *pipelines)]
-        first, second = compared(models, pipelines)[-2:]
+        first, second = _compared(results)[-2:]
         title += f"; {second} against {first} on MRR@10: p = {p_value:.2g}"
     figure.suptitle(title, x=0.01, ha="left", weight="bold")
     return save(figure, folder / "results.png")

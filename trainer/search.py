@@ -50,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.approximate:
                 require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
                 index.require(chosen.approximate)
+            if chosen.verify and world.rank == 0:
+                index.folder.verify()
+                print(f"{chosen.index}: its files are those of its manifest", flush=True)
             queries = read_queries(chosen.queries, index.collection) if chosen.queries else {}
         if chosen.serve is not None:
             _serve(index, chosen)
@@ -60,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rankings = index.search(chosen.words, chosen.k, chosen.approximate)
             for query, ranked in zip(chosen.words, rankings, strict=True):
                 _show(query, found(ranked, index.collection))
-        else:
+        elif not chosen.verify:
             for query in _typed():
                 _show(query, _find(index, query, chosen.k, chosen.approximate))
 
@@ -147,6 +150,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="search so, where trainer.index has prepared it")
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
+    parser.add_argument(
+        "--verify", action="store_true", help="check all files of the index first; without queries, only that"
+    )
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     chosen = parser.parse_intermixed_args(argv)
     if chosen.beside == chosen.index:

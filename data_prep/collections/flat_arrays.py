@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import require_plain_file
 
 
 class Appender:
@@ -45,14 +46,22 @@ class Appender:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
-def map_array(path: Path, dtypes: Iterable[npt.DTypeLike]) -> np.ndarray:
-    """Memory-map a flat array of one of `dtypes`; raise InputError where it is not one."""
+def map_array(
+    path: Path, dtypes: Iterable[npt.DTypeLike], dimensions: int = 1, *, remedy: str = "make the collection again"
+) -> np.ndarray:
+    """Memory-map an array of one of `dtypes`; raise InputError where the file is not one, or not as large as it says.
+
+    Nothing of the array is read, and no memory taken, whatever the header says.
+    """
+    require_plain_file(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); make the collection again") from error
-    if array.ndim != 1 or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        raise InputError(f"{path}: damaged (its shape or dtype is another); make the collection again")
+        whole = array.offset + array.nbytes == path.stat().st_size
+    except Exception as error:  # a damaged header can raise any
+        raise InputError(f"{path}: cannot be read ({error}); {remedy}") from error
+    known = [np.dtype(dtype) for dtype in dtypes]
+    if not whole or array.ndim != dimensions or array.dtype not in known:
+        raise InputError(f"{path}: damaged (its size, shape or dtype is another); {remedy}")
     return array
 
 

@@ -135,7 +135,7 @@ def test_damaged_results_are_refused(folder: Path, content: str, capsys: pytest.
     [
         ({"from_seed": {**METRICS, "mrr@10": None}}, "from_seed.mrr@10 is None, not a number"),
         ({"from_seed": {**METRICS, "ndcg@10": float("nan")}}, "from_seed.ndcg@10 is nan, not a number"),
-        ({"queries": "9"}, "queries is 9, not a number"),
+        ({"queries": "9"}, "queries is '9', not a number"),
     ],
 )
 def test_results_that_are_not_numbers_are_named(

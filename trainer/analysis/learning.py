@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import read_bytes, sha256_of, whole_file
+from data_prep.common.files import sha256_of, whole_file
+from data_prep.common.json_file import Count, Record, read_json
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.load import TrainedModel, load_trained
@@ -25,6 +26,22 @@ class Point(NamedTuple):
 
     x: int
     value: float
+
+
+class _Measured(Record):
+    """What was measured of a checkpoint."""
+
+    checkpoint: str
+    steps: Count
+    labels: Count
+    value: float
+
+
+class _Results(Record):
+    """The file of what was measured, by the SHA-256 of the checkpoints' manifests."""
+
+    about: dict[str, Any]
+    checkpoints: dict[str, _Measured]
 
 
 def checkpoints_of(run: Path, over: str) -> list[Path]:
@@ -117,14 +134,10 @@ def _read(results: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     """Read what was measured before for this task."""
     if not results.exists():
         return {}
-    try:
-        content = json.loads(read_bytes(results))
-        there, points = content["about"], content["checkpoints"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{results}: not written by this command: name another --out") from None
-    if there != about:
+    content = read_json(results, _Results, "not written by this command: name another --out")
+    if content.about != about:
         raise InputError(f"{results}: of another collection, split or metric: name another --out")
-    return dict(points)
+    return {key: point.model_dump() for key, point in content.checkpoints.items()}
 
 
 def _write(results: Path, about: Mapping[str, Any], known: Mapping[str, Any]) -> None:

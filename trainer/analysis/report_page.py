@@ -10,8 +10,8 @@ from typing import Any
 
 from data_prep.collections.collection import Collection
 from data_prep.common.charts import Line, histogram, line_chart
-from data_prep.common.files import read_bytes
 from data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
+from data_prep.common.json_file import Record, Sha256, read_json
 from trainer.analysis.differences import Difference, Passage, most_different, scores_of
 from trainer.analysis.plots import Curve, smooth
 from trainer.evaluation import run_file
@@ -30,6 +30,19 @@ CURVES = {  # curves to draw of a run: the prefix of their tags, the title
     "negatives/": "negatives over generations",
 }
 Rankings = Mapping[str, Sequence[Ranked]]
+
+
+class _Input(Record):
+    """A file that a collection was made of."""
+
+    file: str
+    sha256: Sha256
+
+
+class _Inputs(Record):
+    """What the page shows of a collection's manifest."""
+
+    inputs: list[_Input] = []
 
 
 def report_page(
@@ -179,12 +192,12 @@ def _about(results: Mapping[str, Any] | None, runs: Mapping[str, Path]) -> Itera
         rows += [[f"checkpoint of {name}", checkpoint] for name, checkpoint in results["checkpoints"].items()]
         manifest = Path(results["collection"]) / "manifest.json"
         if manifest.is_file():
-            inputs = json.loads(read_bytes(manifest)).get("inputs", [])
-            rows += [[f"SHA-256 of {entry['file']}", entry["sha256"]] for entry in inputs]
+            inputs = read_json(manifest, _Inputs, "make the collection again").inputs
+            rows += [[f"SHA-256 of {entry.file}", entry.sha256] for entry in inputs]
         yield table(["", ""], rows)
     for run, folder in runs.items():
         if (folder / "environment.json").is_file():
-            about = json.loads(read_bytes(folder / "environment.json"))
+            about = read_json(folder / "environment.json", dict[str, Any], "remove it: the next start writes it again")
             rows = [["folder", str(folder)], *([key, _shown(about[key])] for key in sorted(about))]
             yield f"<h3>{escape(run)}</h3>{table(['', ''], rows)}"
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer.indexes.folder import Folder
 from trainer.retrieval.search import Ranked
 
 ROWS = "rows.npy"
+DTYPES = ("float32", "float16")
 
 
 class Blocks:
@@ -95,17 +97,18 @@ class TextDocuments:
 
 def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
     """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
-    try:
-        rows = np.load(folder.directory / ROWS, mmap_mode="r", allow_pickle=False)
-        vectors = Blocks(map_blocks(folder, "blocks"))
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        raise folder.damaged(error) from error
+    rows, texts = folder.array(ROWS, [np.int64]), folder.manifest["texts"]
     if len(rows) != folder.manifest["documents"]:
         raise folder.damaged("its number of documents")
-    return vectors, TextDocuments(rows)
+    if not len(rows) or rows.min() < 0 or rows.max() != texts - 1:
+        raise folder.damaged(f"{ROWS}: not the numbers of {texts:,} texts")
+    dtypes = [folder.manifest["dtype"]] if folder.manifest.get("dtype") in DTYPES else DTYPES
+    arrays = map_blocks(folder, "blocks", dtypes, 2)
+    if len({array.shape[1] for array in arrays}) != 1:
+        raise folder.damaged("its blocks differ in width")
+    return Blocks(arrays), TextDocuments(rows)
 
 
-def map_blocks(folder: Folder, name: str) -> list[np.ndarray]:
-    """Memory-map one array of each block, by its folder's name; raise OSError or ValueError where a file is bad."""
-    files = [folder.directory / name / block for block in folder.manifest["blocks"]]
-    return [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+def map_blocks(folder: Folder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:
+    """Memory-map one array of each block, by its folder's name; raise InputError where a file is damaged."""
+    return [folder.array(f"{name}/{block}", dtypes, dimensions) for block in folder.manifest["blocks"]]

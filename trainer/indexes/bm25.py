@@ -9,20 +9,24 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.common.extras import require
 from data_prep.common.files import whole_folder
+from data_prep.common.json_file import Count, Record, read_json
 from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import folder as folders
-from trainer.indexes.folder import Folder
+from trainer.indexes.folder import REMEDY, Folder
 from trainer.indexes.index import require_choice
 from trainer.indexes.ranks import each_its_queries, rank_0_first
 from trainer.retrieval.bm25 import DESCRIPTION, index_words, rank_by_words
 from trainer.retrieval.search import Ranked
 
 NAME = "bm25"
+LARGEST_VOCABULARY = 1 << 32  # bytes
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,11 @@ class Bm25Index:
 
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
             return cls(folder, collection, None)
+        _check(folder)
         try:
             words = bm25s.BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
-            documents = words.scores["num_docs"]
         except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise folder.damaged(error) from error
-        if documents != folder.manifest["documents"]:
-            raise folder.damaged("its number of documents")
         return cls(folder, collection, words)
 
     def __str__(self) -> str:
@@ -94,6 +96,34 @@ class Bm25Index:
             return rank_by_words(self.words, queries[part], self.folder.manifest["documents"], k)
 
         return each_its_queries(find, len(queries), rank, ranks)  # every rank maps the whole index
+
+
+class _Parameters(Record):
+    """What search needs of params.index.json."""
+
+    num_docs: Count
+    method: Literal["lucene"]
+    dtype: Literal["float32"]
+    int_dtype: Literal["int32"]
+    backend: Literal["numpy"] = "numpy"
+
+
+def _check(folder: Folder) -> None:
+    """Raise InputError unless the files are a matrix of scores, stored by columns, and the words of its columns."""
+    parameters = read_json(folder.directory / NAME / "params.index.json", _Parameters, REMEDY)
+    documents = folder.manifest["documents"]
+    if parameters.num_docs != documents:
+        raise folder.damaged("its number of documents")
+    scores = folder.array(f"{NAME}/data.csc.index.npy", [np.float32])
+    rows = folder.array(f"{NAME}/indices.csc.index.npy", [np.int32])
+    ends = folder.array(f"{NAME}/indptr.csc.index.npy", [np.int32, np.int64])
+    if not len(ends) or ends[0] or ends[-1] != len(rows) or (np.diff(ends) < 0).any() or len(scores) != len(rows):
+        raise folder.damaged(f"{NAME}: its arrays do not belong together")
+    if len(rows) and (rows.min() < 0 or rows.max() >= documents):
+        raise folder.damaged(f"{NAME}: it names documents that the collection does not have")
+    words = read_json(folder.directory / NAME / "vocab.index.json", dict[str, Count], REMEDY, LARGEST_VOCABULARY)
+    if max(words.values(), default=0) >= len(ends):
+        raise folder.damaged(f"{NAME}: it has words without a column")
 
 
 def _write(directory: Path, texts: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_file
 from data_prep.common.progress import meter
@@ -44,7 +45,7 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
         make_directory(file.parent)
         _save(file, train(vectors))
     wait_for(ranks)
-    of_centroids = np.load(file, allow_pickle=False)
+    of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
     own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
     done = 0
     with meter("lists", "vectors", sum(len(vectors.arrays[i]) for i, _ in own)) as report:
@@ -106,8 +107,13 @@ def texts_of(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([np.empty(0, np.int64), *texts]))
 
 
-def load(folder: Folder, width: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P].
+
+    Args:
+        folder: the folder of the index.
+        width: how many numbers a vector has.
+        texts: the number of texts in each block.
 
     Raises:
         InputError: they are missing, incomplete or damaged.
@@ -115,14 +121,15 @@ def load(folder: Folder, width: int) -> tuple[np.ndarray, list[np.ndarray]]:
     files = [_file(folder), *_lists(folder)]
     if missing := [file for file in files if not file.is_file()]:
         raise InputError(f"{missing[0]}: no such file; trainer.index --approximate {NAME} makes it")
-    try:
-        of_centroids = np.load(files[0], allow_pickle=False)
-        lists = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files[1:]]
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{folder.directory / NAME}: damaged ({error}); remove it and make it again") from error
-    if of_centroids.shape[1:] != (width,) or any(len(pairs) != 2 for pairs in lists):
-        raise InputError(f"{folder.directory / NAME}: is of another index; remove it and make it again")
-    return of_centroids, lists
+    again = "remove it and make it again"
+    of_centroids = map_array(files[0], [np.float32], 2, remedy=again)
+    lists = [map_array(file, [np.int32], 2, remedy=again) for file in files[1:]]
+    if of_centroids.shape[1] != width or not len(of_centroids) or any(len(pairs) != 2 for pairs in lists):
+        raise InputError(f"{folder.directory / NAME}: is of another index; {again}")
+    for file, pairs, number in zip(files[1:], lists, texts, strict=True):
+        if pairs.size and (pairs.min() < 0 or pairs[1].max() >= number):
+            raise InputError(f"{file}: damaged (it names texts that the block does not have); {again}")
+    return np.array(of_centroids), lists
 
 
 def _file(folder: Folder) -> Path:

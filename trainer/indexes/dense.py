@@ -97,6 +97,7 @@ class DenseIndex:
         self, queries: np.ndarray, k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         """Find the k best documents for each query vector, fp32 [Q, H]."""
+        self.folder.check_width(queries.shape[1], self.vectors.width)
         if approximation:
             self.require(approximation)
 

@@ -8,18 +8,64 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from pydantic import model_validator
+
 from data_prep.collections.collection import Collection
+from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, read_bytes, sha256_of, whole_file
+from data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
+from data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
 from trainer.checkpoints.load import LoadedModel
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
+REMEDY = "damaged, or not an index's; make the index again, in another folder"
+
+
+class _Model(Record):
+    """The model of an index: BM25 has no checkpoint."""
+
+    checkpoint: str | None = None
+    fingerprint: str
+
+
+class _Collection(Record):
+    """The collection of an index."""
+
+    directory: str
+    sha256: Sha256
+
+
+class _MadeOf(Record):
+    """What an index is made of: the content of building.json."""
+
+    format: int
+    kind: str = "dense"  # older code made no other kind
+    model: _Model
+    collection: _Collection
+    documents: Count
+    dtype: str | None = None
+
+
+class _Complete(_MadeOf):
+    """The content of manifest.json."""
+
+    texts: Count | None = None
+    blocks: list[FileName] | None = None
+    sha256: dict[InsideName, Sha256]
+
+    @model_validator(mode="after")
+    def _has_its_blocks(self) -> _Complete:
+        if self.kind != "bm25" and (self.texts is None or not self.blocks or self.model.checkpoint is None):
+            raise ValueError("texts, blocks and model.checkpoint: a kind with vectors needs all three")
+        return self
 
 
 @dataclass(frozen=True)
@@ -43,6 +89,22 @@ class Folder:
                 f"{directory}: not an index; run: python -m trainer.index RUN --collection C --out {directory}"
             )
         return cls(directory, _read(directory / MANIFEST))
+
+    def verify(self) -> None:
+        """Check every file against its SHA-256; raise InputError, naming the file, where one is damaged."""
+        for name, sha256 in self.manifest["sha256"].items():
+            require_plain_file(self.directory / name)
+            if sha256_of(self.directory / name) != sha256:
+                raise self.damaged(f"the SHA-256 of {name} is not the recorded one")
+
+    def array(self, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int = 1) -> np.ndarray:
+        """Memory-map an array of the index; raise InputError unless it is one of `dtypes` and as large as its file."""
+        return map_array(self.directory / name, dtypes, dimensions, remedy="make the index again, in another folder")
+
+    def check_width(self, of_queries: int, of_documents: int) -> None:
+        """Raise InputError unless the model's vectors are as wide as the stored ones."""
+        if of_queries != of_documents:
+            raise self.damaged(f"its vectors have {of_documents} numbers, those of its model {of_queries}")
 
     def damaged(self, what: object) -> InputError:
         """Return the error that reports what is wrong with the folder's files."""
@@ -113,14 +175,8 @@ def _identity(made_of: dict[str, Any], key: str) -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     """Read MANIFEST or BUILDING; raise InputError where it does not describe an index."""
-    try:
-        made_of: dict[str, Any] = json.loads(read_bytes(path, LARGEST_JSON))
+    made_of = read_json(path, _MadeOf if path.name == BUILDING else _Complete, REMEDY).model_dump(exclude_none=True)
+    if made_of["format"] != FORMAT:
         version = made_of["format"]
-        made_of.setdefault("kind", "dense")  # older code made no other kind
-        _ = made_of["model"]["fingerprint"], made_of["collection"]["sha256"], made_of["documents"]
-        _ = path.name == BUILDING or made_of["sha256"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: damaged, or not an index's; make the index again, in another folder") from error
-    if version != FORMAT:
         raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; make the index again")
     return made_of

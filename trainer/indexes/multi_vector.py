@@ -71,11 +71,10 @@ class MultiVectorIndex:
         """Open an index."""
         assert trained
         vectors, documents = open_blocks(folder)
-        try:
-            ends = map_blocks(folder, "ends")
-        except (OSError, ValueError, EOFError) as error:
-            raise folder.damaged(error) from error
-        counts = [int(of_block[-1]) for of_block in ends]
+        ends = map_blocks(folder, "ends", [np.int64], 1)
+        if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
+            raise folder.damaged("ends: they are not in order")
+        counts = [int(of_block[-1]) if len(of_block) else 0 for of_block in ends]
         bounds = np.cumsum([0, *map(len, ends)])
         if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
@@ -109,6 +108,8 @@ class MultiVectorIndex:
         framing, device = method.query_framing(self.trained.tokenizer), on_device(model)
         tokens = self.collection.tokenizer.encode(list(queries))
         encoded = encode_vectors(model.embed_queries, framing, tokens, what="encode queries", device=device)
+        if queries:
+            self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
         documents = TextVectors(self.vectors, self.ends, np.asarray(self.documents.rows))
         scored = Scored(model.score, encoded, documents, device, torch.float64)
         texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)
@@ -116,7 +117,7 @@ class MultiVectorIndex:
 
     @cached_property
     def _centroids(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        return centroids.load(self.folder, self.vectors.width)
+        return centroids.load(self.folder, self.vectors.width, np.diff(self.bounds).tolist())
 
     def _blocks(self) -> list[tuple[int, int]]:
         """The number of each block's first text, and of the text after its last."""

@@ -13,7 +13,7 @@ from data_prep.common.errors import InputError
 from trainer.indexes.found import Found
 from trainer.indexes.page import page
 
-MOST, LONGEST = 100, 1000  # documents that a page shows; characters of a query
+MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 Search = Callable[[str, int], list[Found]]
@@ -35,14 +35,18 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # noqa: N802 (the library's name)
-            url = urlsplit(self.path)
-            if not _is_asked_of(self.headers.get("Host", ""), host):
+            try:
+                url, asked = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+            except ValueError:  # a malformed address, such as [
+                self.send_error(HTTPStatus.BAD_REQUEST, "Malformed address or Host header")
+                return
+            if not _is_asked_of(asked, host):
                 self.send_error(HTTPStatus.FORBIDDEN, "This page is served to this machine alone")
             elif url.path != "/":
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
                 fields = parse_qs(url.query)
-                query, most = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0]
+                query, most = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0][:DIGITS]
                 wanted = min(int(most), MOST) if most.isdecimal() and int(most) else k
                 with one_at_a_time:
                     found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
@@ -71,15 +75,14 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
 
 
 def _is_asked_of(name: str, host: str) -> bool:
-    """Return whether to answer a request whose Host header is `name`.
+    """Return whether to answer a request whose Host header names the host `name`.
 
     A web page from elsewhere can make its own host name point to this machine, and so read what is served to this
     machine only. So where only this machine can connect, the name must be this machine's.
     """
     if not _is_loopback(host):
         return True
-    asked = urlsplit(f"//{name}").hostname or ""
-    return asked == "localhost" or _is_loopback(asked)
+    return name == "localhost" or _is_loopback(name)
 
 
 def _is_loopback(host: str) -> bool:

@@ -97,11 +97,27 @@ def test_a_long_query_is_cut_and_other_paths_are_not_there() -> None:
         ("127.0.0.1", "evil.example", 403),  # a name that points to this machine
         ("127.0.0.1", "evil.example:8000", 403),
         ("0.0.0.0", "evil.example", 200),
+        ("127.0.0.1", "[", 400),
+        ("127.0.0.1", "]", 400),
+        ("127.0.0.1", "[::1", 400),
+        ("127.0.0.1", "[::zz]", 400),
+        ("127.0.0.1", "localhost:port", 200),  # only its name counts
+        ("127.0.0.1", "\u2100.example".encode("utf-8").decode("latin-1"), 403),
+        ("0.0.0.0", "[", 400),
     ],
 )
 def test_a_page_elsewhere_cannot_read_what_is_served_to_this_machine(host: str, name: str, status: int) -> None:
     with served(host) as port:
         assert get(port, "/?q=word", name)[0].status == status
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("http://[/", 400), ("http://[x]/", 400), ("//[", 404), ("/?q=[", 200), ("/?q=%ff&k=9" + "9" * 5000, 200)],
+)
+def test_a_malformed_address_is_answered(path: str, status: int) -> None:
+    with served() as port:
+        assert get(port, path)[0].status == status
 
 
 def test_a_port_in_use_is_refused() -> None:
