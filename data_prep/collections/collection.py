@@ -12,6 +12,7 @@ share the pages. `verify` checks every byte.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -24,13 +25,58 @@ from data_prep.collections.formats.beir import Beir
 from data_prep.collections.groups import Groups
 from data_prep.collections.texts import Texts
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes, sha256_of
+from data_prep.common.files import read_bytes, sha256_of
+from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 FORMAT = 1
 MANIFEST, TOKENIZER, SPLITS = "manifest.json", "tokenizer.json", "splits"
 PARTS = ("corpus", "queries")
+
+
+class _File(Record):
+    """The record of an input, or of an array."""
+
+    bytes: Count
+    sha256: Sha256
+
+
+class _Input(_File):
+    """The record of an input (see `input_record`)."""
+
+    file: str
+    inside: bool
+
+
+class _Tokenizer(Record):
+    """The tokenizer of the tokens."""
+
+    fingerprint: str
+
+
+class _Texts(Record):
+    """The number of texts of a part."""
+
+    texts: Count
+
+
+class _Counts(Record):
+    """The numbers of texts, and of each split's groups."""
+
+    corpus: _Texts
+    queries: _Texts
+    splits: dict[str, Count]
+
+
+class _Manifest(Record):
+    """What a manifest must have."""
+
+    arrays: dict[InsideName, _File]
+    inputs: list[_Input]
+    tokenizer: _Tokenizer
+    counts: _Counts
+    classes: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -162,18 +208,21 @@ def _manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         raise InputError(f"{directory}: not tokenised, or not a collection; {remedy(directory)}")
+    damaged = f"damaged, or not a collection's; {remedy(directory)}"
     try:
         manifest = _read_manifest(path)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: damaged, or not a collection's; {remedy(directory)}") from error
+        raise InputError(f"{path}: {damaged}") from error
     if (version := manifest["format"]) != FORMAT:
-        raise InputError(f"{path}: its format is version {version}, this code reads {FORMAT}; {remedy(directory)}")
+        shown = reprlib.repr(version)
+        raise InputError(f"{path}: its format is version {shown}, this code reads {FORMAT}; {remedy(directory)}")
+    read_json(path, _Manifest, damaged)
     return manifest
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     """Return a collection's manifest of any version; raise ValueError, KeyError and the like if it is none."""
-    manifest = json.loads(read_bytes(path, LARGEST_JSON))
+    manifest = json.loads(read_bytes(path))
     keys = "format", "arrays", "inputs"
     _ = [manifest[key] for key in keys], manifest["tokenizer"]["fingerprint"], manifest["counts"][SPLITS]
     return manifest
