@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,14 +59,14 @@ def vouch(folder: Path) -> None:
 
 
 @contextmanager
-def one_damage(folder: Path, rng: random.Random) -> Iterator[str]:
-    """Damage one file of a folder, let the manifest vouch for it, and undo that afterwards; yield what was done."""
+def one_damage(folder: Path, rng: random.Random, *, vouched: bool = True) -> Iterator[str]:
+    """Damage one file of a folder, let its manifest vouch for it, and undo that afterwards; yield what was done."""
     before = restored(folder)
     file = rng.choice(list(before))
     content = damaged(before[file], file.name, rng)
     try:
         file.write_bytes(content)
-        if file.name != checkpoint.MANIFEST and (folder / checkpoint.MANIFEST).is_file():
+        if vouched and file.name != checkpoint.MANIFEST:
             vouch(folder)
         yield f"{file.relative_to(folder)}: {content[:400]!r}"
     finally:
@@ -134,6 +135,26 @@ def test_a_damaged_checkpoint_is_one_line_or_is_used(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["collection", "export"])
+def test_a_damaged_collection_or_export_is_one_line_or_is_used(
+    made: Path, what: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, folder, collection, systems = random.Random(what), tmp_path / what, toy_collection, ["--bm25"]
+    if what == "export":
+        export.main([str(made / "dense"), str(folder)])
+        systems = [f"--model=m={folder}"]
+    else:
+        collection = Path(shutil.copytree(toy_collection, folder))
+    command = [f"--collection={collection}", "--split=test", *systems, f"--out={tmp_path / 'results.json'}"]
+    assert check(evaluate.main, command, capsys, "undamaged")
+    refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
+    for _ in range(tries):
+        with one_damage(folder, rng, vouched=False) as done:
+            refused += not check(evaluate.main, command, capsys, done)
+    assert refused > tries / 4
+
+
+@pytest.mark.slow
 def test_a_damaged_report_is_one_line_or_is_made(
     made: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +167,6 @@ def test_a_damaged_report_is_one_line_or_is_made(
     assert check(report.main, [str(folder)], capsys, "undamaged")
     refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
     for _ in range(tries):
-        with one_damage(folder, rng) as what:
+        with one_damage(folder, rng, vouched=False) as what:
             refused += not check(report.main, [str(folder)], capsys, what)
     assert refused > tries / 4

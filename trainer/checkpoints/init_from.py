@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -13,8 +13,10 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.common.json_file import Count, Record, read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.sizes import check_sizes
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.export import MARK
@@ -22,9 +24,16 @@ from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
 from trainer.checkpoints.weights_file import read_weights
-from trainer.recipe.build import settings_of, trunk_of
+from trainer.recipe.build import as_input_error, settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+class _Mark(Record):
+    """What trainer.export wrote into a folder about its encoder."""
+
+    tokenizer: str
+    added_tokens: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -88,12 +97,8 @@ def _recorded(path: Path) -> tuple[str | None, int | None]:
     """
     if not (path / MARK).is_file():
         return None, None
-    try:
-        mark = json.loads((path / MARK).read_text())
-        added_tokens = mark.get("added_tokens")
-        return str(mark["tokenizer"]), None if added_tokens is None else int(added_tokens)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path / MARK}: damaged; export the run again, or copy the folder again") from None
+    mark = read_json(path / MARK, _Mark, "damaged; export the run again, or copy the folder again")
+    return mark.tokenizer, mark.added_tokens
 
 
 def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
@@ -108,6 +113,8 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
 
 
 def _load_hugging_face(path: Path) -> PreTrainedModel:
+    with as_input_error(str(path / CONFIG)):
+        check_sizes(read_json(path / CONFIG, dict[str, Any], "copy the folder again").items(), "")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:

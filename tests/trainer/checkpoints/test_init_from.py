@@ -128,6 +128,32 @@ def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path
             load_encoder(tmp_path, tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_labels": 10**9}, "num_labels is 1,000,000,000, and at most 100,000 is possible"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000, and at most 1,000 is possible"),
+        ({"hidden_size": 2**24, "vocab_size": 2**24}, "its weights would be"),
+    ],
+)
+def test_a_folder_of_an_encoder_too_large_to_build_is_refused(
+    tokenizer: Tokenizer, tmp_path: Path, changes: dict[str, int], words: str
+) -> None:
+    hugging_face(tmp_path, tokenizer)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(InputError, match=f"config.json: .*{words}"):
+        load_encoder(tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize("mark", ["[1]", "null", "{}", '{"tokenizer": 1}', '{"tokenizer": "a", "added_tokens": -1}'])
+def test_a_damaged_mark_of_an_export_is_refused(tokenizer: Tokenizer, tmp_path: Path, mark: str) -> None:
+    hugging_face(tmp_path, tokenizer)
+    (tmp_path / MARK).write_text(mark)
+    with pytest.raises(InputError, match=f"{MARK}: .*; damaged; export the run again"):
+        load_encoder(tmp_path, tokenizer)
+
+
 @pytest.mark.parametrize("start", [{}, {"trunk": toy.TRUNK, "init_from": "x"}], ids=["none", "two"])
 def test_a_recipe_has_one_trunk(start: dict[str, object]) -> None:
     with pytest.raises(InputError, match="describe a new encoder there, or name one in init_from, and not both"):
