@@ -14,6 +14,7 @@ from models.registry import MATCHING
 from tests import toy
 from trainer.checkpoints import checkpoint
 from trainer.data.cursor import Cursor
+from trainer.data.lanes import START
 from trainer.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.recipe.yaml_file import build
@@ -69,7 +70,8 @@ def write_run(
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values))
     (folder / checkpoint.TOKENIZER).write_bytes(tokenizer_json.read_bytes())
     (folder / checkpoint.TRUNK).write_text(json.dumps(settings_of(model.trunk.config)))
-    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": Cursor([], micro_sizes={0: 4}).to_json()}
+    cursor = Cursor([[START] * 4], micro_sizes={0: 4})  # of one source, as in `toy.seed_recipe`
+    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": cursor.to_json()}
     (folder / checkpoint.STATE).write_text(json.dumps(state))
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in folder.iterdir()}
     (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": checkpoint.FORMAT, "files": files}))

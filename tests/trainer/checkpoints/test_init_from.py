@@ -63,7 +63,7 @@ def test_an_export_gives_the_weights_of_its_run(run: Path, tokenizer: Tokenizer,
     assert load_encoder(tmp_path / "published", tokenizer).heads == {}
     for damaged in ("{", "[]", "{}"):
         (tmp_path / "published" / MARK).write_text(damaged)
-        with pytest.raises(InputError, match=f"{MARK}: damaged"):
+        with pytest.raises(InputError, match=f"{MARK}: .*damaged"):
             load_encoder(tmp_path / "published", tokenizer)
 
 
