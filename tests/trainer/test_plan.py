@@ -95,7 +95,7 @@ def test_a_preparation_is_planned(source: str, tmp_path: Path, capsys: pytest.Ca
 
 
 BAD = [
-    (["recipes/none.yaml"], "recipes/none.yaml: cannot read this recipe"),
+    (["recipes/none.yaml"], "recipes/none.yaml: cannot read"),
     (["recipes/seed_small.yaml"], "trunk.vocab_size: the recipe takes it from its data"),
     (["recipes/dpr.yaml"], "recipes/dpr.yaml: fine-tunes"),
     ([*SMALL, "batch.micro=0"], "batch.micro"),

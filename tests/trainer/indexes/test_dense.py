@@ -180,7 +180,10 @@ def test_another_model_or_collection_or_a_foreign_folder_is_refused(
     ("damage", "message"),
     [
         (lambda index: (index / "blocks" / "000001.npy").unlink(), "damaged"),
-        (lambda index: np.save(index / "blocks" / "000004.npy", np.zeros((3, 4), np.float32)), "its number of vectors"),
+        (
+            lambda index: np.save(index / "blocks" / "000004.npy", np.zeros((3, 4), np.float32)),
+            "its number of vectors|differ in width",
+        ),
         (lambda index: (index / "rows.npy").write_bytes(b"no array"), "damaged"),
         (lambda index: (index / "manifest.json").write_text("{}"), "damaged, or not an index's"),
         (lambda index: (index / "manifest.json").unlink(), "not an index"),

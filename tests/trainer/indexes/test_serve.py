@@ -117,7 +117,7 @@ def test_a_page_elsewhere_cannot_read_what_is_served_to_this_machine(host: str, 
 )
 def test_a_malformed_address_is_answered(path: str, status: int) -> None:
     with served() as port:
-        assert get(port, path)[0].status == status
+        assert get(port, path, "localhost")[0].status == status
 
 
 def test_a_port_in_use_is_refused() -> None:
