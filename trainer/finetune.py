@@ -15,7 +15,7 @@ with without_collecting():
     from models.trunk import build_trunk
     from trainer.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.checkpoints.load import saved_trunk
-    from trainer.checkpoints.sentence_transformer import take_over, take_over_again
+    from trainer.checkpoints.sentence_transformer import not_taken, take_over, take_over_again
     from trainer.data.open_data import pair_data
     from trainer.engine.world import World
     from trainer.recipe.build import (
@@ -39,7 +39,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
     if World.from_environment().rank == 0:
-        for remark in data.remarks:
+        for remark in [*([] if resume_from else not_taken(recipe)), *data.remarks]:
             print(remark, flush=True)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)

@@ -43,7 +43,7 @@ from data_prep.common.files import (
     whole_file,
 )
 from data_prep.common.progress import track
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
 COMMAND = "command.json"  # in BUILDING: the command and the state of its input
@@ -62,7 +62,7 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
     reader = FORMATS[name](inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
-    key = json.dumps([command, tokenizer.fingerprint, _state(reader)]).encode()
+    key = json.dumps([command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader)]).encode()
     built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
         finished, same = (built / MANIFEST).is_file(), _is_of(built, key)
@@ -73,7 +73,11 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
             manifest = {
                 "format": FORMAT,
                 "command": command,
-                "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+                "tokenizer": {
+                    "fingerprint": tokenizer.fingerprint,
+                    "vocab_size": tokenizer.vocab_size,
+                    SPLIT: tokenizer.split_special_tokens,
+                },
                 "counts": counts,
                 "classes": list(reader.classes),
                 "remarks": [*reader.remarks(), *_gaps(built, reader)],

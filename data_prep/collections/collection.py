@@ -26,7 +26,7 @@ from data_prep.collections.texts import Texts
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 FORMAT = 1
 MANIFEST, TOKENIZER, SPLITS = "manifest.json", "tokenizer.json", "splits"
@@ -53,7 +53,7 @@ class Collection:
         """
         directory = Path(directory)
         manifest = _manifest(directory)
-        tokenizer = tokenizers.load(directory / TOKENIZER)
+        tokenizer = tokenizers.load(directory / TOKENIZER).splitting(manifest["tokenizer"].get(SPLIT) is not False)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"] or _changed(directory, manifest):
             raise InputError(f"{directory}: the texts or tokenizer.json changed since tokenising; {remedy(directory)}")
         corpus, queries = (Texts.map(directory / part, tokenizer.vocab_size) for part in PARTS)

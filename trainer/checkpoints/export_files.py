@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
 
 SETTINGS = "config_sentence_transformers.json"
 
@@ -74,11 +74,11 @@ def write_tokenizer(
         "model_max_length": max_tokens,
         "model_input_names": ["input_ids", "attention_mask", *inputs],
         "truncation_side": truncation_side,
-        "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
+        SPLIT: tokenizer.split_special_tokens,  # whether "[MASK]" written in a text is text, as in training
         "clean_up_tokenization_spaces": False,
     }
     special = {f"{name}_token": token for name, token in names.items()}
-    write_json(folder / "tokenizer_config.json", settings | special)
+    write_json(folder / CONFIG, settings | special)
 
 
 def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:

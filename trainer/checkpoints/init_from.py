@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.trunk import TrunkModel
@@ -22,7 +23,13 @@ from trainer.checkpoints import checkpoint
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.load import load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
+from trainer.checkpoints.published_tokenizer import require_same_reading
+from trainer.checkpoints.sentence_transformer import (
+    is_sentence_transformer,
+    lower_cases,
+    modules_of,
+    refuse_encoder,
+)
 from trainer.recipe.build import settings_of, trunk_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -55,10 +62,11 @@ class PretrainedEncoder:
 def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     """Load the encoder of a run, a checkpoint, an export, a Hugging Face folder or a sentence-transformers folder.
 
-    Only configuration, safetensors and tokenizer.json are read, and no code from the folder is run.
+    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
 
     Raises:
-        InputError: the folder is none of these, is damaged, or its token ids differ from those of `tokenizer`.
+        InputError: the folder is none of these, is damaged, has a setting that is not supported
+            (`published_settings.TABLE`), or its token ids differ from those of `tokenizer`.
     """
     modules = modules_of(path) if is_sentence_transformer(path) else {}
     folder = modules.get("Transformer", path)
@@ -68,9 +76,11 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         heads = {name: head.detach() for name, head in trained.model.heads.items()}
         return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
     fingerprint, added_tokens = _recorded(folder)
-    _check_ids(path, fingerprint, folder / "tokenizer.json", tokenizer)
+    refuse_encoder(folder, to_rank=False)
+    own = folder / "tokenizer.json"
+    _check_ids(path, fingerprint, own, tokenizer)
     heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
-    if "Dense" in modules:  # ColBERT's linear layer
+    if "Dense" in modules and "Pooling" not in modules:  # ColBERT's linear layer
         dense = _read_tensors(modules["Dense"] / WEIGHTS)
         heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
     trunk = _load_hugging_face(folder)
@@ -79,6 +89,8 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
             f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
         )
+    if sha256_of(own) == tokenizer.fingerprint:  # otherwise the data's differs on purpose, with the same ids
+        require_same_reading(folder, tokenizers.load(own), lower_case=lower_cases(folder))
     return PretrainedEncoder(path, trunk, heads, added_tokens)
 
 

@@ -16,7 +16,12 @@ from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
 from trainer.checkpoints.init_from import CONFIG, load_encoder
 from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules, refuse_prompt
+from trainer.checkpoints.sentence_transformer import (
+    is_sentence_transformer,
+    longest_texts,
+    read_modules,
+    refuse_to_rank,
+)
 from trainer.recipe.build import build_model
 
 
@@ -35,7 +40,7 @@ def load_any(path: Path) -> LoadedModel:
     trained = load_trained(path)
     if isinstance(trained.method, PretrainingConfig) and trained.method.ranks_untuned:
         keys = {"special_tokens": 1 + trained.method.added_tokens}
-        return _siamese(trained.model.trunk, trained.tokenizer, trained.checkpoint, trained.text_tokens, keys)
+        return _siamese(trained.model.trunk, trained.tokenizer, trained.checkpoint, (trained.text_tokens,) * 2, keys)
     return trained
 
 
@@ -43,19 +48,19 @@ def load_published(path: Path) -> LoadedModel:
     """Load a folder's encoder into a Siamese network with the folder's pooling, similarity and text length.
 
     Raises:
-        InputError: a file is damaged, or the model does more than pool and normalise, or puts words before every text.
+        InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
+            not supported (`published_settings.TABLE`).
     """
     folder, keys = read_modules(path)
-    refuse_prompt(path)
+    refuse_to_rank(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
-    tokens = min(longest_text(folder) or max_positions(trunk), max_positions(trunk))
-    return _siamese(trunk, tokenizer, path, tokens, keys)
+    return _siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
 
 
 def _siamese(
-    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, tokens: int, keys: Mapping[str, Any]
+    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, lengths: tuple[int, int], keys: Mapping[str, Any]
 ) -> LoadedModel:
-    """Put an encoder into a Siamese network that reads up to `tokens` tokens of a text."""
-    method = SiameseConfig(name="siamese", max_query_tokens=tokens, max_document_tokens=tokens, **keys)
+    """Put an encoder into a Siamese network that reads queries and documents up to their lengths in tokens."""
+    method = SiameseConfig(name="siamese", max_query_tokens=lengths[0], max_document_tokens=lengths[1], **keys)
     return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)
