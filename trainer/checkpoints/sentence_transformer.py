@@ -6,19 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes
 from models.matching.siamese import SiameseConfig
-from trainer.checkpoints import checkpoint
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import build
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # file of the encoder's own module
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
-TAKEN_OVER = ("pooling", "similarity", "temperature")  # keys of a Siamese network
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 SHORTEST = 3  # tokens of a text that has one word
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
@@ -106,18 +102,6 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
         taken.pop("temperature", None)
     values = recipe.model_dump(exclude_unset=True)
     return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{start} and the recipe")
-
-
-def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
-    """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
-    method = recipe.method
-    if recipe.init_from is None or not isinstance(method, SiameseConfig):
-        return recipe
-    file = resume_from / checkpoint.RECIPE
-    saved = yaml.safe_load(file.read_text(encoding="utf-8"))["method"]
-    taken = {key: saved[key] for key in TAKEN_OVER if key in saved}
-    values = recipe.model_dump(exclude_unset=True)
-    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{file} and the recipe")
 
 
 def _pooling(path: Path) -> str:
