@@ -12,7 +12,7 @@ import tokenizers
 import torch
 from safetensors.torch import save
 from tokenizers import AddedToken
-from tokenizers.processors import TemplateProcessing
+from tokenizers.processors import BertProcessing, RobertaProcessing
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
@@ -66,12 +66,8 @@ def write_tokenizer(
     backend.no_truncation()
     backend.no_padding()
     names = tokenizer.special_tokens
-    cls, sep = names["cls"], names["sep"]
-    backend.post_processor = TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", *[sep] * separators, "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, tokenizer.cls), (sep, tokenizer.sep)],
-    )
+    joined = BertProcessing if separators == 1 else RobertaProcessing
+    backend.post_processor = joined((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
     backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
     if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
         raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")

@@ -34,18 +34,16 @@ TWICE = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "data2vec-text
 def write_folder(folder: Path, tokenizer_json: Path, kind: str, *, types: bool = True, **keys: Any) -> Path:
     """Write a cross-encoder with random weights as transformers saves it, and a tokenizer of pairs up to 30 tokens."""
     backend, ids = Tokenizer.from_file(str(tokenizer_json)), tokenizers.load(tokenizer_json)
-    cls, sep = ids.special_tokens["cls"], ids.special_tokens["sep"]
-    middle = f"{sep}:0 {sep}:0" if kind in TWICE else f"{sep}:0"
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls}:0 $A:0 {middle} $B:1 {sep}:1",
-        special_tokens=[(cls, ids.cls), (sep, ids.sep)],
-    )
+    if kind in TWICE:
+        cls, sep = ids.special_tokens["cls"], ids.special_tokens["sep"]
+        backend.post_processor = processors.RobertaProcessing((sep, ids.sep), (cls, ids.cls), add_prefix_space=False)
     special = {f"{name}_token": token for name, token in ids.special_tokens.items()}
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
     PreTrainedTokenizerFast(
         tokenizer_object=backend, model_max_length=30, model_input_names=inputs, **special
     ).save_pretrained(folder)
+    if kind not in TWICE:  # the data's tokenizer, to the byte
+        (folder / "tokenizer.json").write_bytes(tokenizer_json.read_bytes())
     torch.manual_seed(0)
     sizes = {**SIZES, "max_position_embeddings": 64, **OWN_SIZES.get(kind, {}), **keys}
     unused = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
