@@ -145,7 +145,7 @@ def read(folder: Path) -> CrossEncoderFolder:
         **_keys_of_pairs(folder),
     }
     labels = int(config.num_labels or 0)
-    names = tuple(str(config.id2label.get(i)) for i in range(labels))
+    names = tuple(str(name) for _, name in sorted((config.id2label or {}).items()))
     classes = () if names == tuple(f"LABEL_{i}" for i in range(labels)) else names
     return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), classes)
 

@@ -38,8 +38,10 @@ def scored(collection: Path, teacher: Path, out: Path) -> Collection:
 
 
 def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path: Path) -> None:
-    lengths = {"max_query_tokens": 30, "max_document_tokens": 34}  # no pair of these texts is longer
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="cross_encoder", loss="binary", **lengths)
+    lengths = {"max_query_tokens": 80, "max_document_tokens": 200}  # no text is longer
+    trunk = {**toy.TRUNK, "max_position_embeddings": 290}
+    tokenizer_json = toy_collection / "tokenizer.json"
+    run = write_run(tmp_path / "run", tokenizer_json, trunk=trunk, name="cross_encoder", loss="binary", **lengths)
     export = tmp_path / "export"
     export_encoder(load_trained(run), export)
     models = [f"--model=run={run}", f"--model=export={export}", f"--model=again={export}"]
