@@ -296,7 +296,7 @@ def _add_systems(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=RUN",
-        help="a fine-tuning run, or a sentence-transformers folder; may be repeated",
+        help="a fine-tuning run, or a folder of sentence-transformers or of a cross-encoder; may be repeated",
     )
     parser.add_argument(
         "--run",

@@ -101,7 +101,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--bm25", action="store_true", help="mine with BM25")
     how.add_argument("--model", type=Path, metavar="RUN", help="mine with this run, or sentence-transformers folder")
-    how.add_argument("--score", type=Path, metavar="RUN", help="score the candidates with this teacher, mine none")
+    how.add_argument(
+        "--score",
+        type=Path,
+        metavar="RUN",
+        help="score the candidates with this teacher, a run or a cross-encoder's folder; mine none",
+    )
     parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")
     parser.add_argument(
         "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"

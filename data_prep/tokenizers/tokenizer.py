@@ -103,6 +103,15 @@ class Tokenizer(Vocabulary):
             for item, texts in batch:
                 yield item, list(islice(encoded, len(texts)))
 
+    def extends(self, other: "Tokenizer") -> bool:
+        """Return whether a tokenizer gives the other's tokens the same ids, and adds at most special or marker tokens.
+
+        Texts in the other's ids then mean the same here. How it normalises texts may differ.
+        """
+        own, known = self.vocabulary(), other.vocabulary()
+        added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
+        return known.items() <= own.items() and own.keys() - known.keys() <= added
+
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)

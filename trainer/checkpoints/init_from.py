@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.config import MethodConfig
 from models.trunk import TrunkModel
-from trainer.checkpoints import checkpoint
+from trainer.checkpoints import checkpoint, colbert_folder, cross_encoder_folder
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
-from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER, WEIGHTS, read_config, read_tensors
+from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.checkpoints.published_tokenizer import require_same_reading
 from trainer.checkpoints.sentence_transformer import (
     is_sentence_transformer,
@@ -32,8 +32,6 @@ from trainer.checkpoints.sentence_transformer import (
 )
 from trainer.recipe.build import settings_of, trunk_of
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-
 
 @dataclass(frozen=True)
 class PretrainedEncoder:
@@ -42,12 +40,21 @@ class PretrainedEncoder:
     Attributes:
         heads: the weights of its heads, by their names in the model.
         added_tokens: how many special tokens its training added; None if unknown.
+        special_rows: the rows of these in the trunk's token table; none if unknown.
+        marker_rows: the rows of the tokens that mark a ColBERT's queries and documents; none for other models.
     """
 
     path: Path
     trunk: PreTrainedModel
     heads: dict[str, Tensor]
     added_tokens: int | None
+    special_rows: Sequence[int] = ()
+    marker_rows: Sequence[int] = ()
+
+    def rows_for(self, method: MethodConfig) -> list[int]:
+        """Return the rows of the tokens that a method adds, in its order; none if the start lacks some."""
+        rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
+        return rows if len(rows) == method.added_tokens + method.markers else []
 
     def copy_heads(self, model: TrunkModel) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
@@ -68,30 +75,45 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         InputError: the folder is none of these, is damaged, has a setting that is not supported
             (`published_settings.TABLE`), or its token ids differ from those of `tokenizer`.
     """
-    modules = modules_of(path) if is_sentence_transformer(path) else {}
-    folder = modules.get("Transformer", path)
+    folder = modules_of(path)["Transformer"] if is_sentence_transformer(path) else path
     if not (folder / CONFIG).is_file():
-        trained = load_trained(path)
-        _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
-        heads = {name: head.detach() for name, head in trained.model.heads.items()}
-        return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
+        return _of_run(load_trained(path), path, tokenizer)
     fingerprint, added_tokens = _recorded(folder)
     refuse_encoder(folder, to_rank=False)
-    own = folder / "tokenizer.json"
-    _check_ids(path, fingerprint, own, tokenizer)
-    heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
-    if "Dense" in modules and "Pooling" not in modules:  # ColBERT's linear layer
-        dense = _read_tensors(modules["Dense"] / WEIGHTS)
-        heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
-    trunk = _load_hugging_face(folder)
-    if trunk.config.vocab_size < tokenizer.vocab_size:
+    _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
+    trunk, heads = _load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
+    special: Sequence[int] = ()
+    markers: Sequence[int] = ()
+    if (folder / DECODER).is_file():
+        heads = read_tensors(folder / DECODER)
+    if added_tokens:
+        special = _rows_after(tokenizers.load(folder / TOKENIZER), added_tokens)
+    if colbert_folder.is_colbert(path):
+        heads = colbert_folder.read_projection(path)
+        markers = colbert_folder.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
+    if trunk.config.vocab_size < needed:
         raise InputError(
-            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
-            f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
+            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
+            "its tokenizer.json and its training; copy the folder again"
         )
-    if sha256_of(own) == tokenizer.fingerprint:  # otherwise the data's differs on purpose, with the same ids
-        require_same_reading(folder, tokenizers.load(own), lower_case=lower_cases(folder))
-    return PretrainedEncoder(path, trunk, heads, added_tokens)
+    if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
+    return PretrainedEncoder(path, trunk, heads, added_tokens, special, markers)
+
+
+def _of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Take the encoder of a run."""
+    _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
+    heads = {name: head.detach() for name, head in trained.model.heads.items()}
+    rows = _rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)
+    special, markers = rows[: trained.method.added_tokens], rows[trained.method.added_tokens :]
+    return PretrainedEncoder(path, trained.model.trunk.train(), heads, len(special), special, markers)
+
+
+def _rows_after(tokenizer: Tokenizer, number: int) -> range:
+    """Return the rows of the tokens that a method added to a tokenizer's."""
+    return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
 
 
 def _recorded(path: Path) -> tuple[str | None, int | None]:
@@ -110,10 +132,10 @@ def _recorded(path: Path) -> tuple[str | None, int | None]:
 
 
 def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
-    """Raise InputError if the vocabulary of `file` differs from that of the data's `tokenizer`."""
+    """Raise InputError if an id of the data's `tokenizer` is of another token in `file`."""
     if fingerprint == tokenizer.fingerprint:
         return
-    if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, ids must not
+    if not tokenizers.load(file).extends(tokenizer):
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
             f"prepare the data with --tokenizer {file}, or start from another encoder"
@@ -121,12 +143,7 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
 
 
 def _load_hugging_face(path: Path) -> PreTrainedModel:
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path / CONFIG}: not the configuration of an encoder ({reason})") from None
-    weights = _read_tensors(path / WEIGHTS)
+    config, weights = read_config(path), read_tensors(path / WEIGHTS)
     trunk = trunk_of(settings_of(config), str(path / CONFIG))
     state = trunk.state_dict()
     prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
@@ -147,10 +164,3 @@ def _load_hugging_face(path: Path) -> PreTrainedModel:
 def _current_name(name: str) -> str:
     """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot read the weights ({error}); only safetensors files are read") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -31,6 +31,7 @@ class LoadedModel:
     method: MethodConfig
     tokenizer: Tokenizer
     checkpoint: Path  # or the folder of a published model
+    classes: tuple[str, ...] = field(default=(), kw_only=True)  # of a published model's logits, in order, if it says
 
     @property
     def kind(self) -> str:

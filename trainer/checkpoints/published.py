@@ -12,9 +12,13 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import PretrainingConfig
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
-from trainer.checkpoints.init_from import CONFIG, load_encoder
+from trainer.checkpoints import cross_encoder_folder
+from trainer.checkpoints.cross_encoder_folder import is_cross_encoder
+from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER
+from trainer.checkpoints.init_from import load_encoder
 from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.checkpoints.sentence_transformer import (
     is_sentence_transformer,
@@ -26,13 +30,15 @@ from trainer.recipe.build import build_model
 
 
 def load_any(path: Path) -> LoadedModel:
-    """Load a model to rank with, from a run, a checkpoint or a sentence-transformers folder.
+    """Load a model to rank with, from a run, a checkpoint, a sentence-transformers folder or a cross-encoder's.
 
     A pre-training run whose method ranks without fine-tuning becomes a Siamese network of its embeddings.
 
     Raises:
         InputError: the path is none of these, or it is damaged.
     """
+    if is_cross_encoder(path):
+        return load_cross_encoder(path)
     if is_sentence_transformer(path):
         return load_published(path)
     if (path / CONFIG).is_file():
@@ -56,6 +62,25 @@ def load_published(path: Path) -> LoadedModel:
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
     return _siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
+
+
+def load_cross_encoder(path: Path) -> LoadedModel:
+    """Load a folder's cross-encoder: a score, or the logits of classes, as sentence-transformers predicts them.
+
+    Raises:
+        InputError: a file is damaged, or the model is of another kind than those that can be computed exactly.
+    """
+    about = cross_encoder_folder.read(path)
+    tokenizer = tokenizers.load(about.folder / TOKENIZER)
+    encoder = load_encoder(path, tokenizer)
+    tokens = min(about.keys["max_pair_tokens"] or max_positions(encoder.trunk), max_positions(encoder.trunk))
+    lengths = dict.fromkeys(("max_query_tokens", "max_document_tokens", "max_pair_tokens"), tokens)
+    of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
+    method = CrossEncoderConfig(name="cross_encoder", **{**about.keys, **lengths, **of_labels})
+    model = build_model(method, encoder.trunk)
+    encoder.copy_heads(model)
+    model.activation = about.activation
+    return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 
 
 def _siamese(

@@ -5,14 +5,12 @@ The layouts are those of sentence-transformers 1 to 6 and of transformers 4 and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from operator import not_
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes
 from data_prep.tokenizers.tokenizer import CONFIG
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
@@ -157,28 +155,6 @@ def refuse_unsupported(path: Path, file: str, keys: Mapping[str, Any], *, to_ran
             raise InputError(f"{path}: {key} is not a known key, and may change vectors: remove it if it does not")
         if row and (row.use == REFUSED or (to_rank and row.use == TO_RANK)) and not row.neutral(value):
             raise InputError(f"{path}: {key} is {_short(value)}, which is not supported ({row.why})")
-
-
-def read_keys(path: Path, *, missing: bool = False) -> dict[str, Any]:
-    """Return a JSON object; with `missing` an empty one if the file is absent.
-
-    Raises:
-        InputError: it cannot be read, or is not a JSON object.
-    """
-    if missing and not path.exists():
-        return {}
-    keys = read_json(path)
-    if not isinstance(keys, dict):
-        raise InputError(f"{path}: not a JSON object; copy the folder again")
-    return keys
-
-
-def read_json(path: Path) -> Any:
-    """Return what a JSON file has; raise InputError if it cannot be read."""
-    try:
-        return json.loads(read_bytes(path, LARGEST_JSON))
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: not JSON; copy the folder again") from None
 
 
 def _short(value: Any) -> str:

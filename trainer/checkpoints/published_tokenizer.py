@@ -14,7 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import CONFIG, Tokenizer
-from trainer.checkpoints.published_settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER, read_keys
+from trainer.checkpoints.hugging_face import read_keys
+from trainer.checkpoints.published_settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
 
 LOWER_CASE = "do_lower_case"
 SWITCHES = (LOWER_CASE, "strip_accents", "tokenize_chinese_chars", "add_prefix_space")  # of several tokenizer classes

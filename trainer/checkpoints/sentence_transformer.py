@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-import yaml
-
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import CONFIG
 from models.matching.siamese import SiameseConfig
-from trainer.checkpoints import checkpoint
+from trainer.checkpoints.hugging_face import read_json, read_keys
 from trainer.checkpoints.published_settings import (
     ADAPTER,
     MODULES,
@@ -19,8 +17,6 @@ from trainer.checkpoints.published_settings import (
     SETTINGS,
     TOKENIZER,
     TRANSFORMER,
-    read_json,
-    read_keys,
     refuse_unsupported,
 )
 from trainer.recipe.schema import FinetuneRecipe
@@ -30,7 +26,6 @@ PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; oth
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TRANSFORMER in older releases
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
-TAKEN_OVER = ("pooling", "similarity", "temperature")  # keys of a Siamese network
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
 SHORTEST = 3  # tokens of a text that has one word
@@ -153,18 +148,6 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
                 raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
     values = recipe.model_dump(exclude_unset=True)
     return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{start} and the recipe")
-
-
-def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
-    """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
-    method = recipe.method
-    if recipe.init_from is None or not isinstance(method, SiameseConfig):
-        return recipe
-    file = resume_from / checkpoint.RECIPE
-    saved = yaml.safe_load(file.read_text(encoding="utf-8"))["method"]
-    taken = {key: saved[key] for key in TAKEN_OVER if key in saved}
-    values = recipe.model_dump(exclude_unset=True)
-    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{file} and the recipe")
 
 
 def not_taken(recipe: FinetuneRecipe) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
@@ -14,7 +15,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig, PretrainingConfig
 from models.freeze import Trained, freeze
 from models.interface import Batcher, Vocabulary
-from models.trunk import TrunkModel, build_trunk, max_positions
+from models.trunk import TrunkModel, build_trunk, max_positions, token_embedding
 
 
 def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
@@ -35,12 +36,23 @@ def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
         return build_trunk(settings)
 
 
-def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Add a randomly initialised row to the trunk's token embedding for each token that the method adds."""
+def resize_embeddings(
+    method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer, known: Sequence[int] = ()
+) -> None:
+    """Add a row to the trunk's token embedding for each token that the method adds after the tokenizer's.
+
+    The new rows are drawn at random, or copies of the rows `known`, in which the trunk has learned these tokens.
+    """
     added = method.added_tokens + method.markers
     rows = tokenizer.vocab_size + added
-    if added and trunk.config.vocab_size != rows:
+    if not added:
+        return
+    learned = token_embedding(trunk)[list(known)].detach()
+    if trunk.config.vocab_size != rows:
         trunk.resize_token_embeddings(rows, mean_resizing=False)
+    if known:
+        with torch.no_grad():
+            token_embedding(trunk)[tokenizer.vocab_size :] = learned
 
 
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:

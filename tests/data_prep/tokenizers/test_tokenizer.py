@@ -314,3 +314,19 @@ def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
         assert 0 < len(words) < len(ids)
     assert tok.punctuation == pickle.loads(pickle.dumps(tok)).punctuation
     assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()
+
+
+def test_a_tokenizer_extends_one_that_lacks_only_its_added_tokens(small: Tokenizer, tmp_path: Path) -> None:
+    def more(record: dict[str, Any]) -> None:
+        token = {"id": 120, "content": "[Q] ", "single_word": False, "lstrip": False, "rstrip": False}
+        record["added_tokens"].append({**token, "normalized": True, "special": False})
+
+    added = tokenizer.load(edited(small, tmp_path / "added.json", more))
+    longer = tokenizer.load(
+        edited(small, tmp_path / "longer.json", lambda record: record["model"]["vocab"].update({"zzz": 120}))
+    )
+    assert added.extends(small)
+    assert small.extends(small)
+    assert not small.extends(added)
+    assert not longer.extends(small)  # texts of the other have its pieces instead
+    assert not added.extends(longer)
