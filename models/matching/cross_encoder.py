@@ -46,7 +46,7 @@ class CrossEncoder(PairModel):
         """
         super().__init__()
         if keys.pooling == "cls":
-            require_bidirectional(trunk)
+            require_bidirectional(trunk, "set method.pooling=mean")
         self.trunk, self.keys = trunk, keys
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         first = [nn.Linear(width, width), nn.Tanh()] if keys.hidden_layer else []

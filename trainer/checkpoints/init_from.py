@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
@@ -21,11 +17,9 @@ from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
+from trainer.checkpoints.hugging_face import CONFIG, WEIGHTS, load_hugging_face, read_tensors
 from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.recipe.build import settings_of, trunk_of
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -69,15 +63,15 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
     fingerprint, added_tokens = _recorded(folder)
     _check_ids(path, fingerprint, folder / "tokenizer.json", tokenizer)
-    heads = _read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
+    heads = read_tensors(folder / DECODER) if (folder / DECODER).is_file() else {}
     if "Dense" in modules:  # ColBERT's linear layer
-        dense = _read_tensors(modules["Dense"] / WEIGHTS)
+        dense = read_tensors(modules["Dense"] / WEIGHTS)
         heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
-    trunk = _load_hugging_face(folder)
+    trunk = load_hugging_face(folder)
     if trunk.config.vocab_size < tokenizer.vocab_size:
         raise InputError(
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
-            f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
+            f"{tokenizer.vocab_size:,} tokens of its tokenizer.json: they are not of one model"
         )
     return PretrainedEncoder(path, trunk, heads, added_tokens)
 
@@ -106,39 +100,3 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
             f"prepare the data with --tokenizer {file}, or start from another encoder"
         )
-
-
-def _load_hugging_face(path: Path) -> PreTrainedModel:
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path / CONFIG}: not the configuration of an encoder ({reason})") from None
-    weights = _read_tensors(path / WEIGHTS)
-    trunk = trunk_of(settings_of(config), str(path / CONFIG))
-    state = trunk.state_dict()
-    prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
-    given = {_current_name(name.removeprefix(prefix)): tensor for name, tensor in weights.items()}
-    missing = sorted(name for name in state.keys() - given.keys() if not name.endswith("position_ids"))
-    if missing:
-        raise InputError(
-            f"{path / WEIGHTS}: lacks {missing[0]} of a {config.model_type} encoder; copy the folder again"
-        )
-    for name, tensor in state.items():
-        if name in given and given[name].shape != tensor.shape:
-            stored, expected = list(given[name].shape), list(tensor.shape)
-            raise InputError(f"{path / WEIGHTS}: {name} is {stored}, {CONFIG} has {expected}; copy the folder again")
-    trunk.load_state_dict({name: given.get(name, tensor) for name, tensor in state.items()})
-    return trunk
-
-
-def _current_name(name: str) -> str:
-    """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
-    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot read the weights ({error}); only safetensors files are read") from None
