@@ -22,7 +22,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.tokenizers import wordpiece
+from data_prep.tokenizers import special_tokens, wordpiece
 from data_prep.tokenizers.vocabulary import Vocabulary
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -53,7 +53,7 @@ class Tokenizer(Vocabulary):
 
     path: Path
     fingerprint: str
-    special_tokens: Mapping[str, str] = field(repr=False, compare=False)
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # by role
     split_special_tokens: bool
     _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
 
@@ -134,8 +134,8 @@ def load(path: Path) -> Tokenizer:
     says so: the Hugging Face libraries find them in texts.
 
     Raises:
-        InputError: the file is missing, damaged or over LARGEST_JSON bytes, has the special tokens of neither BERT nor
-            RoBERTa, ids far beyond the number of tokens, or a token longer than LONGEST_TOKEN.
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks a special token, has ids far beyond
+            the number of tokens, or a token longer than LONGEST_TOKEN.
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
@@ -147,14 +147,14 @@ def load(path: Path) -> Tokenizer:
             raise
         raise InputError(f"{path}: not a usable tokenizer.json ({error!s:.200}); train or copy it again") from error
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    special = _special_tokens(path, vocabulary)
+    backend.no_padding()
+    backend.no_truncation()
+    special = _special_tokens(path, backend, content)
     vocab_size = max(vocabulary.values()) + 1
     if vocab_size > 2 * len(vocabulary):
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
     if max(map(len, vocabulary)) > LONGEST_TOKEN:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
-    backend.no_padding()
-    backend.no_truncation()
     added = {token.content for token in backend.get_added_tokens_decoder().values()}
     # else tokens that the file marks as ordinary match texts; MPNet's <unk> is a word, its unknown token is [UNK]
     backend.add_special_tokens([token for name, token in special.items() if name != "unk" or token in added])
@@ -188,19 +188,18 @@ def _split_special_tokens(path: Path) -> bool:
     return split
 
 
-def _special_tokens(path: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Return BERT's or RoBERTa's special tokens, whichever the vocabulary has all of; raise InputError if neither."""
-    missing = []
-    for family in (SPECIAL_TOKENS, ROBERTA_TOKENS):
-        lacks = [token for token in family.values() if token not in vocabulary]
-        if not lacks:
-            return family
-        missing.append(" ".join(lacks))
-    bert, roberta = (" ".join(family.values()) for family in (SPECIAL_TOKENS, ROBERTA_TOKENS))
-    raise InputError(
-        f"{path}: the vocabulary lacks {min(missing, key=len)}; "
-        f"use a tokenizer.json with {bert} (BERT's) or {roberta} (RoBERTa's)"
-    )
+def _special_tokens(path: Path, backend: tokenizers.Tokenizer, content: bytes) -> dict[str, str]:
+    """Return the special tokens by role; raise InputError if one is missing, by the name of the nearer family."""
+    found = special_tokens.find(backend, json.loads(content))
+    families = (SPECIAL_TOKENS, ROBERTA_TOKENS)
+    nearer = max(families, key=lambda family: len(family.items() & found.items()))
+    if lacks := [token for role, token in nearer.items() if role not in found]:
+        bert, roberta = (" ".join(family.values()) for family in families)
+        raise InputError(
+            f"{path}: the vocabulary lacks {' '.join(lacks)}; use a tokenizer.json with a token for padding, unknown "
+            f"words, start, end and mask, such as {bert} (BERT's) or {roberta} (RoBERTa's)"
+        )
+    return found
 
 
 def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpiece") -> Tokenizer:

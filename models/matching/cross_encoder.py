@@ -74,7 +74,7 @@ class CrossEncoder(PairModel):
         """
         super().__init__()
         if keys.pooling == "cls":
-            require_bidirectional(trunk)
+            require_bidirectional(trunk, "set method.pooling=mean")
         self.trunk, self.keys = trunk, keys
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         first: list[nn.Module] = []

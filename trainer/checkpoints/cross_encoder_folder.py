@@ -24,11 +24,10 @@ from models.matching.cross_encoder import Activation
 from trainer.checkpoints.hugging_face import (
     CONFIG,
     TOKENIZER,
-    WEIGHTS,
     architecture_of,
     read_config,
     read_keys,
-    read_tensors,
+    read_weights,
 )
 from trainer.checkpoints.published_settings import MODULES, SETTINGS
 from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of, refuse_prompts
@@ -155,7 +154,7 @@ def read_heads(folder: Path) -> dict[str, Tensor]:
     head, width, labels = HEADS.get(config.model_type), int(config.hidden_size), int(config.num_labels or 0)
     if head is None or not architecture_of(folder).endswith(CLASSIFIER):
         return {}
-    weights = read_tensors(folder / WEIGHTS)
+    weights = read_weights(folder)
     found = {}
     for own, theirs in head.names.items():
         rows = labels if theirs == head.output else width
@@ -166,7 +165,7 @@ def read_heads(folder: Path) -> dict[str, Tensor]:
                 tensor = torch.zeros(shape)
             if tensor is None or list(tensor.shape) != shape:
                 what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
-                raise InputError(f"{folder / WEIGHTS}: {theirs}.{part} of the head {what}; copy the folder again")
+                raise InputError(f"{folder}: {theirs}.{part} of the head {what}; copy the folder again")
             found[f"{own}.{part}"] = tensor
     return found
 

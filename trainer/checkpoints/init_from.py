@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint, colbert_folder, cross_encoder_folder
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
-from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER, WEIGHTS, read_config, read_tensors
+from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.checkpoints.published_tokenizer import require_same_reading
 from trainer.checkpoints.sentence_transformer import (
@@ -30,7 +29,6 @@ from trainer.checkpoints.sentence_transformer import (
     modules_of,
     refuse_encoder,
 )
-from trainer.recipe.build import settings_of, trunk_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     fingerprint, added_tokens = _recorded(folder)
     refuse_encoder(folder, to_rank=False)
     _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
-    trunk, heads = _load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
+    trunk, heads = load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
     special: Sequence[int] = ()
     markers: Sequence[int] = ()
     if (folder / DECODER).is_file():
@@ -95,7 +93,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     if trunk.config.vocab_size < needed:
         raise InputError(
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
-            "its tokenizer.json and its training; copy the folder again"
+            "its tokenizer.json and its training: they are not of one model"
         )
     if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
         require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
@@ -140,27 +138,3 @@ def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Token
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
             f"prepare the data with --tokenizer {file}, or start from another encoder"
         )
-
-
-def _load_hugging_face(path: Path) -> PreTrainedModel:
-    config, weights = read_config(path), read_tensors(path / WEIGHTS)
-    trunk = trunk_of(settings_of(config), str(path / CONFIG))
-    state = trunk.state_dict()
-    prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
-    given = {_current_name(name.removeprefix(prefix)): tensor for name, tensor in weights.items()}
-    missing = sorted(name for name in state.keys() - given.keys() if not name.endswith("position_ids"))
-    if missing:
-        raise InputError(
-            f"{path / WEIGHTS}: lacks {missing[0]} of a {config.model_type} encoder; copy the folder again"
-        )
-    for name, tensor in state.items():
-        if name in given and given[name].shape != tensor.shape:
-            stored, expected = list(given[name].shape), list(tensor.shape)
-            raise InputError(f"{path / WEIGHTS}: {name} is {stored}, {CONFIG} has {expected}; copy the folder again")
-    trunk.load_state_dict({name: given.get(name, tensor) for name, tensor in state.items()})
-    return trunk
-
-
-def _current_name(name: str) -> str:
-    """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
-    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))
