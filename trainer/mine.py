@@ -54,7 +54,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
         model = load_any(chosen.model)
         system, name = embed_task(model, texts), str(model.checkpoint)
     groups = collection.groups(chosen.split)
-    mined = mine(texts, Relevant(groups), system.rank(chosen.depth), chosen.margin)
+    mined = mine(texts, Relevant(collection, groups), system.rank(chosen.depth), chosen.margin)
     systems = [*collection.manifest.get("mined", []), name]
     candidates = with_negatives(groups, mined, len(systems))
     about = {"mined_by": name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
@@ -68,6 +68,7 @@ def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) 
     least, half, most = np.percentile(counts, [0, 50, 100])
     reasons = {
         "relevant": "relevant",
+        "own": "the query's own text",
         "copy": "copies or near-copies of a relevant one",
         "margin": "too near the relevant one's score",
         "empty": "without text",
