@@ -25,9 +25,9 @@ def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str
         return _accuracy(predict(trained, collection, pairs, classes) == labels)
     task = Task.of(collection, split)
     if searches(trained, collection):
-        return task.measure(embed_task(trained, task).rank(DEPTH))
+        return task.measure(task.rank(embed_task(trained, task), DEPTH))
     depth = Rerank().documents
-    return task.measure(rerank_task(trained, task, index_task(task).rank(max(depth, DEPTH)), depth))
+    return task.measure(rerank_task(trained, task, task.rank(index_task(task), max(depth, DEPTH)), depth))
 
 
 def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:
@@ -40,7 +40,7 @@ def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:
         _, _, labels = read_classes(collection, split)
         return _accuracy(labels == np.bincount(known).argmax())
     task = Task.of(collection, split)
-    return task.measure(index_task(task).rank(DEPTH))
+    return task.measure(task.rank(index_task(task), DEPTH))
 
 
 def _accuracy(right: np.ndarray) -> Metrics:

@@ -116,7 +116,7 @@ def _collection(chosen: argparse.Namespace) -> int:
         name, inputs, out = "beir", [Path(name)], Path(name)  # tokenise a BEIR folder in place
     elif not inputs or not out:
         raise InputError(f"collection {name}: name its files or folder, and --out DIR")
-    opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers)
+    opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers, strict=chosen.strict)
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
     print(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
     for remark in opened.manifest.get("remarks", []):
@@ -219,6 +219,11 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse judgements of unknown queries or documents, instead of leaving out",
+    )
     workers_argument(parser)
 
 

@@ -11,6 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from models.causality import is_causal
+
 BY_LENGTH = "sdpa_by_length"
 TAKES_RECTANGLES = (
     "bert",
@@ -164,13 +166,9 @@ def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **op
         return trunk(input_ids=input_ids, use_cache=False, **options)
     if trunk.config.model_type == "bert":
         # BERT accepts a ready [B, 1, 1, T] mask; it tests a [B, T] one with .all(), which waits for the GPU.
-        attention_mask = attention_mask[:, None, None, :]
-    return trunk(input_ids=input_ids, attention_mask=attention_mask, **options)
-
-
-def is_causal(trunk: PreTrainedModel) -> bool:
-    """Whether the configuration asks for causal attention: Hugging Face's key for it is `is_decoder`."""
-    return bool(getattr(trunk.config, "is_decoder", False))
+        return trunk(input_ids=input_ids, attention_mask=attention_mask[:, None, None, :], **options)
+    # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
+    return trunk(input_ids=input_ids, attention_mask=attention_mask.long(), **options)
 
 
 def insert_special_tokens(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, masking_utils
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.utils import logging
 
-from models.encode import encode, first_position, is_causal
+from models.causality import is_causal, two_texts
+from models.encode import encode, first_position
 from models.sizes import check_sizes, check_weights
 from models.vectors import Vectors, one_vector
 
@@ -29,6 +34,8 @@ COUNTS = (
 )
 # their layers let the padding beside a text change its states, so that a score would depend on the batch
 MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
+# how a model's code reads a key that its configuration may lack
+READ = re.compile(r'(?:get|has)attr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"')
 # errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
 REFUSALS = (
     StrictDataclassError,
@@ -65,15 +72,18 @@ class Encoder(TrunkModel):
         return self.embed_documents(ids, mask)
 
 
-def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
-    """Build a randomly initialised encoder without pooler, in fp32; its attention is SDPA where the type has it.
+def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:
+    """Build an encoder without pooler, in fp32; its attention is SDPA where the type has it.
 
     Args:
-        config: `model_type` (bert, roberta, ...) and any keys of that type's Hugging Face configuration. The
-            caller sets `vocab_size` and `pad_token_id` from the tokenizer.
+        config: `model_type` (bert, roberta, ...) and any of `configuration_keys`. The caller sets `vocab_size` and
+            `pad_token_id` from the tokenizer.
+        weights: those of a published model of this type, with or without a head, under any names for which
+            transformers has a conversion; by default they are random.
 
     Raises:
-        ValueError: an unknown key or type (naming the nearest valid one), or a value that Hugging Face refuses.
+        ValueError: an unknown key or type (naming the nearest valid one), a value that Hugging Face refuses, weights
+            that do not fit, or a model that does not turn token ids into states.
     """
     settings = dict(config)
     model_type = settings.pop("model_type", None)
@@ -83,9 +93,8 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
         raise ValueError(f"model_type {model_type!r} has no plain encoder")
     if model_type in MIX_IN_PADDING:
         raise ValueError(f"model_type {model_type!r} mixes padding into the texts: choose another, such as bert")
-    valid = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
     for key in settings:
-        _known(f"{model_type} configuration key", key, valid)
+        _known(f"{model_type} configuration key", key, configuration_keys(config_class))
     for key in sorted({*COUNTS, *(config_class.attribute_map.get(key, key) for key in COUNTS)} & settings.keys()):
         if isinstance(settings[key], int) and settings[key] < 1:
             raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
@@ -96,11 +105,82 @@ def build_trunk(config: Mapping[str, Any]) -> PreTrainedModel:
     try:
         resolved = AutoConfig.for_model(model_type, **settings)
         check_weights(resolved)
-        trunk = AutoModel.from_config(resolved, dtype=torch.float32, **options)
+        if weights is None:
+            trunk = AutoModel.from_config(resolved, dtype=torch.float32, **options)
+        else:
+            trunk = _load(model_class, resolved, weights, options)
     except REFUSALS as error:
         raise ValueError(f"{model_type} configuration: {' '.join(str(error).split())}") from error
     max_positions(trunk)  # raises an error for a trunk without this limit
+    if "decoder_input_ids" in inspect.signature(trunk.forward).parameters:
+        raise ValueError(f"model_type {model_type!r} is an encoder and a decoder: take an encoder, such as bert")
+    try:
+        is_causal(trunk)  # while it has its weights
+    except (*REFUSALS, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"model_type {model_type!r} does not turn token ids alone into states: {reason}") from error
     return trunk
+
+
+def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
+    """Return the keys of a type's configuration: those that it declares, and others that its model reads.
+
+    DeBERTa's code, for example, reads position_buckets, which its configuration class does not declare, and all
+    decoders' code reads is_causal.
+    """
+    declared = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+    model_class: Any = MODEL_MAPPING.get(config_class, None)
+    code = inspect.getsource(sys.modules[model_class.__module__]) if isinstance(model_class, type) else ""
+    if "create_causal_mask" in code:
+        code += inspect.getsource(masking_utils)
+    return {*declared, *READ.findall(code)}
+
+
+def _load(
+    model_class: Any, config: PreTrainedConfig, weights: Mapping[str, Tensor], options: Mapping[str, bool]
+) -> PreTrainedModel:
+    """Build a model with weights, converted by transformers, which reads no file here.
+
+    Raises:
+        ValueError: a weight that states depend on is missing, or one has another shape than the configuration says.
+    """
+    with _quiet():
+        trunk, info = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=dict(weights),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # listed in `info`
+            output_loading_info=True,
+            **options,
+        )
+    for name, stored, expected in sorted(info["mismatched_keys"]):
+        raise ValueError(f"{name} is {list(stored)}, its configuration has {list(expected)}")
+    if missing := sorted(info["missing_keys"] and info["missing_keys"] & _used(trunk)):
+        raise ValueError(f"lacks {missing[0]} of a {config.model_type} encoder with its configuration")
+    return trunk.train()
+
+
+def _used(trunk: PreTrainedModel) -> set[str]:
+    """Return the parameters that states depend on: all but a pooler's, which published files may lack."""
+    named = dict(trunk.named_parameters())
+    states = trunk(input_ids=torch.tensor(two_texts(trunk.config))).last_hidden_state
+    gradients = torch.autograd.grad(states.sum(), list(named.values()), allow_unused=True)
+    return {name for name, gradient in zip(named, gradients, strict=True) if gradient is not None}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' progress bar, and its table of weights that the trunk does not have, such as a head's."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _without_foreign_ids(config_class: type, settings: Mapping[str, Any]) -> dict[str, None]:
@@ -141,14 +221,19 @@ def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
     return weight
 
 
-def require_bidirectional(trunk: PreTrainedModel) -> None:
-    """Refuse a causal trunk if the state of [CLS] is the text's embedding: it would be the same for every text.
+def require_bidirectional(trunk: PreTrainedModel, instead: str = "take another encoder, such as bert") -> None:
+    """Refuse a causal trunk where a text is read from the state of [CLS]: it would be the same for every text.
+
+    Args:
+        trunk: what the method reads texts with.
+        instead: what to do, in the message.
 
     Raises:
         ValueError: the trunk is causal.
     """
     if is_causal(trunk):
-        raise ValueError("the trunk is causal (is_decoder), so [CLS] sees no text: pool the last position")
+        kind = f"model_type {trunk.config.model_type!r}"
+        raise ValueError(f"the trunk ({kind}) is causal, so [CLS] sees no text: {instead}")
 
 
 def token_types(trunk: PreTrainedModel) -> int:

@@ -26,6 +26,7 @@ ROOMS = {
         {"config", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
+        {"causality"},
         {"interface", "sizes"},
     ],
     "trainer": [

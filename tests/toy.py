@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed:
         rows = "".join(f"q{number}\td{number}\t1\n" for number in numbers)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     build("beir", [folder], folder, tokenizer.load(tokenizer_json))
+    return folder
+
+
+def write_beir(folder: Path, corpus: Mapping[str, str], queries: Mapping[str, str], **qrels: str) -> Path:
+    """A folder in BEIR's layout: texts by their ids, and the judgements of each split, without the header."""
+    import json
+
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, texts in {"corpus": corpus, "queries": queries}.items():
+        lines = (json.dumps({"_id": i, "title": "", "text": text}) + "\n" for i, text in texts.items())
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    for split, rows in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     return folder
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.argument_types import positive
+from data_prep.common.argument_types import port_number, positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.common.imports import without_collecting
@@ -236,9 +236,9 @@ def _parser() -> argparse.ArgumentParser:
     hosts.add_argument("--hostfile", type=Path, help="the hosts; without it, this one alone")
     hosts.add_argument("--ranks", type=positive, help="on this host (one for each GPU, or one)")
     parser.add_argument("--include", default="", help="some hosts or slots of the hostfile, as deepspeed takes it")
-    parser.add_argument("--master_port", type=int, default=29500, help="where the ranks will meet (%(default)s)")
+    parser.add_argument("--master_port", type=port_number, default=29500, help="where the ranks meet (%(default)s)")
     parser.add_argument("--master_addr", default="", help="at which address of the first host")
-    parser.add_argument("--ssh_port", type=int, help="of the hosts' ssh servers")
+    parser.add_argument("--ssh_port", type=port_number, help="of the hosts' ssh servers")
     parser.add_argument("--full", action="store_true", help="verify every shard, not a sample")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser

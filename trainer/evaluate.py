@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
@@ -60,6 +61,7 @@ RESERVED = (  # keys of the results
     "pipelines",
     "remarks",
     "metrics",
+    "ignore_identical_ids",
 )
 OF_THE_POOL = (
     "fuse",
@@ -85,9 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _refuse_options_of_the_pool(arguments)
             runs, files = _systems(arguments)
             collection = Collection.open(arguments.collection)
-            # raise for a wrong split before loading a model
-            read = CandidateTask.of if arguments.candidates else read_classes if arguments.classes else Task.of
-            task = read(collection, arguments.split)
+            task = _read(collection, arguments)  # raise for a wrong split before loading a model
             if arguments.write_runs and isinstance(task, Task):
                 names = chain(task.qrels, (task.name(i) for i in range(len(task.pool))))
                 run_file.check_ids(f"--write-runs {arguments.write_runs}", names)
@@ -100,16 +100,26 @@ def main(argv: Sequence[str] | None = None) -> None:
                 check(collection, models, asked)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             if arguments.candidates:
-                results = compare_lists(collection, arguments.split, models, arguments.bm25)
+                results = compare_lists(
+                    collection, arguments.split, models, arguments.bm25, arguments.ignore_identical_ids
+                )
             elif arguments.classes:
                 results = compare_classes(collection, arguments.split, models)
             else:
                 asked = asked if world.rank == 0 else replace(asked, write_runs=None)
                 results = compare(collection, arguments.split, models, asked)
         if world.rank == 0:
-            print("\n".join(table(results, [*files, *runs, *asked.pipelines], bool(arguments.all_pairs))))
             with whole_file(arguments.out) as file:
                 file.write((json.dumps(results, indent=1) + "\n").encode())
+            print("\n".join(table(results, [*files, *runs, *asked.pipelines], bool(arguments.all_pairs))))
+
+
+def _read(collection: Collection, arguments: argparse.Namespace) -> object:
+    """Read what a split has to measure; raise InputError where it has nothing of the kind."""
+    if arguments.classes:
+        return read_classes(collection, arguments.split)
+    task = CandidateTask if arguments.candidates else Task
+    return task.of(collection, arguments.split, arguments.ignore_identical_ids)
 
 
 def _systems(arguments: argparse.Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
@@ -138,6 +148,7 @@ def _asked(
         rerank=_rerank(arguments.rerank, known),
         write_runs=arguments.write_runs,
         metrics=_metrics(arguments.metrics or []),
+        identical_ids=arguments.ignore_identical_ids,
     )
 
 
@@ -283,6 +294,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--classes", action="store_true", help="predict the classes of the split's pairs instead of ranking"
     )
+    parser.add_argument(
+        "--ignore-identical-ids",
+        choices=IDENTICAL_IDS,
+        default="auto",
+        help="leave the document with the query's id out of its ranking, as BEIR does; auto: where it is the same text",
+    )
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)
@@ -296,7 +313,7 @@ def _add_systems(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=RUN",
-        help="a fine-tuning run, or a sentence-transformers folder; may be repeated",
+        help="a fine-tuning run, or a folder of sentence-transformers or of a cross-encoder; may be repeated",
     )
     parser.add_argument(
         "--run",

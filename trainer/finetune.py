@@ -15,7 +15,8 @@ with without_collecting():
     from models.trunk import build_trunk
     from trainer.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.checkpoints.load import saved_trunk
-    from trainer.checkpoints.sentence_transformer import take_over, take_over_again
+    from trainer.checkpoints.sentence_transformer import not_taken
+    from trainer.checkpoints.start_keys import take_over, take_over_again
     from trainer.data.open_data import pair_data
     from trainer.engine.world import World
     from trainer.recipe.build import (
@@ -39,7 +40,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
     if World.from_environment().rank == 0:
-        for remark in data.remarks:
+        for remark in [*([] if resume_from else not_taken(recipe)), *data.remarks]:
             print(remark, flush=True)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
@@ -51,6 +52,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         copied = encoder.copy_heads(model)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
+            if recipe.method.markers:
+                print(_markers(recipe, encoder), flush=True)
     if recipe.refresh and getattr(model, "index", None) != "dense":
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
@@ -71,11 +74,21 @@ def open_trunk(
     encoder = load_encoder(recipe.init_from, tokenizer)
     if encoder.added_tokens not in (None, recipe.method.added_tokens):
         raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
-    resize_embeddings(recipe.method, encoder.trunk, tokenizer)
+    resize_embeddings(recipe.method, encoder.trunk, tokenizer, encoder.rows_for(recipe.method))
     if not recipe.random_weights:
         return encoder.trunk, encoder
     torch.manual_seed(recipe.seed)  # loading an encoder has used the generator
     return build_trunk(settings_of(encoder.trunk.config)), None
+
+
+def _markers(recipe: FinetuneRecipe, encoder: PretrainedEncoder) -> str:
+    """Return a line that says whether the markers of queries and documents are learned or new."""
+    if encoder.rows_for(recipe.method):
+        return "the markers of queries and documents are those of the start"
+    frozen = recipe.optimizer.train != "all"
+    return "the markers of queries and documents are new, drawn at random" + (
+        f", and stay so: optimizer.train={recipe.optimizer.train} does not train the token embedding" if frozen else ""
+    )
 
 
 def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:

@@ -54,7 +54,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
         model = load_any(chosen.model)
         system, name = embed_task(model, texts), str(model.checkpoint)
     groups = collection.groups(chosen.split)
-    mined = mine(texts, Relevant(groups), system.rank(chosen.depth), chosen.margin)
+    mined = mine(texts, Relevant(collection, groups), system.rank(chosen.depth), chosen.margin)
     systems = [*collection.manifest.get("mined", []), name]
     candidates = with_negatives(groups, mined, len(systems))
     about = {"mined_by": name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
@@ -68,6 +68,7 @@ def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) 
     least, half, most = np.percentile(counts, [0, 50, 100])
     reasons = {
         "relevant": "relevant",
+        "own": "the query's own text",
         "copy": "copies or near-copies of a relevant one",
         "margin": "too near the relevant one's score",
         "empty": "without text",
@@ -101,7 +102,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--bm25", action="store_true", help="mine with BM25")
     how.add_argument("--model", type=Path, metavar="RUN", help="mine with this run, or sentence-transformers folder")
-    how.add_argument("--score", type=Path, metavar="RUN", help="score the candidates with this teacher, mine none")
+    how.add_argument(
+        "--score",
+        type=Path,
+        metavar="RUN",
+        help="score the candidates with this teacher, a run or a cross-encoder's folder; mine none",
+    )
     parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")
     parser.add_argument(
         "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"

@@ -36,7 +36,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
         trunk = encoder.trunk
     else:
         trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
-    resize_embeddings(recipe.method, trunk, data.tokenizer)
+    known = encoder.rows_for(recipe.method) if encoder else ()
+    resize_embeddings(recipe.method, trunk, data.tokenizer, known)
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
     freeze_model(model, recipe.optimizer.train)

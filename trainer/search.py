@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
@@ -24,7 +25,7 @@ from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_sp
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
 from trainer.indexes.index import Index, require_choice
-from trainer.indexes.query_file import read_queries
+from trainer.indexes.query_file import documents_left_out, read_queries
 from trainer.indexes.ranks import merge, rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, open_index
 from trainer.indexes.serve import make_server
@@ -54,11 +55,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 index.folder.verify()
                 print(f"{chosen.index}: its files are those of its manifest", flush=True)
             queries = read_queries(chosen.queries, index.collection) if chosen.queries else {}
+            absent = documents_left_out(chosen.queries, index.collection, chosen.ignore_identical_ids)
         if chosen.serve is not None:
             _serve(index, chosen)
         elif chosen.queries:
             with rank_0_speaks(world.rank):
-                _write_run(index, queries, chosen, world)
+                _write_run(index, queries, absent, chosen, world)
         elif chosen.words:
             rankings = index.search(chosen.words, chosen.k, chosen.approximate)
             for query, ranked in zip(chosen.words, rankings, strict=True):
@@ -92,22 +94,30 @@ def _serve(index: Index, chosen: argparse.Namespace) -> None:
             server.serve_forever()
 
 
-def _write_run(index: Index, queries: dict[str, str], chosen: argparse.Namespace, world: World) -> None:
-    """Search for all queries, each rank in its share of the index, and write the run file on rank 0."""
+def _write_run(
+    index: Index, queries: dict[str, str], absent: dict[str, int], chosen: argparse.Namespace, world: World
+) -> None:
+    """Search for all queries, each rank in its share of the index, and write the run file on rank 0.
+
+    `absent`: the document that is left out of a query's ranking.
+    """
+    k = chosen.k + bool(absent)
 
     def rankings() -> Iterator[tuple[str, Ranked]]:
         left = iter(queries)
         while names := list(islice(left, AT_ONCE)):
             texts = [queries[name] for name in names]
-            own = index.search(texts, chosen.k, chosen.approximate, world.rank, world.size)
-            merged = merge(own, chosen.k, world.rank, world.size)
-            if merged is not None:
-                yield from zip(names, merged, strict=True)
+            own = index.search(texts, k, chosen.approximate, world.rank, world.size)
+            for name, (documents, scores) in zip(names, merge(own, k, world.rank, world.size) or (), strict=False):
+                kept = documents != absent.get(name, -1)
+                yield name, Ranked(documents[kept][: chosen.k], scores[kept][: chosen.k])
 
     if world.rank == 0:
         names = index.collection.corpus.ids
         run_file.write(chosen.write_run, rankings(), lambda i: names[i], chosen.index.resolve().name)
         print(f"wrote {chosen.write_run}: {len(queries):,} queries, at most {chosen.k} documents each", flush=True)
+        if absent:
+            print(f"left out: the document with the query's id, for {len(absent):,} queries, as by BEIR", flush=True)
     else:
         deque(rankings(), maxlen=0)  # the other ranks write nothing
 
@@ -118,7 +128,7 @@ def _typed() -> Iterator[str]:
         if sys.stdin.isatty():
             print("query (empty to stop): ", end="", flush=True)
         line = sys.stdin.readline()
-        query = line.strip()
+        query = line.removeprefix("\ufeff").strip()
         if not line or (not query and sys.stdin.isatty()):
             return
         if query:
@@ -142,6 +152,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--k", type=positive, default=10, help="documents to find for each query (10)")
     parser.add_argument(
         "--queries", metavar="SPLIT|FILE", help="search for those of a split, or of a file of lines ID<TAB>TEXT"
+    )
+    parser.add_argument(
+        "--ignore-identical-ids",
+        choices=IDENTICAL_IDS,
+        default="auto",
+        help="for the queries of a split, leave out the document with the query's id; auto: where it is the same text",
     )
     parser.add_argument("--write-run", type=Path, metavar="FILE", help="and write what is found as a TREC run file")
     parser.add_argument("--serve", type=port, metavar="PORT", help="serve a page with a query box instead")

@@ -24,7 +24,7 @@ from data_prep.common.parser import Parser
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.interface import MicroBatch
 from trainer.checkpoints import checkpoint
-from trainer.checkpoints.sentence_transformer import take_over
+from trainer.checkpoints.start_keys import take_over
 from trainer.data.cursor import Cursor
 from trainer.data.loader import Loader, check_layout
 from trainer.data.open_data import Data, pair_data, resume_invariants, shard_data

@@ -43,17 +43,20 @@ from data_prep.common.files import (
     whole_file,
 )
 from data_prep.common.progress import track
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
 COMMAND = "command.json"  # in BUILDING: the command and the state of its input
 
 
-def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1) -> Collection:
+def build(
+    name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1, *, strict: bool = False
+) -> Collection:
     """Make the collection of `inputs`, in the format `name`, in the folder `out`, and open it.
 
     The bytes of every file are the same for any number of workers. If `out` is itself a BEIR folder, the collection is
-    made next to its files.
+    made next to its files. Judgements of unknown queries or documents are left out with a remark, or refused if
+    `strict`.
 
     Raises:
         InputError: the input is bad (naming file and line), `out` has files that a collection would replace, another
@@ -62,21 +65,25 @@ def build(name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, wo
     reader = FORMATS[name](inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
-    key = json.dumps([command, tokenizer.fingerprint, _state(reader)]).encode()
+    key = json.dumps([command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]).encode()
     built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
         finished, same = (built / MANIFEST).is_file(), _is_of(built, key)
         if finished:
             _publish(built, out)
         if not (finished and same):
-            counts = _write(_Stages(built, key), reader, tokenizer, workers)
+            counts, remarks = _write(_Stages(built, key), reader, tokenizer, workers, strict)
             manifest = {
                 "format": FORMAT,
                 "command": command,
-                "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+                "tokenizer": {
+                    "fingerprint": tokenizer.fingerprint,
+                    "vocab_size": tokenizer.vocab_size,
+                    SPLIT: tokenizer.split_special_tokens,
+                },
                 "counts": counts,
                 "classes": list(reader.classes),
-                "remarks": [*reader.remarks(), *_gaps(built, reader)],
+                "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader)],
                 "inputs": [input_record(path, out) for path in track(reader.files(), "hash", "files")],
             }
             _finish(built, manifest, read_bytes(tokenizer.path))
@@ -125,16 +132,16 @@ class _Stages:
             with whole_file(folder / COMMAND) as file:
                 file.write(key)
 
-    def do(self, name: str, stage: Callable[[], int], *, anew: Path | None = None) -> int:
-        """Return a stage's count, from its record or by running it; before a run, delete its old folder `anew`."""
+    def do(self, name: str, stage: Callable[[], Any], *, anew: Path | None = None) -> Any:
+        """Return a stage's counts, from its record or by running it; before a run, delete its old folder `anew`."""
         record = self.folder / f"{name}.json"
         if not record.is_file():
             if anew is not None:
                 shutil.rmtree(anew, ignore_errors=True)
-            count = stage()
+            counts = stage()
             with whole_file(record) as file:
-                file.write(json.dumps(count).encode())
-        return int(json.loads(read_bytes(record)))
+                file.write(json.dumps(counts).encode())
+        return json.loads(read_bytes(record))
 
 
 def _is_of(built: Path, key: bytes) -> bool:
@@ -148,10 +155,12 @@ def _discard(built: Path) -> None:
     shutil.rmtree(built, ignore_errors=True)
 
 
-def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
-    """Run the stages; return the manifest's counts. If the input is bad, no later run can use them: discard them."""
+def _write(
+    stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int, strict: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Run the stages, as `_run`. If the input is bad, no later run can use them: discard them."""
     try:
-        return _run(stages, reader, tokenizer, workers)
+        return _run(stages, reader, tokenizer, workers, strict)
     except StoppedError:
         raise
     except InputError:
@@ -159,9 +168,12 @@ def _write(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) 
         raise
 
 
-def _run(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) -> dict[str, Any]:
-    """Write texts, groups and tokens, which take longest; return the manifest's counts."""
+def _run(
+    stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int, strict: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Write texts, groups and tokens, which take longest; return the manifest's counts, and remarks on the groups."""
     counts: dict[str, Any] = {}
+    remarks: list[str] = []
     splits = reader.splits()
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
@@ -173,13 +185,14 @@ def _run(stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int) ->
     counts[SPLITS] = {}
     for split in splits:
         folder = stages.folder / SPLITS / split
-        judge = partial(write_groups, folder, reader, split, queries, corpus)
-        counts[SPLITS][split] = stages.do(f"split-{split}", judge, anew=folder)
+        judge = partial(write_groups, folder, reader, split, queries, corpus, strict)
+        counts[SPLITS][split], of_split = stages.do(f"split-{split}", judge, anew=folder)
+        remarks += of_split
     for part in PARTS:
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
         counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
         remove_temporary(stages.folder / part)
-    return counts
+    return counts, remarks
 
 
 def _gaps(built: Path, reader: Format) -> Iterator[str]:

@@ -28,9 +28,10 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes, sha256_of
 from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
 from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 FORMAT = 1
+LARGEST_GRADE = 1_000_000  # of relevance; pytrec_eval takes 8 bytes for each possible grade
 MANIFEST, TOKENIZER, SPLITS = "manifest.json", "tokenizer.json", "splits"
 PARTS = ("corpus", "queries")
 
@@ -99,7 +100,7 @@ class Collection:
         """
         directory = Path(directory)
         manifest = _manifest(directory)
-        tokenizer = tokenizers.load(directory / TOKENIZER)
+        tokenizer = tokenizers.load(directory / TOKENIZER).splitting(manifest["tokenizer"].get(SPLIT) is not False)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"] or _changed(directory, manifest):
             raise InputError(f"{directory}: the texts or tokenizer.json changed since tokenising; {remedy(directory)}")
         corpus, queries = (Texts.map(directory / part, tokenizer.vocab_size) for part in PARTS)
@@ -133,19 +134,22 @@ class Collection:
         """Return the groups of a split whose labels are relevance.
 
         Raises:
-            InputError: no such split, or its labels are classes, or not whole numbers.
+            InputError: no such split, or its labels are classes, or not whole numbers, or too large.
         """
         groups, where = self.groups(split), self.directory / SPLITS / split
         if self.classes:
             raise InputError(f"{where}: its labels are classes, not relevance: evaluate with --classes")
         if not np.array_equal(groups.labels, np.round(groups.labels)):
             raise InputError(f"{where}: its labels are not whole numbers, so not relevance: name another split")
+        if (largest := groups.labels.max(initial=0)) > LARGEST_GRADE:
+            raise InputError(f"{where}: its largest label {largest:g} is not a grade of relevance: name another split")
         return groups
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.
 
-        A document that several groups of a query judge has the highest score: what is relevant in one is relevant.
+        A document that several groups of a query judge has the highest score: what is relevant in one is relevant. A
+        judged document that the corpus lacks has an id that no text can have, with a tab.
 
         Raises:
             InputError: as `judged_groups`.
@@ -155,8 +159,8 @@ class Collection:
         for i in range(len(groups)):
             query, candidates, labels = groups[i]
             judged = judgements.setdefault(self.queries.ids[query], {})
-            for candidate, label in zip(candidates.tolist(), labels.tolist(), strict=True):
-                document = self.corpus.ids[candidate]
+            for candidate, label in chain(zip(candidates.tolist(), labels.tolist(), strict=True), groups.elsewhere(i)):
+                document = self.corpus.ids[candidate] if candidate >= 0 else f"\t{len(judged)}"
                 judged[document] = max(int(label), judged.get(document, int(label)))
         return judgements
 

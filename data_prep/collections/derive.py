@@ -48,7 +48,8 @@ def derive(
     arrays = dict(source.manifest["arrays"])
     with whole_folder(out) as folder:
         own = f"{SPLITS}/{split}/"
-        kept = {own + name for name in ("queries.npy", "pool.npy")}
+        unlisted = "unlisted.npy", "unlisted_ends.npy", "unlisted_labels.npy"
+        kept = {own + name for name in ("queries.npy", "pool.npy", *unlisted)}
         for name in [name for name in arrays if not name.startswith(own) or name in kept]:
             _link(source.directory / name, folder / name)
         new = dict(zip(("group_ends", "candidates", "labels", "found_by", "found_scores"), candidates, strict=True))

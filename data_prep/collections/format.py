@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -60,6 +61,10 @@ class Labelled(NamedTuple):
     candidates: Sequence[str]
     labels: Sequence[float]
     where: Where
+
+
+class Unlisted(Labelled):
+    """Documents that are judged for a query but are not among its candidates, so that no system can rank them."""
 
 
 class Format(ABC):
@@ -127,14 +132,16 @@ class Format(ABC):
 
 
 def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
-    """Yield the lines of a file, compressed or not, without blank lines, line ends and a byte-order mark."""
+    """Yield the lines of a file, compressed or not, without blank lines, line ends and byte-order marks.
+
+    Marks begin the file, or, where files were joined, a later line.
+    """
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST_LINE):
             where = Where(path, number)
             if line is None:
                 raise InputError(f"{where}: longer than {LONGEST_LINE:,} bytes; is the file damaged?")
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
+            line = line.removeprefix(BYTE_ORDER_MARK)
             if not line.strip():
                 continue
             try:
@@ -213,6 +220,17 @@ def check_number(number: Any, key: str, where: Where) -> float:
     if not abs(value) <= LARGEST_LABEL:
         raise InputError(f"{where}: {key} {number!s:.40} is not a number that fp32 can hold")
     return value
+
+
+def check_grade(text: str, key: str, where: Where) -> int:
+    """Return a grade of relevance, such as 2, 2.0 or -1; raise InputError if it is not a whole number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value.is_integer():
+        raise InputError(f"{where}: {key} {text!r:.40} is not a whole number")
+    return int(check_number(value, key, where))
 
 
 def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> str:

@@ -11,7 +11,7 @@ from data_prep.collections.flat_arrays import map_array
 from data_prep.collections.format import Format
 from data_prep.collections.groups import Groups
 from data_prep.collections.ids import Ids
-from data_prep.collections.relevant import Relevant
+from data_prep.collections.relevant import positive_pairs
 from data_prep.common.errors import InputError
 
 NAMED = 3  # files in a message
@@ -47,7 +47,7 @@ def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -
         if not np.array_equal(labels, np.round(labels)):
             continue
         judged = np.unique(groups.queries)
-        without = np.setdiff1d(judged, Relevant(groups).queries)
+        without = np.setdiff1d(judged, positive_pairs(groups)[0])
         if len(without):
             first = queries[int(without[0])]
             counts = f"{len(without):,} of {len(judged):,} queries"

@@ -7,6 +7,8 @@ labels.npy          fp32: relevance, a class, or a teacher's score
 pool.npy            int64, optional: the documents that the split's queries rank
 found_by.npy        uint8, optional: the system that found each candidate (see the manifest's `mined`); 0: not mined
 found_scores.npy    fp32, optional: the score that this system gave it; NaN: not mined
+unlisted.npy        int64, optional: documents that are judged for the groups but not among their candidates, cut into
+                    groups by unlisted_ends.npy; -1: the corpus lacks it; their labels are unlisted_labels.npy, fp32
 """
 
 from __future__ import annotations
@@ -39,20 +41,30 @@ class Groups:
     pool: np.ndarray | None
     found_by: np.ndarray | None = None
     found_scores: np.ndarray | None = None
+    unlisted: Rows | None = None
+    unlisted_labels: np.ndarray | None = None
 
     @classmethod
     def map(cls, folder: Path) -> Groups:
         """Memory-map a split's folder; raise InputError where its arrays do not belong together."""
         queries, labels = map_array(folder / "queries.npy", [np.int64]), map_array(folder / "labels.npy", [np.float32])
         candidates = Rows.map(folder / "candidates.npy", folder / "group_ends.npy", [np.int64])
-        pool, found_by, found_scores = (
+        dtypes = {"pool": np.int64, "found_by": np.uint8, "found_scores": np.float32, "unlisted_labels": np.float32}
+        pool, found_by, found_scores, unlisted_labels = (
             map_array(folder / f"{name}.npy", [dtype]) if (folder / f"{name}.npy").exists() else None
-            for name, dtype in (("pool", np.int64), ("found_by", np.uint8), ("found_scores", np.float32))
+            for name, dtype in dtypes.items()
         )
+        unlisted = None
+        if unlisted_labels is not None:
+            unlisted = Rows.map(folder / "unlisted.npy", folder / "unlisted_ends.npy", [np.int64])
         of_candidates = [array for array in (labels, found_by, found_scores) if array is not None]
-        if len(queries) != len(candidates) or any(len(array) != len(candidates.flat) for array in of_candidates):
+        if (
+            any(len(rows) != len(queries) for rows in (candidates, unlisted) if rows is not None)
+            or any(len(array) != len(candidates.flat) for array in of_candidates)
+            or (unlisted is not None and len(unlisted.flat) != len(unlisted_labels))  # type: ignore[arg-type]
+        ):
             raise InputError(f"{folder}: damaged (its arrays are of different groups); make the collection again")
-        return cls(queries, candidates, labels, pool, found_by, found_scores)
+        return cls(queries, candidates, labels, pool, found_by, found_scores, unlisted, unlisted_labels)
 
     def __len__(self) -> int:
         """The number of groups."""
@@ -63,3 +75,11 @@ class Groups:
         candidates = self.candidates[i]
         end = int(self.candidates.ends[i])
         return Group(int(self.queries[i]), candidates, self.labels[end - len(candidates) : end])
+
+    def elsewhere(self, i: int) -> list[tuple[int, float]]:
+        """Return the documents that are judged for group i but not among its candidates, with their labels."""
+        if self.unlisted is None or self.unlisted_labels is None:
+            return []
+        documents, end = self.unlisted[i], int(self.unlisted.ends[i])
+        labels = self.unlisted_labels[end - len(documents) : end]
+        return list(zip(documents.tolist(), labels.tolist(), strict=True))

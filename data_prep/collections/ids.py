@@ -71,6 +71,12 @@ class Ids(Sequence[str]):
         """Return the number of an id, -1 where it is unknown."""
         return int(self.find([name])[0])
 
+    def hashes_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the hashes of ids by their numbers, uint64."""
+        of_all = np.empty(len(self), HASH)
+        of_all[self.order] = self.hashes
+        return of_all[numbers]
+
     def find(self, names: Sequence[str]) -> np.ndarray:
         """Return the numbers of ids: int64 [len(names)], -1 for an unknown one."""
         wanted = np.fromiter(map(hash_of, names), HASH, len(names))

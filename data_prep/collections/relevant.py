@@ -1,40 +1,196 @@
-"""The documents that are relevant to each query of a split, in any of its groups."""
+"""The documents that are never negatives of a query: those relevant to its text, and those that are that text.
+
+Two texts are equal if all their token ids are, whatever a model cuts off: texts that differ only in outer white space,
+or in what the tokenizer normalises, are equal. Of texts with an unknown token, the characters must be equal, too. A
+text without tokens equals no other.
+"""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
+from data_prep.collections.collection import Collection
+from data_prep.collections.flat_arrays import Rows
 from data_prep.collections.groups import Groups
+from data_prep.collections.texts import Texts
+
+IdenticalIds = Literal["auto", "on", "off"]
+IDENTICAL_IDS: tuple[IdenticalIds, ...] = ("auto", "on", "off")
+SAMPLE = 1000  # shared ids whose texts are compared
+ROWS = 1 << 16  # texts that are hashed at once
 
 
 class Relevant:
-    """The documents with a label above 0, for each query of a split."""
+    """The documents with a label above 0 for each query of a split, in any group of any query with the same text.
 
-    def __init__(self, groups: Groups) -> None:
-        """Read the labels of a split."""
-        at = np.flatnonzero(np.asarray(groups.labels) > 0)
-        of_queries = np.asarray(groups.queries)[group_of(groups, at)]
-        pairs = np.unique(np.stack([of_queries, np.asarray(groups.candidates.flat)[at]]), axis=1)
-        self.queries, starts = np.unique(pairs[0], return_index=True)
-        self.documents, self.ends = pairs[1], np.append(starts, len(pairs[1]))
+    Documents whose tokens are those of the query are found by comparing these, not here: that would read the corpus.
+    """
 
-    @property
-    def most(self) -> int:
-        """The largest number of relevant documents of any query."""
-        return int(np.diff(self.ends).max(initial=0))
-
-    def documents_in_all(self) -> np.ndarray:
-        """Return all relevant documents, each once, int64."""
-        return np.unique(self.documents)
+    def __init__(self, collection: Collection, groups: Groups) -> None:
+        """Read the labels, and the tokens and ids of the queries, of a split."""
+        self.collection, self.queries = collection, np.unique(np.asarray(groups.queries))
+        self.texts = first_equal(collection.queries, self.queries, collection.tokenizer.unk)  # the first of equal ones
+        self.own_documents = own_documents(collection, self.queries)
+        of_queries, documents = positive_pairs(groups)
+        self.labelled = np.unique(documents)
+        elsewhere = _unlisted_pairs(groups)
+        texts = self.texts[self.queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
+        pairs = np.unique(np.stack([texts, np.concatenate([documents, elsewhere[1]])]), axis=1)
+        self.pairs, self.documents = pairs, pairs[1]  # texts and documents
+        self.starts = pairs[0].searchsorted(self.texts)  # of each query's documents
+        self.ends = pairs[0].searchsorted(self.texts, side="right")
 
     def of(self, query: int) -> np.ndarray:
-        """Return the relevant documents of a query, int64, sorted."""
+        """Return the documents that are relevant to a query's text, int64, sorted."""
+        at = self._place(query)
+        return self.documents[:0] if at is None else self.documents[self.starts[at] : self.ends[at]]
+
+    def own(self, query: int) -> int:
+        """Return the document that is the query itself, by its id (see `own_documents`); -1: there is none."""
+        at = self._place(query)
+        return -1 if at is None else int(self.own_documents[at])
+
+    def are_own(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """Return which documents, int64 [n], are the query's own text, by its tokens or its id: bool [n]."""
+        corpus, unknown = self.collection.corpus, self.collection.tokenizer.unk
+        own, text = self.own(query), _content(self.collection.queries, query, unknown)
+        found = (i == own or (text != b"" and text == _content(corpus, i, unknown)) for i in documents.tolist())
+        return np.fromiter(found, bool, len(documents))
+
+    def knows(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """Return which documents are relevant to the texts of their queries, bool [n]; both int64 [n]."""
+        texts = self.texts[self.queries.searchsorted(queries)]
+        most = 1 + max(documents.max(initial=0), self.documents.max(initial=0))
+        known: np.ndarray = np.isin(texts * most + documents, self.pairs[0] * most + self.documents)
+        return known
+
+    def never_negative(self, query: int) -> np.ndarray:
+        """Return the documents of `of` and `own`, int64, sorted."""
+        relevant, own = self.of(query), self.own(query)
+        return relevant if own < 0 else np.union1d(relevant, [own])
+
+    def fewest_others(self) -> int:
+        """Return how many documents of `labelled`, at least, may be negatives of any query."""
+        in_all = np.concatenate([[0], np.isin(self.documents, self.labelled).cumsum()])
+        excluded = in_all[self.ends] - in_all[self.starts]
+        for at in np.flatnonzero(np.isin(self.own_documents, self.labelled)).tolist():
+            excluded[at] += self.own_documents[at] not in self.documents[self.starts[at] : self.ends[at]]
+        return len(self.labelled) - int(excluded.max(initial=0))
+
+    def _place(self, query: int) -> int | None:
         at = int(self.queries.searchsorted(query))
-        if at == len(self.queries) or self.queries[at] != query:
-            return self.documents[:0]
-        return self.documents[self.ends[at] : self.ends[at + 1]]
+        return at if at < len(self.queries) and self.queries[at] == query else None
 
 
 def group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
     """Return the number of the group that each position of the flat arrays is in."""
     return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")
+
+
+def positive_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Return the query and the document of each candidate with a label above 0, both int64 [n]."""
+    at = np.flatnonzero(np.asarray(groups.labels) > 0)
+    return np.asarray(groups.queries)[group_of(groups, at)], np.asarray(groups.candidates.flat)[at]
+
+
+def _unlisted_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Return likewise the relevant documents of the corpus that are not among the candidates."""
+    if groups.unlisted is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    at = np.flatnonzero(np.asarray(groups.unlisted.flat) >= 0)
+    numbers = np.searchsorted(np.asarray(groups.unlisted.ends), at, side="right")
+    return np.asarray(groups.queries)[numbers], np.asarray(groups.unlisted.flat)[at]
+
+
+def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int, int]:
+    """Return the document that is left out of each ranking, by the query's number: BEIR's `ignore_identical_ids`.
+
+    `auto`: the query's own document (see `own_documents`), unless the split judges it relevant to the query; `on`: the
+    document with the query's id, whatever it is; `off`: none.
+    """
+    if rule == "off":
+        return {}
+    groups = collection.groups(split)
+    queries = np.unique(np.asarray(groups.queries))
+    own = own_documents(collection, queries, by_id_alone=rule == "on")
+    pairs = dict(zip(queries[own >= 0].tolist(), own[own >= 0].tolist(), strict=True))
+    if rule == "auto" and pairs:
+        of_queries, documents = positive_pairs(groups)
+        for query, document in zip(of_queries.tolist(), documents.tolist(), strict=True):
+            if pairs.get(query) == document:
+                del pairs[query]
+    return pairs
+
+
+def own_documents(collection: Collection, queries: np.ndarray, *, by_id_alone: bool = False) -> np.ndarray:
+    """Return for each query the document that is the query itself, int64 [Q]: the one with its id; -1 if there is none.
+
+    Ids that are plain numbers may be equal by accident, as in MS MARCO. They count only if at least half of the shared
+    ones (of a sample) name a document that contains the query's text. With `by_id_alone` all count.
+    """
+    own = np.full(len(queries), -1, np.int64)
+    names, ids = collection.queries.ids, collection.corpus.ids
+    hashes = names.hashes_of(queries)
+    at = np.minimum(ids.hashes.searchsorted(hashes), len(ids) - 1)
+    shared = np.flatnonzero(ids.hashes[at] == hashes)
+    numbers = [names[int(queries[i])].isdecimal() for i in shared.tolist()]
+    plain = shared[np.array(numbers, bool)]
+    if not by_id_alone and not _contain(collection, queries, plain):
+        shared = np.setdiff1d(shared, plain)
+    own[shared] = ids.find([names[int(queries[i])] for i in shared.tolist()])
+    return own
+
+
+def _contain(collection: Collection, queries: np.ndarray, shared: np.ndarray) -> bool:
+    """Return whether half of the documents with the ids of some queries contain these queries' texts."""
+    sample = queries[shared[np.linspace(0, len(shared) - 1, min(len(shared), SAMPLE), dtype=np.int64)]].tolist()
+    documents = collection.corpus.ids.find([collection.queries.ids[i] for i in sample]).tolist()
+    texts = (
+        (collection.queries.text(q), collection.corpus.text(d))
+        for q, d in zip(sample, documents, strict=True)
+        if d >= 0
+    )
+    folded = ((" ".join(query.split()).casefold(), " ".join(text.split()).casefold()) for query, text in texts)
+    found = [query in text for query, text in folded if query]
+    return sum(found) * 2 >= max(1, len(found))
+
+
+def first_equal(texts: Texts, numbers: np.ndarray, unknown: int) -> np.ndarray:
+    """Return for each text, by its number, the number of the first of these texts that equals it.
+
+    Args:
+        texts: contains the texts.
+        numbers: int64 [n], sorted.
+        unknown: the id of unknown tokens.
+    """
+    parts = np.split(numbers, range(ROWS, len(numbers), ROWS))
+    hashes = np.concatenate([_hashes(texts.token_rows, part) for part in parts])
+    _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    first, found = numbers.copy(), dict[bytes, int]()
+    for at in np.flatnonzero(counts[inverse] > 1).tolist():  # few: only these are compared
+        number = int(numbers[at])
+        if content := _content(texts, number, unknown):
+            first[at] = found.setdefault(content, number)
+    return first
+
+
+def _content(texts: Texts, number: int, unknown: int) -> bytes:
+    """Return what equal texts have in common: token ids, and the characters if one is unknown; empty without tokens."""
+    tokens = texts.tokens(number)
+    characters = " ".join(texts.text(number).split()).encode() if unknown in tokens else b""
+    return tokens.tobytes() + characters
+
+
+def _hashes(rows: Rows, numbers: np.ndarray) -> np.ndarray:
+    """Return a hash of each row's token ids, uint64 [n]; 0 for an empty row."""
+    ends = np.asarray(rows.ends)[numbers]
+    starts = np.where(numbers > 0, np.asarray(rows.ends)[numbers - 1], 0)
+    counts = ends - starts
+    firsts = counts.cumsum() - counts
+    places = np.arange(counts.sum()) - np.repeat(firsts, counts)
+    tokens = np.asarray(rows.flat)[np.repeat(starts, counts) + places].astype(np.uint64) + np.uint64(1)
+    factors = np.uint64(0x9E3779B97F4A7C15) ** np.arange(1, counts.max(initial=0) + 1, dtype=np.uint64)
+    sums = np.concatenate([[np.uint64(0)], (tokens * factors[places]).cumsum(dtype=np.uint64)])
+    return sums[firsts + counts] - sums[firsts]  # modulo 2^64

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.collections.format import Labelled, Text, Where, check_id, check_text, text_lines
+from data_prep.collections.format import Labelled, Text, Where, check_grade, check_id, check_text, text_lines
 from data_prep.common.errors import InputError
 
 # a first line of only these words is a header and is left out: no id or text is one of these words
@@ -49,10 +49,7 @@ def judgements(path: Path) -> Iterator[Labelled]:
             raise InputError(f"{where}: {counted(cells)}, expected query, 0, document, grade, or these without the 0")
         if is_header(where, cells):
             continue
-        try:
-            grade = int(cells[-1])
-        except ValueError:
-            raise InputError(f"{where}: grade {cells[-1]!r} is not a whole number") from None
+        grade = check_grade(cells[-1], "grade", where)
         if grade not in GRADES:
             raise InputError(f"{where}: grade {grade} is not in {GRADES[0]}...{GRADES[-1]}; is it a rank or a score?")
         yield Labelled(cells[0], [cells[-2]], [grade], where)

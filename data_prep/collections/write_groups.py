@@ -3,80 +3,155 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.format import Format, Where
-from data_prep.collections.gaps import require_any
+from data_prep.collections.format import Format, Unlisted, Where
+from data_prep.collections.gaps import NAMED, require_any
 from data_prep.collections.ids import Ids, zeros_hint
 from data_prep.common.errors import InputError
 from data_prep.sources.bytes_read import track_files
 
 BATCH = 1_000  # items of a format whose ids are looked up at once
+OF = {"queries": "there is no query", "documents": "the corpus lacks"}
+
+
+class Written(NamedTuple):
+    """What was written of a split."""
+
+    groups: int
+    remarks: list[str]  # on what was left out
 
 
 class Entries(NamedTuple):
-    """The candidates of a split in the order of the files, one a row."""
+    """The judgements of a split in the order of the files, one a row."""
 
     query: np.ndarray  # int64
-    candidate: np.ndarray  # int64
+    candidate: np.ndarray  # int64; below 0, another number for each, where the corpus lacks the document
     label: np.ndarray  # fp32
     number: np.ndarray  # int64: the number of the format's item that it is in
+    listed: np.ndarray  # bool: whether it is a candidate
 
 
-def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus: Ids) -> int:
-    """Write a split's groups, and its pool where the format has one, into a new folder; return the number of groups.
+class _Known:
+    """Looks ids up, and counts the lines that are left out because theirs is unknown."""
+
+    def __init__(self, ids: Ids, what: str, strict: bool) -> None:
+        self.ids, self.what, self.strict = ids, what, strict
+        self.unknown: dict[str, int] = {}  # the unknown ids, numbered
+        self.left_out = Counter[str]()  # lines, by their unknown id
+        self.first: InputError | None = None
+        self.first_place = ""
+
+    def numbers(self, names: Sequence[str], where: Sequence[Where], lines: Sequence[int]) -> np.ndarray:
+        """Return the number of each id, int64; an unknown one has a number below 0 of its own.
+
+        `lines`: how many are left out if the id is unknown; with 0, it need not be known. Raise InputError for an
+        unknown id if `strict`.
+        """
+        found = self.ids.find(names)
+        for i in np.flatnonzero(found < 0).tolist():
+            found[i] = -1 - self.unknown.setdefault(names[i], len(self.unknown))
+            if not lines[i]:
+                continue
+            self.left_out[names[i]] += lines[i]
+            if self.first is None:
+                hint = zeros_hint(names[i], self.ids)
+                self.first = InputError(f"{where[i]}: {names[i]!r} is not among the {self.what}{hint}")
+                self.first_place = f"{where[i]}{hint}"
+            if self.strict:
+                raise self.first
+        return found
+
+    def remarks(self, of: int, lines: str) -> list[str]:
+        """Report what was left out of so many `lines`, if anything was."""
+        if not self.left_out:
+            return []
+        more = [f"{len(self.left_out) - NAMED:,} more"] if len(self.left_out) > NAMED else []
+        named = ", ".join([f"{name!r:.80}" for name in islice(self.left_out, NAMED)] + more)
+        number = f"{self.left_out.total():,} of {of:,} {lines}"
+        return [f"left out {number}: {OF[self.what]} {named} (the first: {self.first_place})"]
+
+
+def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus: Ids, strict: bool = False) -> Written:
+    """Write a split's groups, and its pool where the format has one, into a new folder.
 
     The judgements of a query are one group; groups are in the order of the queries' first lines. In a format with whole
     groups, each group stays as it is. A candidate that occurs twice in a group is kept once. If its labels differ, it
     gets the highest in a whole group or where negatives are mined; else it is refused.
 
+    Judgements of unknown queries are left out. An unknown document is no candidate, but its label is kept if it is
+    above 0: to metrics it is a relevant document that no system finds, as to trec_eval. So a group may have no
+    candidates.
+
     Raises:
-        InputError: an id is unknown, or a label contradicts an earlier one; there are no judgements.
+        InputError: an id is unknown, if `strict`; no judgement has a known query and document; a label contradicts an
+            earlier one.
     """
     folder.mkdir(parents=True)
-    entries = _read(reader, split, queries, corpus)
-    require_any(len(entries.query), f"split {split}: the input has no judgements of it", reader)
+    of_query, of_document = _Known(queries, "queries", strict), _Known(corpus, "documents", strict)
+    entries, judgements = _read(reader, split, of_query, of_document)
+    require_any(judgements, f"split {split}: the input has no judgements of it", reader)
+    remarks = [line for known in (of_query, of_document) for line in known.remarks(judgements, "judgements")]
+    if not ((entries.candidate >= 0) & entries.listed).any():
+        first = of_query.first or of_document.first
+        assert first
+        raise first
     group = entries.number if reader.whole else _by_first(entries.query)
     kept = _each_once(entries, group, reader, split)
     kept = kept[np.argsort(group[kept], kind="stable")]
     starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
-    np.save(folder / "queries.npy", entries.query[kept][starts])
-    np.save(folder / "group_ends.npy", np.append(starts[1:], len(kept)).astype(np.int64))
-    np.save(folder / "candidates.npy", entries.candidate[kept])
-    np.save(folder / "labels.npy", entries.label[kept])
+    _save(folder, Entries(*(column[kept] for column in entries)), starts)
     if (pool := reader.pool(split)) is not None:
-        np.save(folder / "pool.npy", _pool(pool, corpus))
-    return len(starts)
+        of_pool = _Known(corpus, "documents", strict)
+        numbers = _pool(pool, of_pool)
+        np.save(folder / "pool.npy", numbers)
+        remarks += of_pool.remarks(len(numbers) + of_pool.left_out.total(), "documents of its pool")
+    return Written(len(starts), [f"split {split}: {remark}" for remark in remarks])
 
 
-def _read(reader: Format, split: str, queries: Ids, corpus: Ids) -> Entries:
-    columns = array("q"), array("q"), array("f"), array("q")
+def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:
+    """Write the arrays of groups that begin at `starts`."""
+    listed = entries.listed & (entries.candidate >= 0)
+    unlisted = ~listed & (entries.label > 0)
+    np.save(folder / "queries.npy", entries.query[starts])
+    np.save(folder / "group_ends.npy", np.add.reduceat(listed, starts, dtype=np.int64).cumsum())
+    np.save(folder / "candidates.npy", entries.candidate[listed])
+    np.save(folder / "labels.npy", entries.label[listed])
+    if unlisted.any():
+        np.save(folder / "unlisted.npy", np.maximum(entries.candidate[unlisted], -1))
+        np.save(folder / "unlisted_ends.npy", np.add.reduceat(unlisted, starts, dtype=np.int64).cumsum())
+        np.save(folder / "unlisted_labels.npy", entries.label[unlisted])
+
+
+def _read(reader: Format, split: str, of_query: _Known, of_document: _Known) -> tuple[Entries, int]:
+    """Return the judgements of known queries, and the number of all judgements of candidates."""
+    columns = array("q"), array("q"), array("f"), array("q"), array("b")
     source = track_files(reader.groups(split), f"split {split}", "lines", reader.group_files(split))
-    number = 0
+    number = judgements = 0
     while batch := list(islice(source, BATCH)):
-        of_query = _numbers([item.query for item in batch], [item.where for item in batch], queries, "queries")
-        names = [(name, item.where) for item in batch for name in item.candidates]
         counts = [len(item.candidates) for item in batch]
-        columns[0].extend(np.repeat(of_query, counts).tolist())
-        columns[1].extend(_numbers([name for name, _ in names], [where for _, where in names], corpus, "documents"))
-        columns[2].extend(label for item in batch for label in item.labels)
-        columns[3].extend(np.repeat(np.arange(number, number + len(batch)), counts).tolist())
+        candidates = [0 if isinstance(item, Unlisted) else len(item.candidates) for item in batch]
+        queries = of_query.numbers([item.query for item in batch], [item.where for item in batch], candidates)
+        known = [item for item, query in zip(batch, queries, strict=True) if query >= 0]
+        rows = [(item, i) for item in known for i in range(len(item.candidates))]
+        names, where = [item.candidates[i] for item, i in rows], [item.where for item, _ in rows]
+        listed = [not isinstance(item, Unlisted) for item, _ in rows]
+        of_known = np.repeat(queries >= 0, counts)
+        columns[0].extend(np.repeat(queries, counts)[of_known].tolist())
+        columns[1].extend(of_document.numbers(names, where, listed).tolist())
+        columns[2].extend(item.labels[i] for item, i in rows)
+        columns[3].extend(np.repeat(np.arange(number, number + len(batch)), counts)[of_known].tolist())
+        columns[4].extend(listed)
         number += len(batch)
-    query, candidate, label, numbers = (np.array(column) for column in columns)
-    return Entries(query, candidate, label.astype(np.float32), numbers)
-
-
-def _numbers(names: list[str], where: list[Where], ids: Ids, what: str) -> list[int]:
-    found = ids.find(names)
-    if len(unknown := np.flatnonzero(found < 0)):
-        first = int(unknown[0])
-        raise InputError(f"{where[first]}: {names[first]!r} is not among the {what}{zeros_hint(names[first], ids)}")
-    return found.tolist()
+        judgements += sum(candidates)
+    query, candidate, label, numbers, is_listed = (np.array(column) for column in columns)
+    return Entries(query, candidate, label.astype(np.float32), numbers, is_listed.astype(bool)), judgements
 
 
 def _by_first(query: np.ndarray) -> np.ndarray:
@@ -100,14 +175,20 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     return np.sort(order[np.r_[True, ~same]])
 
 
-def _pool(pool: Iterator[tuple[str, Where]], corpus: Ids) -> np.ndarray:
-    """Return the numbers of a pool's documents in its order; raise InputError if one is unknown or repeated."""
+def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> np.ndarray:
+    """Return the numbers of a pool's known documents, in its order.
+
+    Raises:
+        InputError: a document is repeated, or none is known.
+    """
     pairs = list(pool)
     names, where = [name for name, _ in pairs], [where for _, where in pairs]
-    numbers = np.array(_numbers(names, where, corpus, "documents"), np.int64)
+    numbers = of_pool.numbers(names, where, [1] * len(names))
     order = np.argsort(numbers, kind="stable")
     repeated = order[1:][np.diff(numbers[order]) == 0]
     if len(repeated):
         first = int(repeated.min())
         raise InputError(f"{where[first]}: document {names[first]!r} is repeated")
-    return numbers
+    if of_pool.first and numbers.max() < 0:
+        raise of_pool.first
+    return numbers[numbers >= 0]

@@ -19,7 +19,6 @@ from data_prep.common.files import whole_file
 from data_prep.common.progress import meter
 from data_prep.common.workers import run
 from data_prep.sources.bytes_read import track_files
-from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 BATCH = 1_000  # texts written at once
@@ -115,7 +114,7 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
     left = [task for task in tasks if not task.file.exists()]
     with meter(f"tokenise {folder.name}", "texts", count) as report:
         done = count - sum(task.end - task.first for task in left)
-        for texts in run(left, tokenise, (folder, tokenizer.path), min(workers, len(left) or 1)):
+        for texts in run(left, tokenise, (folder, tokenizer), min(workers, len(left) or 1)):
             done += texts
             report(done, "")
     with ExitStack() as stack:
@@ -137,16 +136,15 @@ def remove_temporary(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def tokenise(folder: Path, tokenizer: Path) -> Callable[[Task], int]:
+def tokenise(folder: Path, tokenizer: Tokenizer) -> Callable[[Task], int]:
     """Start a worker: the function that writes the tokens of a task and returns its number of texts."""
     text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
     cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
-    loaded = tokenizers.load(tokenizer)
 
     def work(task: Task) -> int:
         items = ((i, list(_parts(text[i], cuts[i]))) for i in range(task.first, task.end))
-        encoded = [tokens for _, tokens in loaded.encode_batches(items)]  # of every part of every text
-        flat = [np.concatenate([np.empty(0, loaded.dtype), *parts]) for parts in encoded]
+        encoded = [tokens for _, tokens in tokenizer.encode_batches(items)]  # of every part of every text
+        flat = [np.concatenate([np.empty(0, tokenizer.dtype), *parts]) for parts in encoded]
         ends = [np.cumsum([len(part) for part in parts], dtype=np.int64) for parts in encoded]
         arrays: dict[str, Any] = {}
         for name, rows in (("token", flat), ("part", ends)):

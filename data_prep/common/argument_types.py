@@ -5,11 +5,20 @@ import math
 import re
 from pathlib import Path
 
+MOST_PORT = 65535
+
 
 def positive(text: str) -> int:
     """A whole number above 0."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def port_number(text: str) -> int:
+    """A port of TCP that a program can be told to use."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to {MOST_PORT}")
     return int(text)
 
 

@@ -107,7 +107,7 @@ def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers
     }
     with ShardWriter(partial / "shards", tok, options.chunk_tokens, options.chunks_per_shard, source) as writer:
         documents = ((d.document.id, d.document.segments) for d in track(training, "shards", "documents"))
-        for name, segments in tok.encode_batches(documents):
+        for name, segments in tok.splitting(True).encode_batches(documents):
             writer.add(name, segments)
             counts["tokens"] += sum(map(len, segments))
     trained.unlink(missing_ok=True)

@@ -172,9 +172,12 @@ def contains(keys: np.ndarray, key: int) -> bool:
 
 
 def tokenized(documents: Iterable[tuple[int, Document]], tok: Tokenizer, sentences: bool) -> Iterator[TokenDocument]:
-    """Tokenise documents, which come with their keys; `sentences` as in `shard_writer`."""
+    """Tokenise documents, which come with their keys; `sentences` as in `shard_writer`.
+
+    A special token that a document spells out is text.
+    """
     pairs = (((key, document), document.segments) for key, document in documents)
-    for (key, document), ids in tok.encode_batches(pairs, sentences=sentences):
+    for (key, document), ids in tok.splitting(True).encode_batches(pairs, sentences=sentences):
         yield TokenDocument(ids, document.id, document.group, document.headings, document.context, key)
 
 

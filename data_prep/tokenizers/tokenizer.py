@@ -5,11 +5,12 @@ bpe         byte-level, like RoBERTa's and GPT-2's: keeps case and white space, 
 """
 
 import hashlib
+import json
 import string
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.tokenizers import wordpiece
+from data_prep.tokenizers import special_tokens, wordpiece
 from data_prep.tokenizers.vocabulary import Vocabulary
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -32,6 +33,7 @@ ROBERTA_TOKENS = {
     "unk": "<unk>",
     "mask": "<mask>",
 }  # ids 0 to 4
+CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
 LONGEST_TOKEN = 1000  # characters
 MAX_ALPHABET = 256  # of wordpiece: rarer characters become [UNK]
 BATCH = 512  # items that `encode_batches` encodes at once
@@ -41,11 +43,18 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Tokenizer(Vocabulary):
-    """A loaded tokenizer.json; its fingerprint is the SHA-256 (hex) of the file's bytes."""
+    """A loaded tokenizer.json.
+
+    Attributes:
+        fingerprint: the SHA-256 (hex) of the file's bytes.
+        special_tokens: SPECIAL_TOKENS or ROBERTA_TOKENS.
+        split_special_tokens: whether "[SEP]" that is spelled out in a text is text; otherwise it is the token.
+    """
 
     path: Path
     fingerprint: str
-    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # SPECIAL_TOKENS or ROBERTA_TOKENS
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # by role
+    split_special_tokens: bool
     _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
 
     @property
@@ -63,9 +72,13 @@ class Tokenizer(Vocabulary):
         texts = self._backend.decode_batch([[i] for i in range(self.vocab_size)], skip_special_tokens=False)
         return tuple(i for i, text in enumerate(texts) if text.strip() and all(map(_is_punctuation, text.strip())))
 
+    def splitting(self, split_special_tokens: bool) -> "Tokenizer":
+        """Return this tokenizer with another value of `split_special_tokens`."""
+        return replace(self, split_special_tokens=split_special_tokens)
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the ids of each text without special tokens: arrays of `dtype`, empty for an empty text."""
-        self._backend.encode_special_tokens = True  # "[MASK]" in a text is text; pickle loses this setting
+        """Return the ids of each text without a frame: arrays of `dtype`, empty for an empty text."""
+        self._backend.encode_special_tokens = self.split_special_tokens  # pickle loses this setting
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
@@ -90,6 +103,15 @@ class Tokenizer(Vocabulary):
             for item, texts in batch:
                 yield item, list(islice(encoded, len(texts)))
 
+    def extends(self, other: "Tokenizer") -> bool:
+        """Return whether a tokenizer gives the other's tokens the same ids, and adds at most special or marker tokens.
+
+        Texts in the other's ids then mean the same here. How it normalises texts may differ.
+        """
+        own, known = self.vocabulary(), other.vocabulary()
+        added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
+        return known.items() <= own.items() and own.keys() - known.keys() <= added
+
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
@@ -108,9 +130,12 @@ def id_type(vocab_size: int) -> np.dtype:
 def load(path: Path) -> Tokenizer:
     """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model).
 
+    Special tokens that a text spells out are text, except in the folder of an encoder, unless its tokenizer_config.json
+    says so: the Hugging Face libraries find them in texts.
+
     Raises:
-        InputError: the file is missing, damaged or over LARGEST_JSON bytes, has the special tokens of neither BERT nor
-            RoBERTa, ids far beyond the number of tokens, or a token longer than LONGEST_TOKEN.
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks a special token, has ids far beyond
+            the number of tokens, or a token longer than LONGEST_TOKEN.
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
@@ -122,40 +147,59 @@ def load(path: Path) -> Tokenizer:
             raise
         raise InputError(f"{path}: not a usable tokenizer.json ({error!s:.200}); train or copy it again") from error
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    special = _special_tokens(path, vocabulary)
+    backend.no_padding()
+    backend.no_truncation()
+    special = _special_tokens(path, backend, content)
     vocab_size = max(vocabulary.values()) + 1
     if vocab_size > 2 * len(vocabulary):
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
     if max(map(len, vocabulary)) > LONGEST_TOKEN:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
-    backend.no_padding()
-    backend.no_truncation()
-    backend.add_special_tokens(list(special.values()))  # else tokens that the file marks as ordinary match texts
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    # else tokens that the file marks as ordinary match texts; MPNet's <unk> is a word, its unknown token is [UNK]
+    backend.add_special_tokens([token for name, token in special.items() if name != "unk" or token in added])
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {name: vocabulary[token] for name, token in special.items()}
-    fingerprint = hashlib.sha256(content).hexdigest()
+    fingerprint, split = hashlib.sha256(content).hexdigest(), _split_special_tokens(path.with_name(CONFIG))
     try:
         return Tokenizer(
-            vocab_size, **ids, path=path, fingerprint=fingerprint, special_tokens=special, _backend=backend
+            vocab_size,
+            **ids,
+            path=path,
+            fingerprint=fingerprint,
+            special_tokens=special,
+            split_special_tokens=split,
+            _backend=backend,
         )
     except ValueError as error:
         raise InputError(f"{path}: {error}; train or copy it again") from None
 
 
-def _special_tokens(path: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Return BERT's or RoBERTa's special tokens, whichever the vocabulary has all of; raise InputError if neither."""
-    missing = []
-    for family in (SPECIAL_TOKENS, ROBERTA_TOKENS):
-        lacks = [token for token in family.values() if token not in vocabulary]
-        if not lacks:
-            return family
-        missing.append(" ".join(lacks))
-    bert, roberta = (" ".join(family.values()) for family in (SPECIAL_TOKENS, ROBERTA_TOKENS))
-    raise InputError(
-        f"{path}: the vocabulary lacks {min(missing, key=len)}; "
-        f"use a tokenizer.json with {bert} (BERT's) or {roberta} (RoBERTa's)"
-    )
+def _split_special_tokens(path: Path) -> bool:
+    if not path.is_file():
+        return not path.with_name("config.json").is_file()  # of an encoder, whose tokenizer has transformers' defaults
+    try:
+        split = json.loads(read_bytes(path, LARGEST_JSON)).get(SPLIT, False)
+    except (ValueError, RecursionError, AttributeError):
+        raise InputError(f"{path}: not a JSON object; copy the folder again") from None
+    if not isinstance(split, bool):
+        raise InputError(f"{path}: {SPLIT} is {split!r:.80}, not true or false")
+    return split
+
+
+def _special_tokens(path: Path, backend: tokenizers.Tokenizer, content: bytes) -> dict[str, str]:
+    """Return the special tokens by role; raise InputError if one is missing, by the name of the nearer family."""
+    found = special_tokens.find(backend, json.loads(content))
+    families = (SPECIAL_TOKENS, ROBERTA_TOKENS)
+    nearer = max(families, key=lambda family: len(family.items() & found.items()))
+    if lacks := [token for role, token in nearer.items() if role not in found]:
+        bert, roberta = (" ".join(family.values()) for family in families)
+        raise InputError(
+            f"{path}: the vocabulary lacks {' '.join(lacks)}; use a tokenizer.json with a token for padding, unknown "
+            f"words, start, end and mask, such as {bert} (BERT's) or {roberta} (RoBERTa's)"
+        )
+    return found
 
 
 def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpiece") -> Tokenizer:

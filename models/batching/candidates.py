@@ -26,36 +26,45 @@ class Example:
     query: np.ndarray  # token ids without special tokens
     candidates: np.ndarray  # int64 [n], numbers of documents
     labels: np.ndarray  # fp32 [n]: relevance, a class, or a teacher's score
-    relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query, in any group
+    relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query's text, or to be it
 
 
 class Candidates:
     """The documents of a corpus, from which the negatives of a query are drawn."""
 
-    def __init__(self, corpus: Corpus, pool: np.ndarray) -> None:
-        """`pool`: int64, the numbers of the documents to draw at random from."""
-        self.corpus, self.pool = corpus, pool
+    def __init__(self, corpus: Corpus, pool: np.ndarray, unknown: int | None = None) -> None:
+        """Take the numbers of the documents to draw at random from, int64, and the id of unknown tokens."""
+        self.corpus, self.pool, self.unknown = corpus, pool, unknown
         self.key = lru_cache(1 << 16)(self._key)
 
     def keys(self, documents: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return an int64 for each document, the same for documents of the same text."""
         return np.array([self.key(int(i)) for i in documents], dtype=np.int64)
 
+    def never_negative(self, query: np.ndarray, relevant: np.ndarray) -> np.ndarray:
+        """Return the keys, int64, of the texts that are never negatives of a query: relevant ones, and its own.
+
+        Args:
+            query: its token ids; without any, or with an unknown one, it is not known to equal a document.
+            relevant: as in `Example`.
+        """
+        own = [_text_key(query)] if len(query) and self.unknown not in query.tolist() else []
+        return np.concatenate([self.keys(relevant), np.array(own, np.int64)])
+
     def _key(self, document: int) -> int:
-        digest = hashlib.blake2b(self.corpus.tokens(document).astype(np.int64).tobytes(), digest_size=8).digest()
-        return int.from_bytes(digest, "little", signed=True)
+        return _text_key(self.corpus.tokens(document))
 
     def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
         """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.
 
-        No negative is relevant to the query or has the same text as a relevant document. Negatives from the pool also
-        differ in text from the query's own negatives.
+        No negative is relevant to the query's text, or has the same text as a relevant document or as the query.
+        Negatives from the pool also differ in text from the query's own negatives.
 
         Raises:
             ValueError: there are too few documents to choose from.
         """
         positive, given = int(example.candidates[0]), example.candidates[1:]
-        relevant = set(self.keys(example.relevant).tolist())
+        relevant = set(self.never_negative(example.query, example.relevant).tolist())
         negatives = self._draw(given, hard, relevant, 0, rng)
         others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
         taken = relevant | set(self.keys(negatives).tolist())
@@ -74,6 +83,11 @@ class Candidates:
         if len(drawn) < wanted:  # copies of excluded documents were drawn, too
             drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
         return drawn[:wanted]
+
+
+def _text_key(tokens: np.ndarray) -> int:
+    digest = hashlib.blake2b(tokens.astype(np.int64).tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:

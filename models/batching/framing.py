@@ -74,10 +74,29 @@ class PairFraming:
 
     query: Framing
     document: Framing
+    separators: int = 1  # [SEP]s between the texts: RoBERTa's pairs have two
+    max_tokens: int | None = None  # of a pair; the longer text loses what is too much, as in Hugging Face's tokenizers
+
+    @property
+    def frame(self) -> int:
+        """The number of special tokens of a pair."""
+        return 2 + self.separators
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a pair."""
+        both = self.query.room + self.document.room + self.frame
+        return both if self.max_tokens is None else min(both, self.max_tokens)
 
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both texts' token ids after truncation: pairs equal in these have equal scores."""
-        return self.query.cut(query), self.document.cut(document)
+        query, document = self.query.cut(query), self.document.cut(document)
+        room = self.longest - self.frame
+        if len(query) + len(document) <= room:
+            return query, document
+        shorter = min(len(query), len(document), room // 2)  # a text of half the room or less stays whole
+        of_query = shorter if len(query) <= len(document) else room - shorter
+        return query[:of_query], document[: room - of_query]
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `score_pairs` from P queries and P documents, one of each per pair.
@@ -85,11 +104,11 @@ class PairFraming:
         They are `ids` int64, `mask` bool, and `types` int64 (1 in the slots of the document and its [SEP]); all [P, T].
         """
         vocabulary = self.query.vocabulary
-        sep, most = np.array([vocabulary.sep]), self.query.max_tokens + self.document.max_tokens - 1
+        between, sep = np.full(self.separators - 1, vocabulary.sep), np.array([vocabulary.sep])
         pairs = [self.cut(query, document) for query, document in zip(queries, documents, strict=True)]
-        rows = [np.concatenate([frame(query, vocabulary), document, sep]) for query, document in pairs]
-        ids, mask = pad(rows, most, vocabulary.pad)
-        starts = np.array([len(query) + 2 for query, _ in pairs])
+        rows = [np.concatenate([frame(query, vocabulary), between, document, sep]) for query, document in pairs]
+        ids, mask = pad(rows, self.longest, vocabulary.pad)
+        starts = np.array([len(query) + 1 + self.separators for query, _ in pairs])
         types = (np.arange(ids.shape[1]) >= starts[:, None]) & mask
         return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}
 

@@ -79,9 +79,10 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     The arrays of the framings have the prefixes `query_` and `document_`. Besides those of `CandidateBatcher`:
 
-    allowed         bool [Q, D], only for negatives of the micro-batch: false where the document has the same text as a
-                    document relevant to the query, except in the column of its own positive
-    document_keys   int64 [D], and `relevant_keys`, int64 [Q, r]: equal for equal texts; only for negatives of the step
+    allowed         bool [Q, D], only for negatives of the micro-batch: false where the document has the same text as
+                    the query or as a document relevant to it, except in the column of its own positive
+    document_keys   int64 [D], and `relevant_keys`, int64 [Q, r], of the texts that are no negatives of the query: equal
+                    for equal texts; only for negatives of the step
     """
 
     def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
@@ -107,7 +108,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
         """What tells which documents a query may be compared with."""
-        keys, relevant = self.candidates.keys(documents), [self.candidates.keys(e.relevant) for e in examples]
+        keys = self.candidates.keys(documents)
+        relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
         if self.keys.negatives == "step":
             width = max(map(len, relevant))
             padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]

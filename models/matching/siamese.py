@@ -61,7 +61,7 @@ class SiameseConfig(DualEncoderConfig):
         return ChunkFraming(vocabulary, self.max_document_tokens, chunks=self.document_chunks)
 
     def model(self, trunk: PreTrainedModel) -> Siamese:
-        """Build the model around a trunk; raise ValueError where it pools [CLS] and the trunk is causal."""
+        """Build the model around a trunk; raise ValueError where it pools the first states and the trunk is causal."""
         return Siamese(trunk, self)
 
 
@@ -77,11 +77,11 @@ class Siamese(DualEncoder):
         of their states, at the same positions as in pre-training (Cross-Thought).
 
         Raises:
-            ValueError: `pooling` is cls and the trunk is causal.
+            ValueError: `pooling` takes the first states and the trunk is causal.
         """
         super().__init__(trunk, keys)
-        if keys.pooling == "cls":
-            require_bidirectional(trunk)
+        if keys.pooling in ("cls", "first_m"):
+            require_bidirectional(trunk, "set method.pooling=last")
         if keys.projection:
             width = trunk.config.hidden_size * keys.special_tokens
             self.projection = nn.Sequential(nn.Linear(width, keys.projection), nn.LayerNorm(keys.projection))

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad, text_tokens
+from models.causality import is_causal
 from models.config import BlockConfig
-from models.encode import encode, is_causal
+from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import pool, select
@@ -27,7 +27,7 @@ from models.vectors import Vectors, one_vector
 
 
 class ClmConfig(BlockConfig):
-    """Causal language modelling of MLM's blocks, unmasked; needs `trunk.is_decoder: true`."""
+    """Causal language modelling of MLM's blocks, unmasked; needs a trunk that is causal."""
 
     name: Literal["clm"]
 
@@ -70,9 +70,9 @@ class Clm(Encoder):
     """A causal trunk whose token embedding is also the output projection, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it, from a configuration with `is_decoder: true`.
+        """Take a trunk as `models.trunk.build_trunk` builds it: a decoder, or an encoder with `is_decoder: true`.
 
-        The configuration keeps this key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
+        The configuration keeps that key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
 
         Raises:
             ValueError: a position of the trunk sees later ones, or the embedding is not as wide as the states.
@@ -82,8 +82,8 @@ class Clm(Encoder):
         width, hidden = trunk.get_input_embeddings().embedding_dim, trunk.config.hidden_size
         if width != hidden:
             raise ValueError(f"{kind}: the embedding is the output too: its width {width} must be hidden_size {hidden}")
-        if not _is_blind_to_later_tokens(trunk):
-            if is_causal(trunk) or not hasattr(trunk.config, "is_decoder"):
+        if not is_causal(trunk):
+            if getattr(trunk.config, "is_decoder", True):
                 raise ValueError(f"{kind} has no causal attention: take bert or roberta, with trunk.is_decoder: true")
             raise ValueError(f"{kind} sees later tokens: set trunk.is_decoder: true")
         self.trunk = trunk
@@ -99,21 +99,3 @@ class Clm(Encoder):
         hidden = encode(self.trunk, input_ids, attention_mask)
         embedding = token_embedding(self.trunk)
         return {"clm": linear_cross_entropy(select(hidden, clm_positions), embedding, None, clm_targets)}
-
-
-@torch.no_grad()
-def _is_blind_to_later_tokens(trunk: PreTrainedModel) -> bool:
-    """Test causality by running the trunk: some encoders have the configuration key `is_decoder` and ignore it.
-
-    A trunk on the meta device has no weights to run, so the key decides.
-    """
-    if trunk.device.type == "meta":
-        return is_causal(trunk)
-    training = trunk.training
-    trunk.eval()
-    first, second = [i for i in range(3) if i != trunk.config.pad_token_id][:2]
-    mask = torch.ones(1, 2, dtype=torch.bool, device=trunk.device)
-    pairs = (torch.tensor([[first, later]], device=trunk.device) for later in (first, second))
-    states = [encode(trunk, ids, mask)[0, 0] for ids in pairs]
-    trunk.train(training)
-    return torch.allclose(states[0], states[1], rtol=0, atol=1e-5)

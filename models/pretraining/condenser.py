@@ -77,8 +77,8 @@ class Condenser(Encoder):
             ValueError: `early_layers` is not below the trunk's layers, the trunk is causal, or `shape_of` refuses it.
         """
         super().__init__()
-        shape = shape_of(trunk)
         require_bidirectional(trunk)
+        shape = shape_of(trunk)
         layers = trunk.config.num_hidden_layers
         early = layers // 2 if early_layers is None else early_layers
         if not 1 <= early < layers:

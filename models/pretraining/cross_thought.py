@@ -207,8 +207,8 @@ class CrossThought(Encoder):
             ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
         """
         super().__init__()
-        shape = shape_of(trunk)
         require_bidirectional(trunk)
+        shape = shape_of(trunk)
         check_positions_can_be_chosen(trunk)
         self.special_tokens = special_tokens
         self.trunk = trunk

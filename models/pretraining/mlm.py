@@ -18,7 +18,7 @@ from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import shape_of
-from models.trunk import Encoder, token_embedding
+from models.trunk import Encoder, require_bidirectional, token_embedding
 
 
 class MlmConfig(BlockConfig):
@@ -93,8 +93,13 @@ class Mlm(Encoder):
     """The encoder (`trunk.`) and BERT's head for masked tokens (`lm_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if `shape_of` refuses it."""
+        """Take a trunk as `models.trunk.build_trunk` builds it.
+
+        Raises:
+            ValueError: the trunk is causal or refused by `shape_of`.
+        """
         super().__init__()
+        require_bidirectional(trunk)
         self.trunk = trunk
         self.lm_head = LmHead(shape_of(trunk))
 

@@ -128,8 +128,8 @@ class RetroMae(Encoder):
     def __init__(self, trunk: PreTrainedModel) -> None:
         """Take a trunk as `build_trunk` builds it; raise ValueError if it is causal or `shape_of` refuses it."""
         super().__init__()
-        shape = shape_of(trunk)
         require_bidirectional(trunk)
+        shape = shape_of(trunk)
         self.trunk = trunk
         self.lm_head = LmHead(shape)
         self.decoder = EnhancedDecoder(shape, max_positions(trunk))

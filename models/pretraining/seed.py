@@ -137,8 +137,8 @@ class Seed(Encoder):
             ValueError: the trunk is causal or refused by `shape_of`.
         """
         super().__init__()
-        shape = shape_of(trunk)
         require_bidirectional(trunk)
+        shape = shape_of(trunk)
         self.trunk = trunk
         self.lm_head = LmHead(shape) if mlm else None
         self.decoder = WeakDecoder(shape, max_positions(trunk), decoder_layers, window, variant, cls)

@@ -145,8 +145,8 @@ class SkipThought(Encoder):
             ValueError: the trunk is causal or refused by `shape_of`.
         """
         super().__init__()
-        shape = shape_of(trunk)
         require_bidirectional(trunk)
+        shape = shape_of(trunk)
         self.trunk = trunk
         positions = max_positions(trunk)
         self.previous_decoder = WeakDecoder(shape, positions, decoder_layers, window="all", variant="paper")

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.encode import TAKES_RECTANGLES, encode, encode_texts, insert_special_tokens, is_causal
+from models.causality import is_causal
+from models.encode import TAKES_RECTANGLES, encode, encode_texts, insert_special_tokens
 from models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
 

@@ -98,17 +98,23 @@ def start_of(tmp_path: Path, kind: str, tokenizer_json: Path) -> Path:
     return run
 
 
-def test_the_export_of_a_colbert_is_fine_tuned_like_its_run(toy_collection: Path, tmp_path: Path) -> None:
-    run = start_of(tmp_path, "colbert", toy_collection / "tokenizer.json")
+CROSS = {"name": "cross_encoder", "max_query_tokens": 8, "max_document_tokens": 16, "negatives_per_query": 1}
+
+
+@pytest.mark.parametrize(("own", "head"), [(MARKED, "projection.weight"), (CROSS, "head.3.weight")])
+def test_the_export_of_a_model_with_a_head_is_fine_tuned_like_its_run(
+    toy_collection: Path, tmp_path: Path, own: dict[str, object], head: str
+) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **own)
     export_encoder(load_trained(run), tmp_path / "export")
-    for method in (MARKED, values({}, toy_collection, tmp_path)["method"]):
+    for method in (own, values({}, toy_collection, tmp_path)["method"]):
         first, second = (
             finetune.build(
                 build(FinetuneRecipe, values({"init_from": str(s), "method": method}, toy_collection, tmp_path), "test")
             ).model.state_dict()
             for s in (run, tmp_path / "export")
         )
-        assert ("projection.weight" in first) == (method == MARKED)
+        assert (head in first) == (method == own)
         assert first.keys() == second.keys()
         for name, weight in first.items():
             torch.testing.assert_close(weight, second[name], rtol=0, atol=0)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of
+from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index, search
@@ -263,6 +265,24 @@ def test_a_run_file_has_the_queries_of_a_split_or_file(
     (tmp_path / "q.tsv").write_text(texts)
     search.main([str(made / "index"), f"--queries={tmp_path / 'q.tsv'}", f"--write-run={tmp_path / 'b.trec'}", "--k=5"])
     assert (tmp_path / "b.trec").read_bytes() == (tmp_path / "a.trec").read_bytes()
+
+
+def test_a_run_file_of_a_split_lacks_the_queries_themselves(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {f"t-{i}": f"common word {i}" for i in range(6)}
+    folder = toy.write_beir(tmp_path / "c", texts, texts, dev="t-0\tt-1\t1\nt-1\tt-1\t1\n")
+    build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+    index.main(["--bm25", f"--collection={tmp_path / 'c'}", f"--out={tmp_path / 'index'}"])
+    for rule, own in (("auto", {"t-1"}), ("on", set()), ("off", {"t-0", "t-1"})):
+        out = tmp_path / f"{rule}.trec"
+        arguments = [str(tmp_path / "index"), "--queries=dev", f"--write-run={out}", "--k=3"]
+        search.main([*arguments, *([f"--ignore-identical-ids={rule}"] if rule != "auto" else [])])
+        said = f"left out: the document with the query's id, for {2 - len(own)} queries, as by BEIR"
+        assert (said in capsys.readouterr().out) == (rule != "off")
+        found = [line.split() for line in out.read_text().splitlines()]
+        assert {query for query, _, document, *_ in found if query == document} == own
+        assert [rank for _, _, _, rank, *_ in found] == ["1", "2", "3"] * 2
 
 
 @pytest.mark.slow  # real ranks

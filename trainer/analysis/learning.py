@@ -80,7 +80,7 @@ def measure(
             key = sha256_of(folder / checkpoint.MANIFEST)
             if key not in known:
                 trained = load_trained(folder)
-                ranked = embed_task(trained, task).rank(max(DEPTH, Metric.of(metric).depth))
+                ranked = task.rank(embed_task(trained, task), max(DEPTH, Metric.of(metric).depth))
                 value = task.measure(ranked, [metric]).means[metric]
                 known[key] = {"checkpoint": str(folder), "steps": trained.step, "labels": _labels(trained, task)}
                 known[key] |= {"value": value}
@@ -92,7 +92,7 @@ def measure(
 
 def bm25(task: Task, metric: str) -> float:
     """Rank the task by BM25."""
-    ranked = index_task(task).rank(max(DEPTH, Metric.of(metric).depth))
+    ranked = task.rank(index_task(task), max(DEPTH, Metric.of(metric).depth))
     return task.measure(ranked, [metric]).means[metric]
 
 

@@ -5,7 +5,8 @@ Both put the marker after [CLS], fill queries up with [MASK] and leave out the v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from trainer.checkpoints.export_files import save_tensors, write_encoder, write_
 from trainer.checkpoints.load import TrainedModel
 
 MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
-MARKERS = ("[query marker]", "[document marker]")  # PyLate's "[Q] " would also be a marker inside a text
 CARD = """---
 library_name: PyLate
 pipeline_tag: sentence-similarity
@@ -55,9 +55,10 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
     """
     _check(trained, method)
     write_encoder(trained.model.trunk, folder)
-    write_tokenizer(trained.tokenizer, method.max_document_tokens, folder, markers=MARKERS)
-    tokens = {i: token for token, i in trained.tokenizer.vocabulary().items()}
-    query, document = MARKERS
+    vocabulary = trained.tokenizer.vocabulary()
+    query, document = markers = _markers(vocabulary)
+    write_tokenizer(trained.tokenizer, method.max_document_tokens, folder, markers=markers)
+    tokens = {i: token for token, i in vocabulary.items()}
     settings = {
         "model_type": "ColBERT",
         "similarity_fn_name": "MaxSim",
@@ -85,6 +86,16 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
 def card(trained: TrainedModel, method: ColbertConfig, facts: Mapping[str, Any]) -> str:
     """Fill in the README.md."""
     return CARD.format(**facts, dimension=method.dimension, query_tokens=method.max_query_tokens)
+
+
+def _markers(vocabulary: Container[str]) -> tuple[str, str]:
+    """Return new tokens for the markers: the tokenizer may be that of an earlier export, which has some.
+
+    PyLate's "[Q] " would also be a marker inside a text.
+    """
+    numbers = chain([""], (f" {number}" for number in count(2)))
+    names = ((f"[query marker{number}]", f"[document marker{number}]") for number in numbers)
+    return next(pair for pair in names if pair[0] not in vocabulary and pair[1] not in vocabulary)
 
 
 def _check(trained: TrainedModel, method: ColbertConfig) -> None:

@@ -59,8 +59,8 @@ def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> No
 def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
     """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
     (pair,) = method.input_lengths.values()
-    types = ["token_type_ids"] if token_types(trained.model.trunk) >= 2 else []
-    write_tokenizer(trained.tokenizer, pair, folder, inputs=types)
+    types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, separators=method.separators)
 
 
 def card(trained: TrainedModel, method: CrossEncoderConfig, facts: Mapping[str, Any]) -> str:
@@ -79,6 +79,8 @@ def _check(trained: TrainedModel, method: CrossEncoderConfig) -> None:
         f"have a trunk of {trained.model.trunk.config.model_type}": trained.model.trunk.config.model_type != "bert",
         "pool all states (method.pooling)": method.pooling != "cls",
         "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
+        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
+        or method.hidden_activation != "tanh",
         "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
     }
     for what, is_asked in beyond.items():

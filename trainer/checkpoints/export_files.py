@@ -12,12 +12,12 @@ import tokenizers
 import torch
 from safetensors.torch import save
 from tokenizers import AddedToken
-from tokenizers.processors import BertProcessing
+from tokenizers.processors import BertProcessing, RobertaProcessing
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
 
 SETTINGS = "config_sentence_transformers.json"
 
@@ -46,6 +46,7 @@ def write_tokenizer(
     inputs: Sequence[str] = (),
     truncation_side: str = "right",
     markers: Sequence[str] = (),
+    separators: int = 1,
 ) -> None:
     """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates if asked.
 
@@ -56,6 +57,7 @@ def write_tokenizer(
         inputs: what the model takes besides ids and mask.
         truncation_side: the side on which a longer text is truncated.
         markers: tokens whose ids follow the tokenizer's own; they are recognised in any text.
+        separators: how many [SEP] there are between the texts of a pair.
 
     Raises:
         InputError: the ids after the tokenizer's own are not free.
@@ -64,7 +66,8 @@ def write_tokenizer(
     backend.no_truncation()
     backend.no_padding()
     names = tokenizer.special_tokens
-    backend.post_processor = BertProcessing((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
+    joined = BertProcessing if separators == 1 else RobertaProcessing
+    backend.post_processor = joined((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
     backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
     if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
         raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")
@@ -74,11 +77,11 @@ def write_tokenizer(
         "model_max_length": max_tokens,
         "model_input_names": ["input_ids", "attention_mask", *inputs],
         "truncation_side": truncation_side,
-        "split_special_tokens": True,  # "[MASK]" written in a text is text, as in training
+        SPLIT: tokenizer.split_special_tokens,  # whether "[MASK]" written in a text is text, as in training
         "clean_up_tokenization_spaces": False,
     }
     special = {f"{name}_token": token for name, token in names.items()}
-    write_json(folder / "tokenizer_config.json", settings | special)
+    write_json(folder / CONFIG, settings | special)
 
 
 def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -168,15 +168,21 @@ def _difference(trained: TrainedModel, method: MatchingConfig, graph: Embedding 
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    rng, longest = np.random.default_rng(0), max(method.input_lengths.values()) - method.added_tokens
-    worst = 0.0
-    for texts, width in ((1, 3), (4, longest), (3, (3 + longest) // 2)):
-        lengths = np.append(width, rng.integers(3, width + 1, texts - 1))
-        mask = np.arange(width) < lengths[:, None]
-        ids = np.where(mask, rng.integers(0, trained.tokenizer.vocab_size, mask.shape), trained.tokenizer.pad)
-        arrays = (ids, mask.astype(np.int64), rng.integers(0, 2, mask.shape) * mask)[: len(graph.inputs)]
+    rng, longest, worst = np.random.default_rng(0), max(method.input_lengths.values()), 0.0
+    ordinary = np.setdiff1d(np.arange(trained.tokenizer.vocab_size), trained.tokenizer.special)
+    for number, most in ((1, 1), (4, longest), (3, longest // 2)):
+        texts = [rng.choice(ordinary, length) for length in (most, *rng.integers(most + 1, size=number - 1))]
+        arrays = [array.astype(np.int64) for array in _arrays(trained, method, texts)][: len(graph.inputs)]
         with torch.no_grad():
             own = graph(*map(torch.from_numpy, arrays)).numpy()
         (other,) = session.run(None, dict(zip(graph.inputs, arrays, strict=True)))
         worst = max(worst, float(np.abs(other - own).max() / max(1.0, np.abs(own).max())))
     return worst
+
+
+def _arrays(trained: TrainedModel, method: MatchingConfig, texts: list[np.ndarray]) -> Iterable[np.ndarray]:
+    """Return the inputs of a graph, as the model frames texts, or pairs of them."""
+    if isinstance(method, CrossEncoderConfig):
+        return method.pair_framing(trained.tokenizer).arrays(texts, texts[::-1]).values()
+    sides = method.query_framing(trained.tokenizer), method.document_framing(trained.tokenizer)
+    return max(sides, key=lambda side: side.max_tokens).arrays(texts).values()

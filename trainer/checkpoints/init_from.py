@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
 from data_prep.common.json_file import Count, Record, read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
-from models.sizes import check_sizes
+from models.config import MethodConfig
 from models.trunk import TrunkModel
-from trainer.checkpoints import checkpoint
+from trainer.checkpoints import checkpoint, colbert_folder, cross_encoder_folder
 from trainer.checkpoints.export import MARK
 from trainer.checkpoints.export_pretrained import DECODER
-from trainer.checkpoints.load import load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.checkpoints.weights_file import read_weights
-from trainer.recipe.build import as_input_error, settings_of, trunk_of
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
+from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.checkpoints.published_tokenizer import require_same_reading
+from trainer.checkpoints.sentence_transformer import (
+    is_sentence_transformer,
+    lower_cases,
+    modules_of,
+    refuse_encoder,
+)
 
 
 class _Mark(Record):
@@ -43,12 +45,21 @@ class PretrainedEncoder:
     Attributes:
         heads: the weights of its heads, by their names in the model.
         added_tokens: how many special tokens its training added; None if unknown.
+        special_rows: the rows of these in the trunk's token table; none if unknown.
+        marker_rows: the rows of the tokens that mark a ColBERT's queries and documents; none for other models.
     """
 
     path: Path
     trunk: PreTrainedModel
     heads: dict[str, Tensor]
     added_tokens: int | None
+    special_rows: Sequence[int] = ()
+    marker_rows: Sequence[int] = ()
+
+    def rows_for(self, method: MethodConfig) -> list[int]:
+        """Return the rows of the tokens that a method adds, in its order; none if the start lacks some."""
+        rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
+        return rows if len(rows) == method.added_tokens + method.markers else []
 
     def copy_heads(self, model: TrunkModel) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
@@ -63,31 +74,51 @@ class PretrainedEncoder:
 def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     """Load the encoder of a run, a checkpoint, an export, a Hugging Face folder or a sentence-transformers folder.
 
-    Only configuration, safetensors and tokenizer.json are read, and no code from the folder is run.
+    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
 
     Raises:
-        InputError: the folder is none of these, is damaged, or its token ids differ from those of `tokenizer`.
+        InputError: the folder is none of these, is damaged, has a setting that is not supported
+            (`published_settings.TABLE`), or its token ids differ from those of `tokenizer`.
     """
-    modules = modules_of(path) if is_sentence_transformer(path) else {}
-    folder = modules.get("Transformer", path)
+    folder = modules_of(path)["Transformer"] if is_sentence_transformer(path) else path
     if not (folder / CONFIG).is_file():
-        trained = load_trained(path)
-        _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
-        heads = {name: head.detach() for name, head in trained.model.heads.items()}
-        return PretrainedEncoder(path, trained.model.trunk.train(), heads, trained.method.added_tokens)
+        return _of_run(load_trained(path), path, tokenizer)
     fingerprint, added_tokens = _recorded(folder)
-    _check_ids(path, fingerprint, folder / "tokenizer.json", tokenizer)
-    heads = read_weights(folder / DECODER) if (folder / DECODER).is_file() else {}
-    if "Dense" in modules:  # ColBERT's linear layer
-        dense = read_weights(modules["Dense"] / WEIGHTS)
-        heads |= {f"projection.{name.removeprefix('linear.')}": tensor for name, tensor in dense.items()}
-    trunk = _load_hugging_face(folder)
-    if trunk.config.vocab_size < tokenizer.vocab_size:
+    refuse_encoder(folder, to_rank=False)
+    _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
+    trunk, heads = load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
+    special: Sequence[int] = ()
+    markers: Sequence[int] = ()
+    if (folder / DECODER).is_file():
+        heads = read_tensors(folder / DECODER)
+    if added_tokens:
+        special = _rows_after(tokenizers.load(folder / TOKENIZER), added_tokens)
+    if colbert_folder.is_colbert(path):
+        heads = colbert_folder.read_projection(path)
+        markers = colbert_folder.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
+    if trunk.config.vocab_size < needed:
         raise InputError(
-            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the "
-            f"{tokenizer.vocab_size:,} tokens of its tokenizer.json; copy the folder again"
+            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
+            "its tokenizer.json and its training: they are not of one model"
         )
-    return PretrainedEncoder(path, trunk, heads, added_tokens)
+    if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
+    return PretrainedEncoder(path, trunk, heads, added_tokens, special, markers)
+
+
+def _of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Take the encoder of a run."""
+    _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
+    heads = {name: head.detach() for name, head in trained.model.heads.items()}
+    rows = _rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)
+    special, markers = rows[: trained.method.added_tokens], rows[trained.method.added_tokens :]
+    return PretrainedEncoder(path, trained.model.trunk.train(), heads, len(special), special, markers)
+
+
+def _rows_after(tokenizer: Tokenizer, number: int) -> range:
+    """Return the rows of the tokens that a method added to a tokenizer's."""
+    return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
 
 
 def _recorded(path: Path) -> tuple[str | None, int | None]:
@@ -102,42 +133,11 @@ def _recorded(path: Path) -> tuple[str | None, int | None]:
 
 
 def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
-    """Raise InputError if the vocabulary of `file` differs from that of the data's `tokenizer`."""
+    """Raise InputError if an id of the data's `tokenizer` is of another token in `file`."""
     if fingerprint == tokenizer.fingerprint:
         return
-    if tokenizers.load(file).vocabulary() != tokenizer.vocabulary():  # normalisation may differ, ids must not
+    if not tokenizers.load(file).extends(tokenizer):
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
             f"prepare the data with --tokenizer {file}, or start from another encoder"
         )
-
-
-def _load_hugging_face(path: Path) -> PreTrainedModel:
-    with as_input_error(str(path / CONFIG)):
-        check_sizes(read_json(path / CONFIG, dict[str, Any], "copy the folder again").items(), "")
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path / CONFIG}: not the configuration of an encoder ({reason})") from None
-    weights = read_weights(path / WEIGHTS)
-    trunk = trunk_of(settings_of(config), str(path / CONFIG))
-    state = trunk.state_dict()
-    prefix = f"{trunk.base_model_prefix}."  # most encoders are published inside a model with a head
-    given = {_current_name(name.removeprefix(prefix)): tensor for name, tensor in weights.items()}
-    missing = sorted(name for name in state.keys() - given.keys() if not name.endswith("position_ids"))
-    if missing:
-        raise InputError(
-            f"{path / WEIGHTS}: lacks {missing[0]} of a {config.model_type} encoder; copy the folder again"
-        )
-    for name, tensor in state.items():
-        if name in given and given[name].shape != tensor.shape:
-            stored, expected = list(given[name].shape), list(tensor.shape)
-            raise InputError(f"{path / WEIGHTS}: {name} is {stored}, {CONFIG} has {expected}; copy the folder again")
-    trunk.load_state_dict({name: given.get(name, tensor) for name, tensor in state.items()})
-    return trunk
-
-
-def _current_name(name: str) -> str:
-    """Return PyTorch's name of a LayerNorm parameter; published BERTs still use TensorFlow's `gamma` and `beta`."""
-    return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))

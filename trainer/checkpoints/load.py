@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MatchingConfig, MethodConfig
 from models.trunk import TrunkModel, max_positions
 from trainer.checkpoints import checkpoint
-from trainer.checkpoints.weights_file import read_weights
+from trainer.checkpoints.hugging_face import read_tensors
 from trainer.recipe.build import build_model, trunk_of
 from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from trainer.recipe.yaml_file import build as build_recipe
@@ -32,6 +32,7 @@ class LoadedModel:
     method: MethodConfig
     tokenizer: Tokenizer
     checkpoint: Path  # or the folder of a published model
+    classes: tuple[str, ...] = field(default=(), kw_only=True)  # of a published model's logits, in order, if it says
 
     @property
     def kind(self) -> str:
@@ -99,7 +100,7 @@ def _find(path: Path) -> Path:
 
 def _copy_weights(folder: Path, model: nn.Module) -> None:
     file = folder / checkpoint.WEIGHTS
-    weights, parameters = read_weights(file), dict(model.named_parameters())
+    weights, parameters = read_tensors(file), dict(model.named_parameters())
     if weights.keys() != parameters.keys():
         odd = sorted(weights.keys() ^ parameters.keys())[0]
         raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")

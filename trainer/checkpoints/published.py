@@ -12,22 +12,33 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import PretrainingConfig
+from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
-from trainer.checkpoints.init_from import CONFIG, load_encoder
+from trainer.checkpoints import cross_encoder_folder
+from trainer.checkpoints.cross_encoder_folder import is_cross_encoder
+from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER
+from trainer.checkpoints.init_from import load_encoder
 from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.checkpoints.sentence_transformer import is_sentence_transformer, longest_text, read_modules, refuse_prompt
+from trainer.checkpoints.sentence_transformer import (
+    is_sentence_transformer,
+    longest_texts,
+    read_modules,
+    refuse_to_rank,
+)
 from trainer.recipe.build import build_model
 
 
 def load_any(path: Path) -> LoadedModel:
-    """Load a model to rank with, from a run, a checkpoint or a sentence-transformers folder.
+    """Load a model to rank with, from a run, a checkpoint, a sentence-transformers folder or a cross-encoder's.
 
     A pre-training run whose method ranks without fine-tuning becomes a Siamese network of its embeddings.
 
     Raises:
         InputError: the path is none of these, or it is damaged.
     """
+    if is_cross_encoder(path):
+        return load_cross_encoder(path)
     if is_sentence_transformer(path):
         return load_published(path)
     if (path / CONFIG).is_file():
@@ -35,7 +46,7 @@ def load_any(path: Path) -> LoadedModel:
     trained = load_trained(path)
     if isinstance(trained.method, PretrainingConfig) and trained.method.ranks_untuned:
         keys = {"special_tokens": 1 + trained.method.added_tokens}
-        return _siamese(trained.model.trunk, trained.tokenizer, trained.checkpoint, trained.text_tokens, keys)
+        return _siamese(trained.model.trunk, trained.tokenizer, trained.checkpoint, (trained.text_tokens,) * 2, keys)
     return trained
 
 
@@ -43,19 +54,38 @@ def load_published(path: Path) -> LoadedModel:
     """Load a folder's encoder into a Siamese network with the folder's pooling, similarity and text length.
 
     Raises:
-        InputError: a file is damaged, or the model does more than pool and normalise, or puts words before every text.
+        InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
+            not supported (`published_settings.TABLE`).
     """
     folder, keys = read_modules(path)
-    refuse_prompt(path)
+    refuse_to_rank(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
-    tokens = min(longest_text(folder) or max_positions(trunk), max_positions(trunk))
-    return _siamese(trunk, tokenizer, path, tokens, keys)
+    return _siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
+
+
+def load_cross_encoder(path: Path) -> LoadedModel:
+    """Load a folder's cross-encoder: a score, or the logits of classes, as sentence-transformers predicts them.
+
+    Raises:
+        InputError: a file is damaged, or the model is of another kind than those that can be computed exactly.
+    """
+    about = cross_encoder_folder.read(path)
+    tokenizer = tokenizers.load(about.folder / TOKENIZER)
+    encoder = load_encoder(path, tokenizer)
+    tokens = min(about.keys["max_pair_tokens"] or max_positions(encoder.trunk), max_positions(encoder.trunk))
+    lengths = dict.fromkeys(("max_query_tokens", "max_document_tokens", "max_pair_tokens"), tokens)
+    of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
+    method = CrossEncoderConfig(name="cross_encoder", **{**about.keys, **lengths, **of_labels})
+    model = build_model(method, encoder.trunk)
+    encoder.copy_heads(model)
+    model.activation = about.activation
+    return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 
 
 def _siamese(
-    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, tokens: int, keys: Mapping[str, Any]
+    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, lengths: tuple[int, int], keys: Mapping[str, Any]
 ) -> LoadedModel:
-    """Put an encoder into a Siamese network that reads up to `tokens` tokens of a text."""
-    method = SiameseConfig(name="siamese", max_query_tokens=tokens, max_document_tokens=tokens, **keys)
+    """Put an encoder into a Siamese network that reads queries and documents up to their lengths in tokens."""
+    method = SiameseConfig(name="siamese", max_query_tokens=lengths[0], max_document_tokens=lengths[1], **keys)
     return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)

@@ -1,19 +1,11 @@
-"""Weights as safetensors: read them with one clear error, write them piece by piece.
-
-The library would write to a path without hashing, or copy them all.
-"""
+"""Write weights as safetensors, piece by piece: the library would write to a path without hashing, or copy them all."""
 
 import json
 from collections.abc import Iterable, Mapping
 from math import prod
-from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import require_plain_file
 from trainer.engine.hashed_file import HashedFile
 
 
@@ -34,13 +26,3 @@ def write_weights(file: HashedFile, shapes: Mapping[str, tuple[int, ...]], weigh
         if tensor.shape != shape:
             raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, not {shape}")
         file.write(tensor.float().cpu().numpy().astype("<f4", copy=False).reshape(-1).view("u1").data)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file, by name; raise InputError if it is not a safetensors file."""
-    if path.exists():
-        require_plain_file(path)
-    try:
-        return load_file(path)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:  # KeyError: a type of numbers unknown to torch
-        raise InputError(f"{path}: cannot read the weights ({error}); only safetensors files are read") from None

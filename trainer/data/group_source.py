@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.groups import Groups
 from data_prep.collections.relevant import Relevant, group_of
 from data_prep.common.errors import InputError
 from models.batching.candidates import Example, Unit
@@ -45,8 +44,8 @@ class GroupSource:
             self.groups = collection.groups(split)
         except InputError as error:
             raise InputError(f"{section}.split: {error}") from None
-        self.relevant = Relevant(self.groups)
-        groups, places = _examples(self.groups, kind)
+        self.relevant = Relevant(collection, self.groups)
+        groups, places = self._examples()
         if len(groups) < (limit or 1):
             what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
             raise InputError(
@@ -56,8 +55,8 @@ class GroupSource:
         kept = keyed_rng("labels", seed).permutation(len(groups))[:limit]
         self.numbers, self.places = groups[kept], places[kept]  # the group, and its first candidate's place
         # negatives are drawn from the split itself, so that no document of a held-out split is trained on
-        self.candidates = self.relevant.documents_in_all()
-        self.negatives = len(self.candidates) - self.relevant.most  # available for every query
+        self.candidates = self.relevant.labelled
+        self.negatives = self.relevant.fewest_others()  # available for every query
         self.unit = max(1, min(unit, len(self.numbers) // least_units))
         self.chunks: Sequence[int] = [1] * -(-len(self.numbers) // self.unit)
         self.sha256 = collection.sha256
@@ -76,8 +75,7 @@ class GroupSource:
         """Yield each example's query and the number of negatives in its group."""
         for number in np.unique(self.numbers).tolist():
             query, candidates, labels = self.groups[number]
-            relevant = self.relevant.of(query)
-            negatives = np.setdiff1d(candidates[labels <= 0], relevant)
+            negatives = np.setdiff1d(candidates[labels <= 0], self.relevant.never_negative(query))
             yield self.collection.queries.ids[query], len(negatives)
 
     def given_pairs(self) -> np.ndarray:
@@ -170,7 +168,7 @@ class GroupSource:
 
     def _example(self, number: int, place: int) -> Example:
         query, candidates, labels = self.groups[number]
-        relevant = self.relevant.of(query)
+        relevant = self.relevant.never_negative(query)
         if self.kind == "group":
             chosen = np.argsort(-labels, kind="stable")  # the teacher's best candidate first
         elif self.kind == "pair":
@@ -187,14 +185,18 @@ class GroupSource:
             relevant,
         )
 
-
-def _examples(groups: Groups, kind: Unit) -> tuple[np.ndarray, np.ndarray]:
-    """Return the group of every example, and the place of the example's candidate in that group."""
-    ends = np.asarray(groups.candidates.ends)
-    if kind == "group":
-        return np.arange(len(groups)), np.zeros(len(groups), np.int64)
-    at = np.arange(len(groups.labels)) if kind == "pair" else np.flatnonzero(np.asarray(groups.labels) > 0)
-    numbers = group_of(groups, at)
-    order = np.lexsort((np.asarray(groups.candidates.flat)[at], numbers))
-    starts = np.concatenate([[0], ends[:-1]])
-    return numbers[order], (at - starts[numbers])[order]
+    def _examples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the group of every example, and the place of the example's candidate in that group."""
+        groups, ends = self.groups, np.asarray(self.groups.candidates.ends)
+        if self.kind == "group":
+            filled = np.flatnonzero(np.diff(ends, prepend=0))
+            return filled, np.zeros(len(filled), np.int64)
+        labels, documents = np.asarray(groups.labels), np.asarray(groups.candidates.flat)
+        at = np.arange(len(labels)) if self.kind == "pair" else np.flatnonzero(labels > 0)
+        numbers = group_of(groups, at)
+        if self.kind == "pair" and not self.collection.classes:  # no negative is relevant in another group
+            kept = (labels > 0) | ~self.relevant.knows(np.asarray(groups.queries)[numbers], documents)
+            at, numbers = at[kept], numbers[kept]
+        order = np.lexsort((documents[at], numbers))
+        starts = np.concatenate([[0], ends[:-1]])
+        return numbers[order], (at - starts[numbers])[order]

@@ -118,7 +118,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
 
 def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
     collection, method = source.collection, recipe.method
-    candidates = Candidates(collection.corpus, source.candidates)
+    candidates = Candidates(collection.corpus, source.candidates, collection.tokenizer.unk)
     if 0 <= source.negatives - method.own_negatives < MOST_COPIES:
         _check_copies(method, source, candidates)
     with as_input_error("method"):
@@ -130,8 +130,9 @@ def _check_copies(method: MatchingConfig, source: GroupSource, candidates: Candi
     texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
     number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
     for query in np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist():
-        relevant = np.unique(candidates.keys(source.relevant.of(query))).tolist()
-        left = len(candidates.pool) - sum(number_of.get(text, 0) for text in relevant)
+        tokens, relevant = source.collection.queries.tokens(query), source.relevant.never_negative(query)
+        excluded = np.unique(candidates.never_negative(tokens, relevant)).tolist()
+        left = len(candidates.pool) - sum(number_of.get(text, 0) for text in excluded)
         if left < method.own_negatives:
             raise InputError(
                 f"method.negatives_per_query + method.hard_negatives: {method.own_negatives}, but split {source.split} "

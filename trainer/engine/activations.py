@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.layers.shape import shape_of
+from models.layers.shape import setting
 from models.trunk import TrunkModel
 from trainer.recipe.schema import PretrainRecipe
 
@@ -15,9 +15,9 @@ def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
     Each layer keeps its input and, without activation checkpointing, queries, keys, values, the output of attention
     and the inner states of the feed-forward block.
     """
-    shape = shape_of(model.trunk)
-    numbers = shape.hidden_size
+    config = model.trunk.config
+    numbers = config.hidden_size
     if not recipe.method.recomputes_activations:
-        numbers += 4 * shape.hidden_size + shape.intermediate_size
-    layers, trained = int(model.trunk.config.num_hidden_layers), recipe.optimizer.train
+        numbers += 4 * config.hidden_size + (setting(config, "intermediate_size") or 0)  # GPT-2 states none
+    layers, trained = int(config.num_hidden_layers), recipe.optimizer.train
     return BYTES * numbers * (trained if isinstance(trained, int) else layers)

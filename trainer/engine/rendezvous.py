@@ -9,12 +9,16 @@ import hashlib
 import os
 import sys
 import time
+from argparse import ArgumentTypeError
 from contextlib import suppress
 from datetime import timedelta
 from threading import Thread
 
 from deepspeed.constants import default_pg_timeout
 from torch.distributed import TCPStore
+
+from data_prep.common.argument_types import port_number
+from data_prep.common.errors import InputError
 
 GO = "go"
 OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly
@@ -23,7 +27,15 @@ CONNECT_SECONDS = 3
 
 def meet_at() -> tuple[str, int]:
     """Return the address and port where the ranks meet, and set their variables if no launcher has set them."""
-    return os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), int(os.environ.setdefault("MASTER_PORT", "29500"))
+    return os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), int(os.environ.setdefault("MASTER_PORT", str(port())))
+
+
+def port() -> int:
+    """Return the port where the ranks meet; raise InputError if MASTER_PORT is not one."""
+    try:
+        return port_number(os.environ.get("MASTER_PORT", "29500"))
+    except ArgumentTypeError as error:
+        raise InputError(f"MASTER_PORT: {error}: set another, or unset it") from None
 
 
 def wait_for_rank_0(rank: int) -> TCPStore | None:
@@ -46,7 +58,7 @@ def wait_for_rank_0(rank: int) -> TCPStore | None:
 
 def end_others(ranks: int, code: int) -> None:
     """End the ranks that wait for rank 0 with an exit code; rank 0 calls this."""
-    with suppress(RuntimeError):  # another program has the port: the ranks cannot be reached
+    with suppress(RuntimeError, InputError):  # another program has the port, or there is none: nobody can be reached
         try:
             store = _store(True, default_pg_timeout)
         except RuntimeError:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from data_prep.common.errors import InputError
-from trainer.engine.rendezvous import meet_at, wait_for_rank_0
+from trainer.engine.rendezvous import meet_at, port, wait_for_rank_0
 from trainer.errors import SharedError
 
 # the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
@@ -52,10 +52,10 @@ class World:
         """
         for names in LAUNCHERS:
             if all(name in os.environ for name in names):
-                rank, size, local_rank, local_size = (os.environ[name] for name in names)
-                return cls(int(rank), int(size), int(local_rank), _on_this_host(local_size))
+                rank, size, local_rank = map(_number, names[:3])
+                return cls(rank, size, local_rank, _on_this_host(names[3]))
         for names in LAUNCHERS:
-            if int(os.environ.get(names[1], "1")) > 1:
+            if names[1] in os.environ and _number(names[1]) > 1:
                 missing = " and ".join(name for name in names if name not in os.environ)
                 raise InputError(
                     f"{names[1]} is {os.environ[names[1]]}, and {missing} not set: start the ranks with deepspeed, "
@@ -64,12 +64,22 @@ class World:
         return cls(rank=0, size=1, local_rank=0, local_size=1)
 
 
-def _on_this_host(tasks: str) -> int:
+def _number(name: str) -> int:
+    """Return the number that a launcher has set; raise InputError where a variable is not one."""
+    value = os.environ.get(name, "")
+    if not (value.isascii() and value.isdigit()):
+        raise InputError(f"{name} is {value!r}, not a number: a launcher sets it; unset it to run without one")
+    return int(value)
+
+
+def _on_this_host(name: str) -> int:
     """Return the number of ranks on this host, from a number or from Slurm's list: `8(x2),4` means 8, 8 and 4."""
     each: list[int] = []
-    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ[name]):
         each += [int(number)] * int(times or 1)
-    return each[int(os.environ["SLURM_NODEID"])] if len(each) > 1 else each[0]
+    if not each:
+        return _number(name)
+    return each[_number("SLURM_NODEID")] if len(each) > 1 else each[0]
 
 
 def device_memory() -> int:
@@ -93,10 +103,14 @@ def has_address(world: World) -> bool:
 
 
 def check_address(world: World) -> None:
-    """Raise SharedError if the ranks of several hosts do not know where to meet: mpirun and srun do not tell them."""
-    if has_address(world):
-        return
+    """Raise SharedError if the ranks do not know where to meet: mpirun and srun do not tell those of several hosts."""
     with rank_0_speaks(world.rank):
+        try:
+            port()
+        except InputError as error:
+            raise SharedError(str(error)) from None
+        if has_address(world):
+            return
         raise SharedError(
             "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
             "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
@@ -137,7 +151,7 @@ def join(world: World) -> None:
         SystemExit: rank 0 has ended; it has printed the reason.
     """
     check_address(world)
-    address, port = meet_at()
+    address, number = meet_at()
     place = (world.rank, world.size, world.local_rank, world.local_size)
     os.environ |= {name: str(value) for name, value in zip(LAUNCHERS[0], place, strict=True)}
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -158,6 +172,6 @@ def join(world: World) -> None:
         if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
             raise
         raise InputError(
-            f"port {port} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
+            f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
         ) from None
     _joined = True

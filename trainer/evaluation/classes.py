@@ -77,5 +77,13 @@ def predict(trained: LoadedModel, collection: Collection, pairs: list[List], cla
             f"{trained.checkpoint}: predicts {number} classes, {collection.directory} has {len(classes)}: "
             f"{', '.join(classes)}"
         )
+    if trained.classes:  # another's model may have the classes in another order
+        theirs, ours = ([name.casefold() for name in names] for names in (trained.classes, classes))
+        if sorted(theirs) != sorted(ours):
+            raise InputError(
+                f"{trained.checkpoint}/config.json: id2label: predicts {', '.join(trained.classes)}, "
+                f"{collection.directory} has {', '.join(classes)}"
+            )
+        logits = logits[:, [theirs.index(name) for name in ours]]
     predicted: np.ndarray = logits.argmax(axis=1)
     return predicted

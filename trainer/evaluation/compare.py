@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import IdenticalIds
 from data_prep.common.errors import InputError
 from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation import fusion, pipeline, run_file
@@ -38,6 +39,7 @@ class Asked:
     rerank: Rerank | None = None  # what models that cannot search re-rank; by default BM25's first 100
     write_runs: Path | None = None  # a folder for a run file of each system
     metrics: Sequence[str] = ()  # in addition to those of HEADINGS
+    identical_ids: IdenticalIds = "auto"  # whether documents with the queries' ids are left out
 
     @property
     def depth(self) -> int:
@@ -64,7 +66,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         **{name: partial(run_file.read, path) for name, path in asked.runs.items()},
         **{name: partial(embed_task, trained) for name, trained in alone.items() if name not in rerankers},
     }
-    task = Task.of(collection, split)
+    task = Task.of(collection, split, asked.identical_ids)
     weight = _weight(collection, asked, builders)
     weights = _pipeline_weights(collection, asked, builders, models)
     ranked = _rank(task, builders, rerankers, models, asked, weight, weights)
@@ -84,6 +86,7 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         **({"metrics": list(asked.metrics)} if asked.metrics else {}),
         "queries": len(task.queries),
         "corpus": len(task.pool),
+        "ignore_identical_ids": {"rule": asked.identical_ids, "queries": len(task.left_out)},
         **about_models(collection, split, models),
         **({"rerank": {name: (asked.rerank or Rerank())._asdict() for name in rerankers}} if rerankers else {}),
         **(_about_pipelines(asked, ranked.seconds, weights, metrics) if asked.pipelines else {}),
@@ -135,9 +138,9 @@ def _weight(collection: Collection, asked: Asked, builders: Builders) -> float |
     """Choose the second fused system's weight on another split's own queries and pool; None without such a split."""
     if asked.fuse is None or asked.weights_split is None:
         return None
-    task = Task.of(collection, asked.weights_split)
+    task = Task.of(collection, asked.weights_split, asked.identical_ids)
     first, second = (_scoring(builders[name](task)) for name in asked.fuse)
-    return fusion.choose_weight(first, second, task.measure)
+    return fusion.choose_weight(first, second, task.measure, task.left_out)
 
 
 def _pipeline_weights(
@@ -150,8 +153,8 @@ def _pipeline_weights(
     weights: dict[str, Weights] = {}
     for name, line in asked.pipelines.items():
         if line.interpolated and asked.weights_split and line.first not in asked.runs:
-            task = Task.of(collection, asked.weights_split)
-            found = builders[line.first](task).rank(line.stages[0].documents)
+            task = Task.of(collection, asked.weights_split, asked.identical_ids)
+            found = task.rank(builders[line.first](task), line.stages[0].documents)
             weights[name] = pipeline.choose_weights(line, task, found, models, task.measure)
         else:
             weights[name] = [None if stage.interpolated else ALONE for stage in line.stages]
@@ -191,7 +194,7 @@ def _rank(
     for name, build in builders.items():
         began = time.monotonic()
         system = build(task)
-        ranked.rankings[name] = system.rank(depth[name])
+        ranked.rankings[name] = task.rank(system, depth[name])
         ranked.seconds[name] = [time.monotonic() - began]
         if isinstance(system, RunFile):
             ranked.remarks += system.remarks
@@ -206,7 +209,7 @@ def _rank(
         ranked.seconds[name] = [*ranked.seconds[line.first], *seconds]
     if asked.fuse:
         first, second = (to_fuse[name] for name in asked.fuse)
-        (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], asked.depth)
+        (ranked.rankings["fused"],) = fusion.rank(first, second, [weight], asked.depth, task.left_out)
     return ranked
 
 

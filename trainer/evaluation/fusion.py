@@ -6,17 +6,19 @@ A weight w means (1 - w) * the first system's standardised scores + w * the seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from data_prep.common.progress import meter
 from trainer.evaluation.metrics import Metrics
-from trainer.retrieval.search import SCORES, Ranked, best, row_blocks
+from trainer.retrieval.search import SCORES, Ranked, Ranking, best, row_blocks
 from trainer.retrieval.system import System
 
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named
+NONE = np.empty((1, 0), np.int64)  # the documents of a query whose only document is left out
 RANK_OFFSET = 60  # the constant of Cormack et al.
 
 
@@ -55,7 +57,13 @@ def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndar
 
 
 def rank(
-    first: System, second: System, weights: Sequence[float | None], k: int, *, held: int = SCORES
+    first: System,
+    second: System,
+    weights: Sequence[float | None],
+    k: int,
+    left_out: Mapping[int, int] = MappingProxyType({}),
+    *,
+    held: int = SCORES,
 ) -> list[list[Ranked]]:
     """Rank the k best documents of the pool for each query, by each of the weights: [weight][query].
 
@@ -66,6 +74,7 @@ def rank(
         second: weighted by w where `first` is weighted by 1 - w.
         weights: in [0, 1], or None for reciprocal ranks.
         k: all N are ranked where N < k.
+        left_out: a document of the pool that a query does not rank, as if the pool lacked it, by the query's number.
         held: the most scores of each system held at once, but at least those of one query; the result does not depend
             on it.
     """
@@ -73,22 +82,37 @@ def rank(
     with meter("fuse", "queries", first.shape[0]) as report:
         for rows in row_blocks(first.shape, held):
             # query by query: fusing then needs only a few rows in fp64, not a few blocks
-            for a, b in zip(first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True):
+            each = zip(
+                range(rows.start, rows.stop), first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True
+            )
+            for query, a, b in each:
+                absent = left_out.get(query)
+                if absent is not None:
+                    a, b = np.delete(a, absent, axis=1), np.delete(b, absent, axis=1)
                 for rankings, weight in zip(ranked, weights, strict=True):
-                    rankings += best(fuse(a, b, weight), k).each()
+                    documents, scores = best(fuse(a, b, weight), k) if a.size else Ranking(NONE, a)
+                    if absent is not None:
+                        documents += documents >= absent
+                    rankings += Ranking(documents, scores).each()
             report(rows.stop, "")
     return ranked
 
 
-def choose_weight(first: System, second: System, measure: Callable[[Sequence[Ranked]], Metrics]) -> float:
+def choose_weight(
+    first: System,
+    second: System,
+    measure: Callable[[Sequence[Ranked]], Metrics],
+    left_out: Mapping[int, int] = MappingProxyType({}),
+) -> float:
     """Choose the best weight of WEIGHTS.
 
     Args:
         first: scores of the queries to choose by.
         second: scores of the same queries and pool.
         measure: turns rankings, one for each query, into metrics.
+        left_out: as in `rank`.
     """
-    return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10)])
+    return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10, left_out)])
 
 
 def best_weight(measured: Sequence[Metrics]) -> float:

@@ -86,8 +86,9 @@ def measure(
 ) -> Metrics:
     """Compute MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
 
-    The evaluators behind ir_measures break ties in different ways, so their scores are the negated ranks, without
-    ties. They also skip queries that have no ranking or no relevant document; here those count as 0.
+    Grades below 0 count as 0, as in trec_eval: pytrec_eval crashes where a query has no other grades. The evaluators
+    behind ir_measures break ties in different ways, so their scores are the negated ranks, without ties. They also skip
+    queries that have no ranking or no relevant document; here those count as 0.
 
     Args:
         qrels: query id -> document id -> grade; at least one query.
@@ -96,7 +97,7 @@ def measure(
     """
     import ir_measures
 
-    judgements = [ir_measures.Qrel(q, d, grade) for q, judged in qrels.items() for d, grade in judged.items()]
+    judgements = [ir_measures.Qrel(q, d, max(grade, 0)) for q, judged in qrels.items() for d, grade in judged.items()]
     run = [
         ir_measures.ScoredDoc(query, document, float(-rank))
         for query, documents in ranked.items()
@@ -110,31 +111,37 @@ def measure(
     return Metrics(values)
 
 
-def measure_lists(ranked: Sequence[np.ndarray]) -> Metrics:
+def measure_lists(ranked: Sequence[np.ndarray], elsewhere: Sequence[np.ndarray]) -> Metrics:
     """Compute R@1, R@2, R@5, MRR, MAP and nDCG of candidate lists, as trec_eval does, and the area under the ROC curve.
 
-    Recall at k is the share of a list's relevant candidates that are among the first k; with one relevant candidate it
+    Recall at k is the share of a list's relevant documents that are among the first k; with one relevant document it
     is 0 or 1. MRR reads the first relevant candidate; `mrr_all` is the mean of 1 / rank over all relevant ones, which
-    MIND's own script calls MRR. The area is the share of pairs of a relevant and another candidate that are ranked in
-    this order; 1 where there are no such pairs.
+    MIND's own script calls MRR. The area is the share of pairs of a relevant and another document that are ranked in
+    this order; 1 where there are no such pairs. The gain of nDCG is the grade; below 0 it is 0.
 
     Args:
-        ranked: for each list, which of its candidates are relevant, bool [n], best first; at least one is relevant.
+        ranked: the grades of each list's candidates, best first, fp32 [n]; above 0 is relevant.
+        elsewhere: the grades of the relevant documents that are not among them, fp32 [m]: never found. Each list has at
+            least one relevant document, and one candidate.
     """
     values = {name: np.zeros(len(ranked)) for name in (*LIST_HEADINGS, *MIND)}
-    for row, relevant in enumerate(ranked):
-        ranks = np.flatnonzero(relevant) + 1
+    for row, (grades, missed) in enumerate(zip(ranked, elsewhere, strict=True)):
+        ranks = np.flatnonzero(grades > 0) + 1
+        relevant, others = len(ranks) + len(missed), len(grades) - len(ranks)
         for k in (1, 2, 5):
-            values[f"r@{k}"][row] = (ranks <= k).mean()
-        values["mrr"][row] = 1 / ranks[0]
-        values["mrr_all"][row] = (1 / ranks).mean()
-        values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).mean()
-        others_above = ranks - np.arange(1, len(ranks) + 1)
-        others = len(relevant) - len(ranks)
-        values["auc"][row] = 1 - others_above.mean() / others if others else 1.0
+            values[f"r@{k}"][row] = (ranks <= k).sum() / relevant
+        values["mrr"][row] = 1 / ranks[0] if len(ranks) else 0.0
+        values["mrr_all"][row] = (1 / ranks).sum() / relevant
+        values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).sum() / relevant
+        others_above = (ranks - np.arange(1, len(ranks) + 1)).sum() + len(missed) * others
+        values["auc"][row] = 1 - others_above / relevant / others if others else 1.0
+        gains = grades[ranks - 1].astype(np.float64)
+        best = np.sort(np.concatenate([gains, missed]))[::-1]
         for k in (5, 10):
-            gains = 1 / np.log2(1 + np.arange(1, k + 1))
-            values[f"ndcg@{k}"][row] = gains[ranks[ranks <= k] - 1].sum() / gains[: len(ranks)].sum()
+            discounts = 1 / np.log2(1 + np.arange(1, k + 1))
+            found = ranks <= k
+            values[f"ndcg@{k}"][row] = (gains[found] * discounts[ranks[found] - 1]).sum()
+            values[f"ndcg@{k}"][row] /= (best[:k] * discounts[: len(best)]).sum()
     return Metrics(values)
 
 

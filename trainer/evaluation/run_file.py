@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.ids import Ids
+from data_prep.collections.format import Where, text_lines
 from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors, whole_file
+from data_prep.common.files import whole_file
 from trainer.evaluation.task import Task
 from trainer.retrieval.search import Ranked, order_of
 
@@ -59,31 +59,38 @@ def check_ids(where: object, ids: Iterable[str]) -> None:
 def read(path: Path, task: Task) -> RunFile:
     """Read a ranking of a task's queries over its pool: by score, as in trec_eval, ties in the pool's order.
 
-    Queries that the split does not judge and documents outside its pool are left out and counted in a remark. Judged
-    queries that the file lacks count as 0, and are counted in a remark, too.
+    The column of ranks is not read, as in trec_eval: BEIR writes 0 into it. Queries that the split does not judge, and
+    documents that are not in its pool or not in the collection, are left out and counted in a remark. Judged queries
+    that the file lacks count as 0, and are counted in a remark, too.
 
     Raises:
-        InputError: a line is not one of a run file, names a query or a document that the collection does not have,
-            repeats a document or a rank of a query, or has a NaN score. The message names the line.
+        InputError: a line is not one of a run file, repeats a document of a query, or has a NaN score; no line names
+            both a query and a document of the collection. The message names the line.
     """
     place = {document: position for position, document in enumerate(task.pool)}
     rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
-    seen: set[tuple[str, str]] = set()
     # cached: most ids are on many lines, and finding one in a collection takes a while
-    finders = cache(partial(_number, task.collection.queries.ids)), cache(partial(_number, task.collection.corpus.ids))
-    not_judged, not_in_pool = set(), 0
-    with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            query, document, score = _row(f"{path}:{number}", line, finders, seen)
-            if query not in rows:
-                not_judged.add(query)
-            elif document not in place:
-                not_in_pool += 1
-            else:
-                rows[query][place[document]] = score
-    missing = [query for query, found in rows.items() if not found]
+    query_of, document_of = (cache(ids.number) for ids in (task.collection.queries.ids, task.collection.corpus.ids))
+    first_unknown, known = "", False
+    not_judged, not_in_pool, seen = set(), 0, set[tuple[str, str]]()
+    for where, line in text_lines(path):
+        query, document, score = _row(where, line, seen)
+        number = document_of(document)
+        if query_of(query) < 0 or number < 0:
+            what, name = ("query", query) if query_of(query) < 0 else ("document", document)
+            first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
+        else:
+            known = True
+        if query not in rows:
+            not_judged.add(query)
+        elif number not in place:
+            not_in_pool += 1
+        else:
+            rows[query][place[number]] = score
+    if first_unknown and not known:
+        raise InputError(f"{first_unknown}, nor those of any other line: is this run of another collection?")
     remarks = {
-        "judged queries are not in it, and count 0": len(missing),
+        "judged queries are not in it, and count 0": sum(not found for found in rows.values()),
         "of its queries are not judged, and left out": len(not_judged),
         "of its lines are of documents that are not in the pool, and left out": not_in_pool,
     }
@@ -92,40 +99,23 @@ def read(path: Path, task: Task) -> RunFile:
         positions, scores = np.array([*found], np.int64), np.array([*found.values()], np.float32)
         order = order_of(scores, positions)
         ranked.append(Ranked(positions[order], scores[order]))
-    return RunFile(ranked, [f"{path}: {count:,} {what}" for what, count in remarks.items() if count])
+    told = [f"{path}: {count:,} {what}" for what, count in remarks.items() if count]
+    return RunFile(ranked, told + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
 
 
-def _number(ids: Ids, name: str) -> int | None:
-    return ids.number(name) if name in ids else None
-
-
-def _row(
-    where: str,
-    line: str,
-    finders: tuple[Callable[[str], int | None], Callable[[str], int | None]],
-    seen: set[tuple[str, str]],
-) -> tuple[str, int, float]:
-    """Parse a line into the query's id, the document's number and the score.
-
-    `finders` find the number of a query and of a document; `seen` contains the documents and ranks of earlier lines.
-    """
+def _row(where: Where, line: str, seen: set[tuple[str, str]]) -> tuple[str, str, float]:
+    """Parse a line into the ids of the query and the document, and the score; `seen` has these ids of earlier lines."""
     fields = line.split()
     if len(fields) != 6:
         raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
-    query, _, document, rank, text, _ = fields
-    numbers = [find(name) for find, name in zip(finders, (query, document), strict=True)]
-    for number, name, what in zip(numbers, (query, document), ("query", "document"), strict=True):
-        if number is None:
-            raise InputError(f"{where}: the collection has no {what} {name!r}")
-    for key, what in ((f"d {document}", f"document {document!r}"), (f"r {rank}", f"rank {rank}")):
-        if (query, key) in seen:
-            raise InputError(f"{where}: {what} of query {query!r} is on an earlier line, too")
-        seen.add((query, key))
+    query, _, document, _, text, _ = fields
+    if (query, document) in seen:
+        raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
+    seen.add((query, document))
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if math.isnan(score):
         raise InputError(f"{where}: the score {text!r} is not a number")
-    assert numbers[1] is not None
-    return query, numbers[1], score
+    return query, document, score

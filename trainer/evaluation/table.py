@@ -48,6 +48,7 @@ def table(results: Mapping[str, Any], models: Sequence[str], all_pairs: bool = F
         yield _fusion_rule(results)
     yield from results.get("remarks", ())
     yield _what_was_measured(results)
+    yield from _identical_ids(results)
     if results["max_tokens"]:
         yield _truncation(results)
     if "bm25" in results or any(how["system"] == "bm25" for how in results.get("rerank", {}).values()):
@@ -73,10 +74,16 @@ def _what_was_measured(results: Mapping[str, Any]) -> str:
     if "lists" in results:
         fewest, most = results["candidates"]
         size = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-        left_out = f"{results['lists_left_out']:,} without a relevant candidate are left out, as by trec_eval"
+        left_out = f"{results['lists_left_out']:,} without a relevant document are left out, as by trec_eval"
         lists = f"{results['lists']:,} lists of {size} candidates, {results['corpus']:,} different documents"
         return f"{lists}; {TIE_RULE}; {left_out}"
     return f"{results['queries']:,} queries over {results['corpus']:,} documents; {TIE_RULE}; every judged query counts"
+
+
+def _identical_ids(results: Mapping[str, Any]) -> Iterator[str]:
+    """Report for how many queries the document with their id is left out, if for any."""
+    if queries := results.get("ignore_identical_ids", {}).get("queries"):
+        yield f"the document with the query's id is left out of the rankings of {queries:,} queries, as by BEIR"
 
 
 def _comparison(results: Mapping[str, Any], first: str, second: str, p_value: float, metric: str) -> str:

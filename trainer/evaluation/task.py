@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 from models.batching.framing import Framing
 from trainer.checkpoints.load import LoadedModel
@@ -20,15 +21,23 @@ LONG = 1 << 16  # tokens, more than any model reads
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 
 
+class Ranks(Protocol):
+    """A system, or a run file."""
+
+    def rank(self, k: int) -> list[Ranked]:
+        """Return at most k documents for each query, best first."""
+
+
 @dataclass(frozen=True)
 class Task(Texts):
     """The judged queries of a split, in the order of `qrels`, and the pool of documents that they are ranked over."""
 
     qrels: dict[str, dict[str, int]]
+    left_out: dict[int, int] = field(default_factory=dict)  # positions in `pool`, by the query's position in `queries`
 
     @classmethod
-    def of(cls, collection: Collection, split: str) -> Task:
-        """Read a split's task.
+    def of(cls, collection: Collection, split: str, identical_ids: IdenticalIds = "auto") -> Task:
+        """Read a split's task; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
 
         Raises:
             InputError: the collection has no such split, or its pool is empty.
@@ -37,11 +46,23 @@ class Task(Texts):
         pool = in_pool_order(collection.pool(split)).tolist()
         if not pool:
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
-        return cls(collection, collection.queries.ids.find([*qrels]).tolist(), pool, qrels)
+        queries: list[int] = collection.queries.ids.find([*qrels]).tolist()
+        document_of = left_out(collection, split, identical_ids)
+        position = {document: place for place, document in enumerate(pool)} if document_of else {}
+        places = {row: position.get(document_of.get(query, -1)) for row, query in enumerate(queries)}
+        return cls(collection, queries, pool, qrels, {row: at for row, at in places.items() if at is not None})
 
     def name(self, position: int) -> str:
         """Return the id of a document of the pool."""
         return self.collection.corpus.ids[self.pool[position]]
+
+    def rank(self, system: Ranks, k: int) -> list[Ranked]:
+        """Return at most k documents for each query, best first, without those that are left out."""
+        ranked = system.rank(k + bool(self.left_out))
+        for row, position in self.left_out.items():
+            kept = ranked[row].documents != position
+            ranked[row] = Ranked(ranked[row].documents[kept], ranked[row].scores[kept])
+        return [Ranked(documents[:k], scores[:k]) for documents, scores in ranked]
 
     def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
         """Compute the metrics of rankings, one for each query; `more` names additional metrics."""
@@ -53,13 +74,13 @@ class Task(Texts):
 def evaluate_run(trained: LoadedModel, collection: Collection, split: str) -> Metrics:
     """Rank a split with a fine-tuned model over the split's pool, and measure it; the errors are `embed_task`'s."""
     task = Task.of(collection, split)
-    return task.measure(embed_task(trained, task).rank(DEPTH))
+    return task.measure(task.rank(embed_task(trained, task), DEPTH))
 
 
 def evaluate_bm25(collection: Collection, split: str) -> Metrics:
     """Rank a split with BM25, over the same pool in the same order, and measure it."""
     task = Task.of(collection, split)
-    return task.measure(index_task(task).rank(DEPTH))
+    return task.measure(task.rank(index_task(task), DEPTH))
 
 
 def about_models(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.collections.collection import Collection
+from data_prep.collections.format import text_lines
+from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors
 
 
 def read_queries(given: str, collection: Collection) -> dict[str, str]:
@@ -25,14 +26,19 @@ def read_queries(given: str, collection: Collection) -> dict[str, str]:
         splits = ", ".join(collection.splits()) or "none"
         raise InputError(f"--queries {given}: no such file, nor a split of {collection.directory} (it has {splits})")
     queries: dict[str, str] = {}
-    with os_errors_as_input_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            name, tab, text = line.rstrip("\r\n").partition("\t")
-            if not tab or not name:
-                raise InputError(f"{path}:{number}: write ID, a tab, and the query")
-            if name in queries:
-                raise InputError(f"{path}:{number}: the id {name!r} is on an earlier line, too")
-            queries[name] = text
+    for where, line in text_lines(path):
+        name, tab, text = line.partition("\t")
+        if not tab or not name:
+            raise InputError(f"{where}: write ID, a tab, and the query")
+        if name in queries:
+            raise InputError(f"{where}: the id {name!r} is on an earlier line, too")
+        queries[name] = text
     if not queries:
         raise InputError(f"{path}: has no query")
     return queries
+
+
+def documents_left_out(given: str | None, collection: Collection, rule: IdenticalIds) -> dict[str, int]:
+    """Return the document that is left out of the ranking of a split's query, by the query's id; none for a file."""
+    absent = left_out(collection, given, rule) if given and given in collection.splits() else {}
+    return {collection.queries.ids[query]: document for query, document in absent.items()}

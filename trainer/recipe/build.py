@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
@@ -14,7 +15,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig, PretrainingConfig
 from models.freeze import Trained, freeze
 from models.interface import Batcher, Vocabulary
-from models.trunk import TrunkModel, build_trunk, max_positions
+from models.trunk import TrunkModel, build_trunk, configuration_keys, max_positions, token_embedding
 
 
 def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
@@ -29,23 +30,34 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
     return trunk_of({**config, **known}, "trunk")
 
 
-def trunk_of(settings: Mapping[str, Any], where: str) -> PreTrainedModel:
-    """Build a trunk with random weights by `build_trunk`; raise InputError, naming `where`, for unusable settings."""
+def trunk_of(settings: Mapping[str, Any], where: str, weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:
+    """Build a trunk by `build_trunk`; raise InputError, naming `where`, for unusable settings or weights."""
     with as_input_error(where):
-        return build_trunk(settings)
+        return build_trunk(settings, weights)
 
 
-def resize_embeddings(method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Add a randomly initialised row to the trunk's token embedding for each token that the method adds."""
+def resize_embeddings(
+    method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer, known: Sequence[int] = ()
+) -> None:
+    """Add a row to the trunk's token embedding for each token that the method adds after the tokenizer's.
+
+    The new rows are drawn at random, or copies of the rows `known`, in which the trunk has learned these tokens.
+    """
     added = method.added_tokens + method.markers
     rows = tokenizer.vocab_size + added
-    if added and trunk.config.vocab_size != rows:
+    if not added:
+        return
+    learned = token_embedding(trunk)[list(known)].detach()
+    if trunk.config.vocab_size != rows:
         trunk.resize_token_embeddings(rows, mean_resizing=False)
+    if known:
+        with torch.no_grad():
+            token_embedding(trunk)[tokenizer.vocab_size :] = learned
 
 
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
     """Return the plain settings from which `build_trunk` builds a trunk of this configuration."""
-    valid = {field.name for field in dataclasses.fields(type(config))} - {"transformers_version", "dtype"}
+    valid = configuration_keys(type(config)) - {"transformers_version", "dtype"}
     settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
     return {"model_type": config.model_type, **settings}
 

@@ -24,7 +24,7 @@ from trainer.retrieval.texts import Texts, in_pool_order
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
-REASONS = ("relevant", "copy", "margin", "empty")
+REASONS = ("relevant", "own", "copy", "margin", "empty")
 
 
 @dataclass
@@ -68,11 +68,12 @@ def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
 def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: float | None) -> Mined:
     """Keep the documents of each ranking that may serve as negatives of its query.
 
-    These documents are left out: those relevant to the query in any of its groups; copies and near-copies of a relevant
-    document, which share `NEAR` of their 5-grams of tokens with it; those without text; and, with a margin, those whose
-    score is not at least the margin below the best relevant document's, because they may be relevant, too (as in
-    NV-Retriever, de Souza P. Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not
-    found gets no negatives: they score less than all documents that were found.
+    These documents are left out: those relevant to the query's text, in any group; those that are this text, by their
+    tokens or id; copies and near-copies of a relevant document, which share `NEAR` of their 5-grams of tokens with it;
+    those without text; and, with a margin, those whose score is not at least the margin below the best relevant
+    document's, because they may be relevant, too (as in NV-Retriever, de Souza P. Moreira et al., 2024, section 3).
+    With a margin, a query whose relevant documents were not found gets no negatives: they score less than all documents
+    that were found.
 
     Args:
         texts: the queries and the pool.
@@ -85,7 +86,7 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
     for query, found in zip(texts.queries, track(ranked, "filter", "queries"), strict=True):
         documents, known = pool[found.documents], relevant.of(query)
         reasons = np.full(len(documents), "", "U8")
-        is_relevant = np.isin(documents, known)
+        is_relevant, is_own = np.isin(documents, known), relevant.are_own(query, documents)
         best = found.scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
             reasons[found.scores > best - margin] = "margin"
@@ -94,6 +95,7 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
                 reasons[i] = "empty"
             elif any(copies.are(int(documents[i]), other) for other in known.tolist()):
                 reasons[i] = "copy"
+        reasons[is_own] = "own"
         reasons[is_relevant] = "relevant"
         mined.left_out.update(reasons[reasons != ""].tolist())
         mined.negatives[query] = Ranked(documents[reasons == ""], found.scores[reasons == ""])
@@ -165,7 +167,8 @@ def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Can
     groups = collection.groups(split)
     if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
-    lists = [(query, candidates.tolist()) for query, candidates, _ in (groups[i] for i in range(len(groups)))]
+    every = (groups[i] for i in range(len(groups)))
+    lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
     labels = np.concatenate(list_scores(teacher, collection, lists, "score"))
     if isinstance(teacher.model, DualEncoder):
         labels = labels / teacher.model.temperature

@@ -124,7 +124,7 @@ def _distinct(
             number = numbers.setdefault(_key(*cut), len(pairs))
             if number == len(pairs):
                 pairs.append((query, document))
-                lengths.append(sum(map(len, cut)) + 3)
+                lengths.append(sum(map(len, cut)) + framing.frame)
             number_of_pair.append(number)
     return pairs, lengths, number_of_pair
 

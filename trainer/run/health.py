@@ -1,4 +1,4 @@
-"""Check the numbers and the data of a run: non-finite losses and gradients, and unreadable shards."""
+"""Check the numbers and the data of a run: non-finite losses, gradients of zero, equal vectors, unreadable shards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from trainer.data.cursor import Cursor
@@ -17,6 +18,10 @@ from trainer.recipe.schema import Recipe
 
 MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than the loss scale can be halved
 MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
+MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
+ZERO = 1e-7  # a smaller norm of the gradient is rounding
+EQUAL = 1e-4  # smaller differences between vectors are none, relative to their largest number
+COMPARED = 4  # texts of each of so many micro-batches
 MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
 
 
@@ -25,7 +30,8 @@ class Health:
 
     def __init__(self, recipe: Recipe, engine: Engine, order: Order):
         self.recipe, self.engine, self.order = recipe, engine, order
-        self.overflows = self.rollbacks = 0  # consecutive
+        self.overflows = self.rollbacks = self.still = 0  # consecutive
+        self.equal = False  # whether the texts had equal vectors when last compared
 
     def is_sound(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> bool:
         """Whether a step's losses and gradients are finite on every rank; all ranks call.
@@ -37,6 +43,7 @@ class Health:
         blamed = blame(result.losses, result.grad_norm, overflow=overflow)
         if not self.engine.sum_over_ranks(torch.tensor(len(blamed))).item():
             self._count_overflow(overflow)
+            self._count_still(step, result.grad_norm)
             return True
         problem = f"step {step}: {self._describe([(batches[i], result.losses[i].tolist()) for i in blamed])}"
         hint = f"show the step: python -m trainer.trace {self.recipe.run}/recipe.yaml --show {step}"
@@ -47,6 +54,28 @@ class Health:
             raise SharedError(f"{problem}; the run went back {MOST_ROLLBACKS} times without reaching a new checkpoint")
         self._warn(f"{problem}; {hint}")
         return False
+
+    def compare_vectors(self, step: int, batches: Sequence[LaneBatch]) -> None:
+        """Say so where different documents of a fine-tuning's step have equal vectors; all ranks call, at log time.
+
+        A few of this rank's documents are embedded without dropout, which would make equal vectors differ.
+        """
+        texts: set[bytes] = set()
+        vectors = []
+        for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
+            if "document_ids" not in arrays:
+                return
+            ids, mask = (arrays[f"document_{name}"][:COMPARED] for name in ("ids", "mask"))
+            texts |= {own[real].tobytes() for own, real in zip(ids, mask, strict=True)}
+            vectors.append(self.engine.embed(ids, mask))
+        every = np.concatenate(vectors)
+        equal = len(texts) > 1 and bool(np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max())
+        if equal and not self.equal:
+            self._warn(
+                f"step {step}: {len(texts)} different documents have the same vector: nothing tells texts apart, so "
+                "nothing can be learned: check method.pooling and the encoder, or lower optimizer.lr"
+            )
+        self.equal = equal
 
     def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
         """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""
@@ -63,6 +92,14 @@ class Health:
         if self.overflows > MOST_OVERFLOWS:
             raise SharedError(
                 f"fp16 overflow skipped {self.overflows} steps in a row: lower optimizer.lr, or train in bf16 or fp32"
+            )
+
+    def _count_still(self, step: int, grad_norm: float) -> None:
+        self.still = self.still + 1 if grad_norm <= ZERO else 0
+        if self.still == MOST_STILL:
+            self._warn(
+                f"step {step}: the gradient was zero in the last {MOST_STILL} steps: nothing is learned: check "
+                "method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
             )
 
     def _describe(self, blamed: Sequence[tuple[LaneBatch, list[float]]]) -> str:

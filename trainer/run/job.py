@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from data_prep.common.files import read_bytes
+from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
 from trainer.data.group_source import GroupSource
@@ -48,6 +49,8 @@ def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None 
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
         checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
     }
+    if not data.tokenizer.split_special_tokens:
+        sidecar_files[CONFIG] = json.dumps({SPLIT: False}).encode()
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
     refresh = None

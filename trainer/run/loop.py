@@ -68,7 +68,7 @@ class Run:
                     continue
                 self.step += 1
                 self.monitor.count(batches, result)
-                self._report_and_save(result)
+                self._report_and_save(batches, result)
                 self.watchdog.beat()
         return self.step == self.recipe.steps
 
@@ -121,10 +121,12 @@ class Run:
         rate = self.recipe.optimizer.rate(step, self.recipe.steps)
         return rate * self.plateau.scale if self.recipe.optimizer.plateau else rate
 
-    def _report_and_save(self, result: StepResult) -> None:
+    def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
         save, validation = self._is_due(self.recipe.checkpoint.every), self.job.validation
         if save or self.step % self.recipe.log_every == 0:
             self.monitor.log(self.step, self._learning_rate(self.step - 1), result)
+            with self.monitor.untimed():
+                self.health.compare_vectors(self.step, batches)
         with self.monitor.untimed():
             if validation is not None and self._is_due(validation.every):
                 self._validate(validation)

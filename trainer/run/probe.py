@@ -9,13 +9,15 @@ different runs can be compared; the probe does not change the order of the train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from data_prep.collections.collection import Collection, remedy
+from data_prep.collections.relevant import left_out
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
@@ -38,6 +40,7 @@ class Probe:
     every: int  # optimizer steps
     rows: list[np.ndarray]
     relevant: list[frozenset[int]]  # the relevant documents of each query, counted from 0
+    left_out: dict[int, int]  # the document that a query does not rank: it is the query itself
     max_tokens: int
     pad: int
 
@@ -52,7 +55,7 @@ class Probe:
         rows = {i: row for share in shares for i, row in share.items()}
         embeddings = np.stack([rows[i] for i in range(len(self.rows))])
         queries = len(self.relevant)
-        retrieval = figures(embeddings[:queries], embeddings[queries:], self.relevant)
+        retrieval = figures(embeddings[:queries], embeddings[queries:], self.relevant, self.left_out)
         return retrieval | bottleneck_rises(engine, micro_batches)
 
     def embed_share(self, engine: Engine, beat: Callable[[], None]) -> dict[int, np.ndarray]:
@@ -87,7 +90,7 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     )
     corpus, queries = collection.corpus, collection.queries
     judged = {
-        query: corpus.ids.find([document for document, grade in grades.items() if grade > 0]).tolist()
+        query: corpus.ids.find([name for name, grade in grades.items() if grade > 0 and name in corpus.ids]).tolist()
         for query, grades in collection.qrels(keys.split).items()
     }
     chosen = [query for query in sorted(judged) if judged[query]]
@@ -100,25 +103,34 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
     # this order breaks ties: if all embeddings are equal, the relevant documents must not come first
     kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
     place = {document: i for i, document in enumerate(kept)}
-    texts = [queries.tokens(i) for i in queries.ids.find(chosen).tolist()] + [corpus.tokens(i) for i in kept]
+    numbers = queries.ids.find(chosen).tolist()
+    texts = [queries.tokens(i) for i in numbers] + [corpus.tokens(i) for i in kept]
     rows = [frame(text, tokenizer, keys.max_tokens) for text in texts]
     relevant = [frozenset(place[document] for document in judged[query]) for query in chosen]
-    return Probe(keys.every, rows, relevant, keys.max_tokens, tokenizer.pad)
+    own = left_out(collection, keys.split, "auto")
+    absent = {i: place[own[query]] for i, query in enumerate(numbers) if own.get(query) in place}
+    return Probe(keys.every, rows, relevant, absent, keys.max_tokens, tokenizer.pad)
 
 
-def figures(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[frozenset[int]]) -> dict[str, float]:
+def figures(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    relevant: Sequence[frozenset[int]],
+    left_out: Mapping[int, int] = MappingProxyType({}),
+) -> dict[str, float]:
     """Compute figures, by name, from embeddings fp32 [Q, H] of queries and [N, H] of documents.
 
-    mrr@10: the mean reciprocal rank of the first relevant document among the first 10.
+    mrr@10: the mean reciprocal rank of the first relevant document among the first 10, without a query's `left_out`.
     alignment: the mean squared distance of a query and its relevant documents on the unit sphere, 0 at best.
     uniformity: log of the mean of exp(-2 d^2) over pairs of documents; lower is more even, 0 if all are equal.
     effective_rank: exp of the entropy of the documents' normalised singular values, from 1 to H.
     """
     queries, documents = _unit(queries), _unit(documents)
-    ranking = search(queries, documents, DEPTH).documents
+    ranking = search(queries, documents, DEPTH + bool(left_out)).documents.tolist()
+    ranked = [[document for document in row if document != left_out.get(i)][:DEPTH] for i, row in enumerate(ranking)]
     first_relevant = [
         next((rank for rank, document in enumerate(row, 1) if document in wanted), None)
-        for row, wanted in zip(ranking.tolist(), relevant, strict=True)
+        for row, wanted in zip(ranked, relevant, strict=True)
     ]
     pairs = np.array([(q, d) for q, wanted in enumerate(relevant) for d in sorted(wanted)])
     gaps = ((queries[pairs[:, 0]] - documents[pairs[:, 1]]) ** 2).sum(1)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_number, json_lines, text_lines
+from data_prep.collections.format import Format, Labelled, Text, Where, check_grade, check_id, json_lines, text_lines
 from data_prep.common.errors import InputError
 from data_prep.sources import compressed
 
@@ -66,11 +66,7 @@ class Beir(Format):
             if len(cells) != 3:
                 raise InputError(f"{where}: {len(cells)} columns, expected 3 between tabs")
             query, document, score = cells
-            try:
-                grade = int(score)
-            except ValueError as error:
-                raise InputError(f"{where}: score {score!r:.40} is not a whole number") from error
-            yield Labelled(query, [document], [check_number(grade, "score", where)], where)
+            yield Labelled(query, [document], [check_grade(score, "score", where)], where)
 
     def text_files(self, part: str) -> list[Path]:
         """Return the file of the documents, or of the queries."""

@@ -18,8 +18,8 @@ candidates of top1000.dev. SPLIT=FILE gives another name; files of one split are
 - with triples.*.tsv: only from these files, with ids by `content_id`: no other file can refer to them.
 
 A negative of a triple that is a positive elsewhere in its split counts as a positive. A candidate's label is its grade
-in any of the qrels, or 0; queries that no qrels judge are left out. This needs the grades of all qrels in memory:
-100 MB for MS MARCO's passages.
+in any of the qrels, or 0; queries that no qrels judge are left out. What the qrels judge besides the candidates counts
+in metrics, as not found. This needs the grades of all qrels in memory: 100 MB for MS MARCO's passages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, text_lines
+from data_prep.collections.format import Format, Labelled, Text, Unlisted, Where, check_id, check_text, text_lines
 from data_prep.collections.ids import content_id
 from data_prep.collections.named_files import named_files
 from data_prep.collections.tsv import counted, id_texts, is_header, judgements, rows
@@ -114,7 +114,7 @@ class MsMarco(Format):
         if not (paths[QRELS] or paths[ID_TRIPLES] or paths[TRIPLES]):
             raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, so no split")
         for path in paths[CANDIDATES]:  # check this before spending hours on the texts
-            if not any(listed.labels[0] > 0 for listed in self._candidates(path)):
+            if not any(item.labels[0] > 0 for item in self._candidates(path) if not isinstance(item, Unlisted)):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
 
     def files(self) -> list[Path]:
@@ -173,9 +173,13 @@ class MsMarco(Format):
         for query, (document,), (grade,), where in chain.from_iterable(map(judgements, self.paths[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
+        unlisted: dict[str, dict[str, float]] = {}
         for line in _lines(path):
             if of_query := grades.get(line.query_id):
+                unlisted.setdefault(line.query_id, dict(of_query)).pop(line.id, None)
                 yield Labelled(line.query_id, [line.id], [of_query.get(line.id, 0)], line.where)
+        for query, left in unlisted.items():
+            yield Unlisted(query, [*left], [*left.values()], Where(path, 0))
 
 
 def _documents(path: Path) -> Iterator[Text]:

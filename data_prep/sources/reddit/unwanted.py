@@ -76,7 +76,7 @@ def least_score(number: str) -> int:
 
 
 def _names(path: str, prefix: str) -> list[str]:
-    names = read_bytes(Path(path)).decode("utf-8", "replace").lower().split()
+    names = read_bytes(Path(path)).decode("utf-8-sig", "replace").lower().split()
     return sorted({name.removeprefix("/").removeprefix(prefix) for name in names})
 
 

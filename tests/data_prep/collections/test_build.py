@@ -354,3 +354,20 @@ def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small:
     out = build("beir", [beir], tmp_path / "out", small).directory
     shutil.rmtree(beir)
     assert list(texts_of(out)) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_special_tokens_in_texts_are_read_as_the_tokenizer_reads_them(
+    beir: Path, small: Tokenizer, tmp_path: Path, workers: int
+) -> None:
+    (beir / "queries.jsonl").write_text('{"_id": "1", "text": "fox [SEP] dog"}\n{"_id": "2", "text": "dog"}\n')
+    as_text = build("beir", [beir], tmp_path / "text", small, workers)
+    as_token = build("beir", [beir], tmp_path / "token", small.splitting(False), workers)
+    assert small.sep not in as_text.queries.tokens(0)
+    assert as_token.queries.tokens(0).tolist().count(small.sep) == 1
+    for made in (as_text, as_token):  # queries that are not of the collection are read likewise
+        assert made.tokenizer.encode(["fox [SEP] dog"])[0].tolist() == made.queries.tokens(0).tolist()
+    manifest = json.loads((tmp_path / "text" / "manifest.json").read_text())
+    del manifest["tokenizer"]["split_special_tokens"]  # of an older collection
+    (tmp_path / "text" / "manifest.json").write_text(json.dumps(manifest))
+    assert Collection.open(tmp_path / "text").tokenizer.split_special_tokens

@@ -118,6 +118,53 @@ def test_a_special_token_spelled_out_in_a_text_is_text(
     assert tok.special_tokens["mask"] == tok.decode([tok.mask])
 
 
+@pytest.mark.parametrize(
+    ("beside", "split"),
+    [
+        ({}, True),  # of data or a run of ours
+        ({"config.json": "{}"}, False),  # of an encoder, as transformers reads it
+        ({"tokenizer_config.json": "{}"}, False),
+        ({"tokenizer_config.json": '{"split_special_tokens": false}'}, False),
+        ({"tokenizer_config.json": '{"split_special_tokens": true}', "config.json": "{}"}, True),
+    ],
+)
+def test_a_published_folder_says_whether_special_tokens_in_a_text_are_text(
+    small: Tokenizer, tmp_path: Path, beside: dict[str, str], split: bool
+) -> None:
+    path = edited(small, tmp_path / "tokenizer.json", lambda _: None)
+    for name, content in beside.items():
+        (tmp_path / name).write_text(content)
+    tok = tokenizer.load(path)
+    (ids,) = tok.encode(["the [SEP] fox"])
+    assert tok.split_special_tokens is split
+    assert (tok.sep in ids) is not split
+    for copy in (tok.splitting(True), pickle.loads(pickle.dumps(tok.splitting(True)))):
+        assert tok.sep not in copy.encode(["the [SEP] fox"])[0]
+    assert (
+        tok.splitting(False).encode(["the [SEP] fox"])[0].tolist()
+        == small.encode(["the"])[0].tolist() + [tok.sep] + small.encode(["fox"])[0].tolist()
+    )
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"split_special_tokens": 1}', "[" * 100_000])
+def test_a_damaged_file_beside_it_is_refused(small: Tokenizer, tmp_path: Path, content: str) -> None:
+    edited(small, tmp_path / "tokenizer.json", lambda _: None)
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    with pytest.raises(InputError, match=r"tokenizer_config.json: (not a JSON object|split_special_tokens is 1)"):
+        tokenizer.load(tmp_path)
+
+
+def test_only_tokens_that_a_file_adds_are_found_in_texts(bpe: Tokenizer, tmp_path: Path) -> None:
+    """MPNet's vocabulary has <unk>, an ordinary word."""
+
+    def change(record: dict[str, Any]) -> None:
+        record["added_tokens"] = [token for token in record["added_tokens"] if token["content"] != "<unk>"]
+
+    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", change)).splitting(False)
+    assert tok.unk not in tok.encode(["a <unk> b"])[0]
+    assert tok.mask in tok.encode(["a <mask> b"])[0]
+
+
 def test_a_file_that_calls_its_special_tokens_ordinary_does_not_make_text_special(
     bpe: Tokenizer, tmp_path: Path
 ) -> None:
@@ -267,3 +314,19 @@ def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
         assert 0 < len(words) < len(ids)
     assert tok.punctuation == pickle.loads(pickle.dumps(tok)).punctuation
     assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()
+
+
+def test_a_tokenizer_extends_one_that_lacks_only_its_added_tokens(small: Tokenizer, tmp_path: Path) -> None:
+    def more(record: dict[str, Any]) -> None:
+        token = {"id": 120, "content": "[Q] ", "single_word": False, "lstrip": False, "rstrip": False}
+        record["added_tokens"].append({**token, "normalized": True, "special": False})
+
+    added = tokenizer.load(edited(small, tmp_path / "added.json", more))
+    longer = tokenizer.load(
+        edited(small, tmp_path / "longer.json", lambda record: record["model"]["vocab"].update({"zzz": 120}))
+    )
+    assert added.extends(small)
+    assert small.extends(small)
+    assert not small.extends(added)
+    assert not longer.extends(small)  # texts of the other have its pieces instead
+    assert not added.extends(longer)

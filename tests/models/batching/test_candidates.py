@@ -27,6 +27,18 @@ def test_negatives_at_random_have_no_text_of_its_own_or_of_a_relevant_one(
     assert not {i % 10 for i in at_random} & {relevant, *(i % 10 for i in own)}
 
 
+@pytest.mark.parametrize(("query", "unknown"), [([6, 6], 7), ([6, 6], None), ([6, 6], 6), ([30, 31], 7), ([], 7)])
+def test_the_querys_own_text_is_never_a_negative(query: list[int], unknown: int | None) -> None:
+    """Unless one of its tokens is unknown: another text may have the same tokens then."""
+    candidates = Candidates(Corpus(), np.arange(DOCUMENTS), unknown)
+    example = positive(5, query=query, given=[1, 2])  # documents 1 and 11 are the text 6 6
+    own = query == [6, 6] and unknown != 6
+    chosen = [candidates.choose(example, 2, 4, np.random.default_rng(seed))[1:] for seed in range(20)]
+    drawn = {i for negatives in chosen for i in negatives}
+    assert drawn & {1, 11} == (set() if own else {1})  # 11 is a copy of the given 1
+    assert all(2 in negatives for negatives in chosen)
+
+
 def test_too_few_are_refused() -> None:
     candidates = Candidates(Corpus(), np.arange(3))
     with pytest.raises(ValueError, match="only 1 negatives to draw from, not 2"):

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, processors
 
 from models.batching.framing import ChunkFraming, Framing, PairFraming, count_text
 from tests.models.tiny import VOCABULARY
@@ -50,6 +52,33 @@ def test_pairs_are_cut_each_by_itself_and_the_document_has_type_1() -> None:
     assert arrays["types"].tolist() == [[0] * 4 + [1] * 5, [0, 0, 1, 1] + [0] * 5]
     query, document = framing.cut(TEXTS[2], TEXTS[2])
     assert (query.tolist(), document.tolist()) == ([11, 12], [7, 8, 9, 10])
+
+
+def pair(query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
+    """A query of tokens 10, 11, ... and a document of tokens 25, 26, ..."""
+    return np.arange(10, 10 + query), np.arange(25, 25 + document)
+
+
+@pytest.mark.parametrize("separators", [1, 2])
+@given(query=st.integers(0, 14), document=st.integers(0, 14), most=st.integers(8, 34))
+def test_a_pair_is_cut_as_hugging_faces_tokenizers_cut_it(
+    separators: int, query: int, document: int, most: int
+) -> None:
+    library = tokenizers.Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY.vocab_size)}))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ids = [(str(CLS), CLS), (str(SEP), SEP)]
+    library.post_processor = processors.TemplateProcessing(
+        pair=[str(CLS), "$A", *[str(SEP)] * separators, "$B:1", f"{SEP}:1"], special_tokens=ids
+    )
+    library.enable_truncation(most, strategy="longest_first")
+    texts = pair(query, document)
+    theirs = library.encode(*(" ".join(map(str, text)) for text in texts))
+    framing = PairFraming(Framing(VOCABULARY, 34), Framing(VOCABULARY, 34), separators, most)
+    arrays = framing.arrays(*([text] for text in texts))
+    assert rows(arrays) == [theirs.ids]
+    assert arrays["types"][0, : len(theirs.ids)].tolist() == theirs.type_ids
+    assert len(theirs.ids) == sum(map(len, framing.cut(*texts))) + framing.frame
+    assert arrays["ids"].shape[1] <= framing.longest
 
 
 def test_what_frames_a_text_is_not_counted() -> None:

@@ -49,10 +49,15 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
     """Score each pair by itself, without padding, with the head written out."""
     scores = []
     for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
-        states = model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]
+        types = types[mask][None] * model.keys.token_types
+        states = model.trunk(input_ids=ids[mask][None], token_type_ids=types).last_hidden_state[0]
         state = {"cls": states[0], "mean": states.mean(0), "max": states.amax(0)}[model.keys.pooling]
         if model.keys.hidden_layer:
-            state = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
+            activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": F.gelu}[model.keys.hidden_activation]
+            state = activation(state @ model.head[0].weight.T + model.head[0].bias)
+        if model.keys.hidden_norm:
+            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
+            state = centred * model.head[2].weight + model.head[2].bias
         scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
     return torch.stack(scores)  # [P, 1 or C]
 
@@ -66,8 +71,17 @@ def test_losses_are_sums_and_can_be_learnt(keys: Any, examples: Any) -> None:
     training_lowers_every_loss(model, tensors(micro_batch(model.keys, examples)))
 
 
+LAYERS: list[dict[str, Any]] = [
+    {},
+    {"hidden_layer": False},
+    {"hidden_activation": "relu"},
+    {"hidden_activation": "gelu", "hidden_norm": True, "separators": 2},
+    {"token_types": False, "max_pair_tokens": 12},
+]
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-@pytest.mark.parametrize("hidden_layer", [True, False])
+@pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize(
     ("keys", "examples"),
     [
@@ -78,10 +92,8 @@ def test_losses_are_sums_and_can_be_learnt(keys: Any, examples: Any) -> None:
         ({"loss": "classes", "classes": 3}, CLASSES),
     ],
 )
-def test_loss_and_gradient_against_one_pair_at_a_time(
-    pooling: str, hidden_layer: bool, keys: Any, examples: Any
-) -> None:
-    model = perturbed(config(pooling=pooling, hidden_layer=hidden_layer, **keys).model(trunk()))
+def test_loss_and_gradient_against_one_pair_at_a_time(pooling: str, layers: Any, keys: Any, examples: Any) -> None:
+    model = perturbed(config(pooling=pooling, **layers, **keys).model(trunk()))
     assert isinstance(model, PairScorer)
     arrays = tensors(micro_batch(model.keys, examples))
     scores = one_by_one(model, arrays)
@@ -120,6 +132,21 @@ def test_a_score_depends_on_the_pair_alone() -> None:
     together = scores(texts, texts[::-1])
     alone = [scores([q], [d]) for q, d in zip(texts, texts[::-1], strict=True)]
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lengths"),
+    [
+        ({}, {"method.max_query_tokens + method.max_document_tokens - 1": 17}),
+        ({"separators": 2}, {"method.max_query_tokens + method.max_document_tokens": 18}),
+        ({"max_pair_tokens": 9}, {"method.max_pair_tokens": 9}),
+        ({"max_pair_tokens": 17}, {"method.max_query_tokens + method.max_document_tokens - 1": 17}),
+    ],
+)
+def test_the_longest_input_is_named_by_its_keys(keys: Any, lengths: dict[str, int]) -> None:
+    method = config(loss="kl", **keys)
+    assert method.input_lengths == lengths
+    assert [method.pair_framing(VOCABULARY).longest] == [*lengths.values()]
 
 
 def test_the_head_has_the_dropout_of_the_encoder() -> None:
@@ -161,6 +188,7 @@ def test_half_precision_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
             "method.loss=classes .* draws no negatives",
         ),
         ({"loss": "kl", "negatives_per_query": 1}, "method.loss=kl .* draws no negatives"),
+        ({"loss": "kl", "hidden_layer": False, "hidden_norm": True}, "hidden_norm are of the hidden layer"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:

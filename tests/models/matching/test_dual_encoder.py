@@ -30,6 +30,16 @@ def test_relevant_documents_and_copies_of_them_are_not_allowed() -> None:
     ]
 
 
+def test_a_document_that_is_the_querys_own_text_is_not_allowed() -> None:
+    """A pair and its mirror image: each query is the other one's document."""
+    examples = [positive(1, query=[7, 7, 7]), positive(2, query=[6, 6]), positive(11, query=[])]
+    arrays = micro_batch(siamese(), examples).arrays
+    assert arrays["allowed"].astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    keys = micro_batch(siamese(negatives="step"), examples).arrays
+    never = keys["document_keys"] == keys["relevant_keys"][:, :, None]  # [Q, r, D]
+    np.testing.assert_array_equal(~never.any(axis=1) | np.eye(3, dtype=bool), arrays["allowed"])
+
+
 def test_texts_are_framed_cut_and_padded() -> None:
     examples = [positive(9), positive(0, query=range(10, 20))]
     cls, sep, pad = VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.pad

@@ -200,8 +200,8 @@ def test_every_row_of_attention_sees_something(monkeypatch):
         all_see.append(attn_mask.any(-1).all().item())
         return attend(query, key, value, attn_mask, *args, **kwargs)
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", checked)
     model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
+    monkeypatch.setattr(F, "scaled_dot_product_attention", checked)
     arrays["input_ids"][2], arrays["attention_mask"][2] = VOCABULARY.pad, False
     assert torch.isfinite(model(**arrays)["mlm"])
     assert len(all_see) == CONFIG["num_hidden_layers"] + 2

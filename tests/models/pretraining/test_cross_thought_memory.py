@@ -21,8 +21,6 @@ def saved_bytes(monkeypatch, checkpointing):
             ctx.save_for_backward(query, key, value, out, out.new_empty(out.shape[:-1], dtype=torch.float32))
             return out
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, *_, **__: FusedAttention.apply(q, k, v))
-    monkeypatch.setattr(F, "dropout", lambda x, p, training, inplace=False: torch.native_dropout(x, p, training)[0])
     config = {"model_type": "bert", "vocab_size": 32768 + 4, "max_position_embeddings": 569}
     with torch.device("meta"):
         model = CrossThought(build_trunk(config), 5, checkpointing).half().train()
@@ -41,7 +39,12 @@ def saved_bytes(monkeypatch, checkpointing):
         kept[storage._cdata] = storage  # kept alive, so that no other storage gets its address
         return tensor
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    def dropped(x, p, training, inplace=False):
+        return torch.native_dropout(x, p, training)[0]
+
+    with monkeypatch.context() as patched, saved_tensors_hooks(keep, lambda tensor: tensor):
+        patched.setattr(F, "scaled_dot_product_attention", lambda q, k, v, *_, **__: FusedAttention.apply(q, k, v))
+        patched.setattr(F, "dropout", dropped)
         model(**arrays)
     return sum(storage.nbytes() for address, storage in kept.items() if address not in parameters)
 

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import socket
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +136,11 @@ def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer(TEXTS, truncation=True)["input_ids"] == own_ids(trained)
     assert tokenizer.model_max_length == MAX_TOKENS
+    found = replace(trained, tokenizer=trained.tokenizer.splitting(False))  # of a published folder
+    export_encoder(found, tmp_path / "found")
+    found_ids = AutoTokenizer.from_pretrained(tmp_path / "found")(TEXTS, truncation=True)["input_ids"]
+    assert found_ids == own_ids(found)
+    assert (found_ids != own_ids(trained)) is (kind == "wordpiece")  # [MASK] is not one of the other's
     assert len(tokenizer(TEXTS[-1])["input_ids"]) > MAX_TOKENS  # truncated only on request
     special = Vocabulary(
         tokenizer.vocab_size, *(getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask"))

@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.config import MatchingConfig
 from models.matching.siamese import Siamese
+from tests import toy
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
+from trainer.checkpoints.export_onnx import _difference, _graphs
 from trainer.checkpoints.load import load_trained
 from trainer.retrieval.encode import encode_texts
 
@@ -73,6 +77,51 @@ def test_a_cross_encoders_graph_gives_the_trainers_scores(tmp_path: Path, toy_co
         own = trained.model.score_pairs(**{name: torch.from_numpy(array) for name, array in arrays.items()})  # type: ignore[operator]
     np.testing.assert_allclose(variables["outputs"], own, atol=1e-5)
     assert own.shape == (2, 3)
+
+
+class Recorded:
+    """In place of onnxruntime's session: records what a graph is run on, and gives the run's own outputs."""
+
+    runs: list[dict[str, np.ndarray]]
+
+    def __init__(self, graph: torch.nn.Module) -> None:
+        self.graph, self.runs = graph, []
+
+    def __call__(self, path: str, providers: list[str]) -> "Recorded":
+        return self
+
+    def run(self, outputs: None, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+        self.runs.append(arrays)
+        with torch.no_grad():
+            return [self.graph(*map(torch.from_numpy, arrays.values())).numpy()]
+
+
+@pytest.mark.parametrize("method", [{"name": "siamese"}, {"name": "cross_encoder", "loss": "binary"}])
+def test_a_graph_is_tried_on_inputs_that_a_text_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: dict[str, Any]
+) -> None:
+    """RoBERTa numbers the positions by where <pad> is, which no text contains."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    words = ["abcdefghij"[i % 10] * (i % 5 + 1) for i in range(500)]
+    tokenizer_json = tokenizers.train(words, 280, tmp_path / "tokenizer.json", "bpe").path
+    roberta = {**toy.TRUNK, "model_type": "roberta", "max_position_embeddings": 66}
+    lengths = {"max_query_tokens": 24, "max_document_tokens": 40}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, trunk=roberta, **method, **lengths))
+    (graph,) = _graphs(trained).values()
+    recorded = Recorded(graph)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", recorded)
+    assert isinstance(trained.method, MatchingConfig)
+    assert _difference(trained, trained.method, graph, tmp_path / "model.onnx") == 0
+    tokenizer = trained.tokenizer
+    for arrays in recorded.runs:
+        for ids, mask in zip(arrays["input_ids"], arrays["attention_mask"].astype(bool), strict=True):
+            text, padding = ids[mask].tolist(), ids[~mask]
+            assert (text[0], text[-1]) == (tokenizer.cls, tokenizer.sep)
+            assert set(text[1:-1]) & set(tokenizer.special) <= {tokenizer.sep}  # between the texts of a pair
+            assert set(padding.tolist()) <= {tokenizer.pad}
+    longest = max(trained.method.input_lengths.values())
+    assert max(arrays["input_ids"].shape[1] for arrays in recorded.runs) == longest
+    assert len({arrays["input_ids"].shape for arrays in recorded.runs}) == len(recorded.runs) == 3
 
 
 def test_what_has_no_graph_is_refused(tmp_path: Path, toy_collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:

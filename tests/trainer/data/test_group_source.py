@@ -4,12 +4,14 @@ import json
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_prep.__main__ import main
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from models.batching.candidates import Example
+from models.batching.candidates import Candidates, Example
+from models.matching.siamese import SiameseConfig
 from tests import toy
 from trainer.data.group_source import GroupSource
 from trainer.data.open_data import pair_data
@@ -120,6 +122,52 @@ def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
         [("one", [text], [label]) for text, label in zip("abcd", [1, 1, 0, 0], strict=True)]
         + [("two two two two", [text], [label]) for text, label in zip("cae", [1, 0, 0], strict=True)]
     )
+
+
+@pytest.fixture
+def repeated(shards: Path, tmp_path: Path) -> Collection:
+    """Two ids of one query: what is relevant to one is a given negative of the other. A query is a document, too."""
+    corpus = {"d0": "abcd ab", "d1": "bcd ab", "d2": "cd ab", "q2": "hij hi"}
+    queries = {"q0": "dab ab", "q1": "  dab  ab", "q2": "hij hi"}
+    rows = ["q0\td0\t1", "q0\td1\t0", "q0\td2\t0", "q1\td1\t1", "q2\td0\t1", "q2\td2\t1"]
+    toy.write_beir(tmp_path, corpus, queries, train="\n".join(rows))
+    main(["collection", str(tmp_path), "--tokenizer", str(shards / "tokenizer.json")])
+    return Collection.open(tmp_path)
+
+
+def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(repeated: Collection) -> None:
+    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    ids = repeated.corpus.ids
+    found = {
+        (source.name(0, 0, i).split()[1], ids[int(e.candidates[0])]): (
+            [ids[int(d)] for d in e.candidates[1:]],
+            [ids[int(d)] for d in e.relevant],
+        )
+        for i, e in enumerate(source.read(0, 0))
+    }
+    assert found == {
+        ("q0,", "d0"): (["d2"], ["d0", "d1"]),
+        ("q1,", "d1"): ([], ["d0", "d1"]),
+        ("q2,", "d0"): ([], ["d0", "d2", "q2"]),
+        ("q2,", "d2"): ([], ["d0", "d2", "q2"]),
+    }
+    assert dict(source.given_negatives()) == {"q0": 1, "q1": 0, "q2": 0}
+    assert source.negatives == 1
+    pairs = GroupSource(repeated, "train", "pair", None, seed=1, unit=9)
+    labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
+    assert {name for name, label in labels.items() if label <= 0} == {"query q0, document d2"}
+    assert len(pairs) == 5
+
+
+def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repeated: Collection) -> None:
+    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    keys = SiameseConfig(name="siamese", max_query_tokens=16, max_document_tokens=16)
+    batcher = keys.batcher(repeated.tokenizer, Candidates(repeated.corpus, source.candidates))
+    examples = source.read(0, 0)
+    allowed = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays["allowed"]
+    for i, example in enumerate(examples):
+        for j, other in enumerate(examples):
+            assert allowed[i, j] == (i == j or int(other.candidates[0]) not in example.relevant)
 
 
 def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> None:

@@ -73,3 +73,21 @@ def test_pretraining_ends_with_that_line_before_the_first_step(shards: Path, tmp
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("trainer.pretrain: "))
     assert "method.sequences=1000000000" in line
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "trunk"),
+    [
+        ("ict", {"model_type": "albert", "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 2}),
+        ("ict", {"model_type": "electra", "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 2}),
+        ("clm", {"model_type": "gpt2", "n_embd": 32, "n_head": 2}),
+        ("clm", {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48}),
+    ],
+)
+def test_the_bound_needs_no_more_of_a_trunk_than_its_sizes(name: str, trunk: dict[str, Any]) -> None:
+    """A narrow embedding, and keys that only BERT's configuration has, do not matter."""
+    sizes = {"vocab_size": 60, "pad_token_id": 0, "num_hidden_layers": 2, "max_position_embeddings": 512}
+    model = build_model(recipe(name=name).method, build_trunk({**sizes, **trunk}))
+    check_memory(recipe(name=name), model)
+    inner = {"albert": 16384, "electra": 1024, "gpt2": 0, "llama": 48}[trunk["model_type"]]
+    assert bytes_per_token(recipe(name=name), model) == 2 * 2 * (5 * 32 + inner)

@@ -4,13 +4,14 @@ import pytest
 
 from data_prep.common.errors import InputError
 from trainer.engine import world
+from trainer.engine.rendezvous import end_others
 from trainer.engine.world import LAUNCHERS, World, check_address, device_memory, join
 from trainer.errors import SharedError
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in {name for names in LAUNCHERS for name in names} | {"MASTER_ADDR", "SLURM_NODEID"}:
+    for name in {name for names in LAUNCHERS for name in names} | {"MASTER_ADDR", "MASTER_PORT", "SLURM_NODEID"}:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -64,6 +65,10 @@ def test_a_batch_script_is_one_process_whatever_the_job_has_been_given(monkeypat
         ("WORLD_SIZE=8", "WORLD_SIZE is 8, and RANK and LOCAL_RANK and LOCAL_SIZE not set"),
         ("WORLD_SIZE=8 RANK=1 LOCAL_RANK=1", "WORLD_SIZE is 8, and LOCAL_SIZE not set: start the ranks with"),
         ("PMI_SIZE=2 PMI_RANK=1", "PMI_SIZE is 2, and MPI_LOCALRANKID and MPI_LOCALNRANKS not set"),
+        ("RANK=first WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2", "RANK is 'first', not a number"),
+        ("WORLD_SIZE=all", "WORLD_SIZE is 'all', not a number"),
+        ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_SIZE=few", "LOCAL_SIZE is 'few', not a number"),
+        ("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_NODEID is ''"),
     ],
 )
 def test_ranks_that_nothing_tells_apart_are_refused(monkeypatch: pytest.MonkeyPatch, values: str, message: str) -> None:
@@ -83,6 +88,18 @@ def test_ranks_of_several_hosts_need_an_address(monkeypatch: pytest.MonkeyPatch)
     assert len(waited) == 1  # rank 0 prints it first
     monkeypatch.setenv("MASTER_ADDR", "node1")
     check_address(World(rank=0, size=4, local_rank=0, local_size=2))
+
+
+@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1", "29500.0", "٣٠٠٠", "29500 "])
+def test_a_port_that_is_none_is_one_error_that_rank_0_prints(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(world.time, "sleep", waited.append)
+    monkeypatch.setenv("MASTER_PORT", port)
+    for rank in (0, 1):
+        with pytest.raises(SharedError, match=f"^MASTER_PORT: {port!r} is not a port from 1 to 65535"):
+            join(World(rank=rank, size=2, local_rank=rank, local_size=2))
+    assert len(waited) == 1
+    end_others(2, 2)  # nobody can be reached, which is no second error
 
 
 def test_the_memory_of_a_cpu_is_shared_by_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.collections.groups import Groups
+from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap, tokens_run
 from tests.trainer.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
@@ -37,7 +40,7 @@ def test_lists_without_a_relevant_candidate_are_left_out(lists: Collection) -> N
     for i, (query, positions) in enumerate(task.lists):
         assert task.queries[query] == groups[i].query
         assert [task.pool[p] for p in positions] == groups[i].candidates.tolist()
-        np.testing.assert_array_equal(task.relevant[i], groups[i].labels > 0)
+        np.testing.assert_array_equal(task.grades[i], groups[i].labels)
 
 
 def test_equal_scores_rank_by_chance_although_the_right_candidate_comes_first(lists: Collection) -> None:
@@ -52,13 +55,57 @@ def test_the_metrics_are_those_of_a_plain_sort(lists: Collection) -> None:
     rng = np.random.default_rng(0)
     scores = [rng.integers(0, 3, len(positions)).astype(np.float32) for _, positions in task.lists]
     reciprocal, first = [], []
-    for of_list, (_, positions), relevant in zip(scores, task.lists, task.relevant, strict=True):
+    for of_list, (_, positions), relevant in zip(
+        scores, task.lists, (grades > 0 for grades in task.grades), strict=True
+    ):
         order = sorted(range(len(of_list)), key=lambda i: (-of_list[i], positions[i]))  # noqa: B023
         reciprocal.append(1 / (1 + [relevant[i] for i in order].index(True)))
         first.append(relevant[order[0]] / relevant.sum())
     measured = task.measure(scores)
     np.testing.assert_allclose(measured.values["mrr"], reciprocal)
     np.testing.assert_allclose(measured.values["r@1"], first)
+
+
+def test_graded_lists_are_measured_as_by_ir_measures(shards: Path, tmp_path: Path) -> None:
+    """Grades of 3, 1, 0 and -2; candidates that nobody judged; judged documents that are not in the list."""
+    import ir_measures
+
+    folder = tmp_path / "dl"
+    folder.mkdir()
+    listed = {"1": ["10", "11", "12", "13"], "2": ["10", "14"], "3": ["11", "12"], "4": ["13"]}
+    lines = [f"{q}\t{d}\tquery {q}\tpassage {d}\n" for q, documents in listed.items() for d in documents]
+    (folder / "top1000.dl").write_text("".join(lines))
+    judged = {"1": {"10": 3, "11": 1, "12": 0, "99": 2}, "2": {"14": -2, "98": 1}, "3": {"11": -2, "12": 0}, "4": {}}
+    rows = [f"{q} 0 {d} {grade}\n" for q, of_query in judged.items() for d, grade in of_query.items()]
+    (folder / "2019qrels-pass.txt").write_text("".join(rows))
+    opened = build("msmarco", [folder], tmp_path / "made", tokenizers.load(shards / "tokenizer.json"))
+    task = CandidateTask.of(opened, "top1000.dl")
+    assert (len(task.lists), task.left_out) == (2, 1)  # query 4 is not judged, 3 has no relevant document
+    rng = np.random.default_rng(0)
+    scores = [rng.standard_normal(len(positions)).astype(np.float32) for _, positions in task.lists]
+    qrels = [ir_measures.Qrel(q, d, max(0, g)) for q in ("1", "2") for d, g in judged[q].items()]
+    run = [
+        ir_measures.ScoredDoc(opened.queries.ids[task.queries[query]], opened.corpus.ids[task.pool[i]], float(score))
+        for of_list, (query, positions) in zip(scores, task.lists, strict=True)
+        for score, i in zip(of_list, positions, strict=True)
+    ]
+    measures = [ir_measures.nDCG @ 10, ir_measures.AP, ir_measures.RR, ir_measures.R @ 2]
+    theirs = ir_measures.calc_aggregate(measures, qrels, run)
+    means = task.measure(scores).means
+    assert [means[name] for name in ("ndcg@10", "map", "mrr", "r@2")] == pytest.approx([theirs[m] for m in measures])
+    assert 0 < means["ndcg@10"] < 0.6
+
+
+def test_the_candidate_that_is_the_query_is_left_out(shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "top1000.x").write_text("a-1\ta-1\tfox\tfox\na-1\ta-2\tfox\tdog\na-1\ta-3\tfox\tcat\n")
+    (tmp_path / "in" / "qrels.x.tsv").write_text("a-1 0 a-2 1\n")
+    opened = build("msmarco", [tmp_path / "in"], tmp_path / "made", tokenizers.load(shards / "tokenizer.json"))
+    sizes = {}
+    for rule in IDENTICAL_IDS:
+        task = CandidateTask.of(opened, "top1000.x", rule)
+        sizes[rule] = len(task.lists[0][1]), task.identical, len(task.pool)
+    assert sizes == {"auto": (2, 1, 2), "on": (2, 1, 2), "off": (3, 0, 3)}
 
 
 def plain_lists(task: CandidateTask) -> list[tuple[int, list[int]]]:

@@ -123,6 +123,23 @@ def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) 
         assert max(table.asked) <= max(held, documents)
 
 
+@given(PAIRS, st.integers(1, 12), st.data())
+def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, data: st.DataObject) -> None:
+    _, queries, documents = pair.shape
+    left_out = data.draw(st.dictionaries(st.integers(0, queries - 1), st.integers(0, documents - 1)))
+    ranked = fusion.rank(Table(pair[0]), Table(pair[1]), [None, 0.3], k, left_out)
+    for weight, rankings in zip([None, 0.3], ranked, strict=True):
+        for query, found in enumerate(rankings):
+            others = [i for i in range(documents) if i != left_out.get(query)]
+            if not others:
+                assert not len(found.documents)
+                continue
+            first, second = (Table(table[query : query + 1, others]) for table in pair)
+            ((expected,),) = fusion.rank(first, second, [weight], k)
+            assert found.documents.tolist() == [others[i] for i in expected.documents]
+            np.testing.assert_array_equal(found.scores, expected.scores)
+
+
 def test_equal_fused_scores_rank_in_the_pools_order() -> None:
     first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
     assert [positions(ranked) for ranked in fusion.rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2

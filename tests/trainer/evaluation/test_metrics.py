@@ -1,6 +1,7 @@
 """Metrics against hand-computed toys, and the permutation test against all permutations."""
 
 import itertools
+from collections.abc import Sequence
 from math import log2
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_recall_stops_at_100() -> None:
     assert metrics.means == {"mrr@10": 0, "ndcg@10": 0, "recall@100": 0.5}
 
 
+@pytest.mark.parametrize("grades", [{"a": -2}, {"a": -1, "b": -2}, {"a": 0}, {"b": -5, "c": 0}])
+def test_a_query_without_a_relevant_document_counts_0_whatever_its_grades(grades: dict[str, int]) -> None:
+    metrics = measure({"q": grades, "p": {"a": 2}}, {"q": ["a", "b", "c"], "p": ["a"]}, ["map@5"])
+    assert {name: values.tolist() for name, values in metrics.values.items()} == {
+        name: [0, 1] for name in ("mrr@10", "ndcg@10", "recall@100", "map@5")
+    }
+
+
 @given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
 @settings(max_examples=30)
 def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
@@ -107,15 +116,20 @@ def test_permutation_test_is_keyed_by_its_seed() -> None:
 
 
 def lists(number: int, seed: int) -> list[np.ndarray]:
-    """Which candidates of each list are relevant, in ranked order; at least one is."""
+    """Which candidates of each list are relevant (1 or 0), in ranked order; at least one is."""
     rng = np.random.default_rng(seed)
     drawn = [rng.random(rng.integers(1, 12)) < 0.3 for _ in range(number)]
-    return [relevant for relevant in drawn if relevant.any()]
+    return [relevant.astype(np.float32) for relevant in drawn if relevant.any()]
+
+
+def no_others(ranked: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """No relevant documents besides the candidates of each list."""
+    return [np.empty(0, np.float32) for _ in ranked]
 
 
 def test_candidate_lists_by_hand() -> None:
     ranked = [[0, 1, 0, 1, 0, 0], [1, 0], [0, 0, 0, 0, 0, 1], [1, 1]]
-    metrics = measure_lists([np.array(relevant, bool) for relevant in ranked])
+    metrics = measure_lists([np.array(relevant, np.float32) for relevant in ranked], no_others(ranked))
     assert list(metrics.values) == [*LIST_HEADINGS, *MIND]
     expected = {
         "r@1": [0, 1, 0, 1 / 2],
@@ -132,14 +146,21 @@ def test_candidate_lists_by_hand() -> None:
         np.testing.assert_allclose(metrics.values[name], values, err_msg=name)
 
 
-def test_candidate_lists_are_measured_as_by_ir_measures() -> None:
+GRADES = st.lists(st.integers(-3, 5), min_size=1, max_size=14)
+LISTS = st.tuples(GRADES, st.lists(st.integers(1, 5), max_size=12)).filter(lambda both: max(both[0] + both[1]) > 0)
+
+
+@given(st.lists(LISTS, min_size=1, max_size=5))
+@settings(max_examples=60)
+def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: list[tuple[list[int], list[int]]]) -> None:
+    """Grades below 0, above 1, and of documents that are not in the list."""
     import ir_measures
 
-    ranked = lists(200, seed=0)
+    ranked, elsewhere = ([np.array(part, np.float32) for part in parts] for parts in zip(*drawn, strict=True))
     qrels = [
-        ir_measures.Qrel(f"{q}", f"{d}", int(relevant))
-        for q, row in enumerate(ranked)
-        for d, relevant in enumerate(row)
+        ir_measures.Qrel(f"{q}", f"{d}", grade)
+        for q, (listed, others) in enumerate(drawn)
+        for d, grade in enumerate([max(0, grade) for grade in listed] + others)
     ]
     run = [ir_measures.ScoredDoc(f"{q}", f"{d}", -d) for q, row in enumerate(ranked) for d in range(len(row))]
     names = {
@@ -152,9 +173,13 @@ def test_candidate_lists_are_measured_as_by_ir_measures() -> None:
         "ndcg@10": "nDCG@10",
     }
     theirs = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in names.values()], qrels, run)
-    means = measure_lists(ranked).means
+    measured = measure_lists(ranked, elsewhere)
     for ours, name in names.items():
-        assert means[ours] == pytest.approx(theirs[ir_measures.parse_measure(name)])
+        assert measured.means[ours] == pytest.approx(theirs[ir_measures.parse_measure(name)]), ours
+    for area, (listed, others) in zip(measured.values["auc"], drawn, strict=True):
+        places = [(place, grade > 0) for place, grade in enumerate(listed)] + [(99, True)] * len(others)
+        pairs = [a < b for a, right in places if right for b, other in places if not other]
+        assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
 
 
 def test_the_last_two_systems_are_tested() -> None:
@@ -176,14 +201,15 @@ def test_titles_of_rows() -> None:
 
 
 def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
-    for relevant, area in zip((ranked := lists(100, seed=1)), measure_lists(ranked).values["auc"], strict=True):
-        pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(~relevant)]
+    ranked = lists(100, seed=1)
+    for relevant, area in zip(ranked, measure_lists(ranked, no_others(ranked)).values["auc"], strict=True):
+        pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(relevant == 0)]
         assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
 
 
 @given(
     ranked=st.permutations(range(30)),
-    grades=st.dictionaries(st.integers(0, 35), st.integers(0, 3), min_size=1),
+    grades=st.dictionaries(st.integers(0, 35), st.integers(-3, 4), min_size=1),
     k=st.integers(1, 40),
 )
 @settings(max_examples=40, deadline=None)
@@ -196,8 +222,9 @@ def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
     means = measure(qrels, {"q": found}, names).means
     hits = [rank for rank, i in enumerate(ranked[:k], 1) if grades.get(i, 0) > 0]
     relevant = sum(grade > 0 for grade in grades.values())
-    ideal = sum(g / log2(1 + rank) for rank, g in enumerate(sorted(grades.values(), reverse=True)[:k], 1))
-    gain = sum(grades.get(i, 0) / log2(1 + rank) for rank, i in enumerate(ranked[:k], 1))
+    gains = {i: max(0, grade) for i, grade in grades.items()}
+    ideal = sum(g / log2(1 + rank) for rank, g in enumerate(sorted(gains.values(), reverse=True)[:k], 1))
+    gain = sum(gains.get(i, 0) / log2(1 + rank) for rank, i in enumerate(ranked[:k], 1))
     assert means[f"mrr@{k}"] == pytest.approx(1 / hits[0] if hits else 0)
     assert means[f"recall@{k}"] == pytest.approx(len(hits) / relevant if relevant else 0)
     precisions = sum(number / rank for number, rank in enumerate(hits, 1))
@@ -205,7 +232,8 @@ def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
     assert means[f"ndcg@{k}"] == pytest.approx(gain / ideal if ideal else 0)
     theirs = {f"map_cut_{k}": f"map@{k}", f"recall_{k}": f"recall@{k}", f"ndcg_cut_{k}": f"ndcg@{k}"}
     measures = {f"map_cut.{k}", f"recall.{k}", f"ndcg_cut.{k}"}
-    evaluator = pytrec_eval.RelevanceEvaluator(qrels, measures)
+    # it crashes where all grades are below 0; where one is not, they count as 0
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels if relevant else {"q": {"none": 0}}, measures)
     scores = evaluator.evaluate({"q": {name: float(-rank) for rank, name in enumerate(found)}})["q"]
     for name, ours in theirs.items():
         assert means[ours] == pytest.approx(scores[name]), name

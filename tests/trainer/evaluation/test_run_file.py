@@ -70,18 +70,40 @@ def test_queries_and_documents_of_other_splits_are_left_out_and_counted(toy_coll
     ]
 
 
+@pytest.mark.parametrize("ranks", ["0 0 0", "1 1 1", "3 2 1", "first x -"])
+def test_the_column_of_ranks_is_not_read(task: Task, tmp_path: Path, ranks: str) -> None:
+    """BEIR's writer has rank 0 on every line; trec_eval ranks by the scores."""
+    query, names = next(iter(task.qrels)), task.collection.corpus.ids
+    rows = zip((4, 9, 2), ranks.split(), (1.5, 2.5, 0.5), strict=True)
+    lines = [f"{query} Q0 {names[task.pool[i]]} {rank} {score} beir" for i, rank, score in rows]
+    path = tmp_path / "r.trec"
+    path.write_bytes(("\ufeff" + "\r\n\r\n".join(lines) + "\r\n \r\n\r\n").encode())
+    assert positions(run_file.read(path, task).ranked)[0] == [9, 4, 2]
+
+
+def test_what_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path: Path) -> None:
+    query, path = next(iter(task.qrels)), tmp_path / "r.trec"
+    path.write_text(f"{query} Q0 d9999 1 3 x\nnobody Q0 d1 1 3 x\n{query} Q0 d1 2 2 x\n")
+    read = run_file.read(path, task)
+    assert positions(read.ranked)[0] == [task.pool.index(1)]
+    assert read.remarks[1:] == [
+        f"{path}: 1 of its queries are not judged, and left out",
+        f"{path}: 1 of its lines are of documents that are not in the pool, and left out",
+        f"{path}:1: the collection has no document 'd9999' (the first that it lacks)",
+    ]
+    path.write_text(f"nobody Q0 d1 1 3 x\n{query} Q0 d9999 1 3 x\n")
+    with pytest.raises(InputError, match="r.trec:1: the collection has no query 'nobody', nor .* another collection"):
+        run_file.read(path, task)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("QUERY Q0 d3 1 0.5", "has 5 fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG"),
-        ("", "has 0 fields"),
-        ("nobody Q0 d3 2 0.5 x", "the collection has no query 'nobody'"),
-        ("QUERY Q0 d9999 2 0.5 x", "the collection has no document 'd9999'"),
         ("QUERY Q0 d2 2 0.5 x", "document 'd2' of query 'QUERY' is on an earlier line, too"),
-        ("QUERY Q0 d3 1 0.5 x", "rank 1 of query 'QUERY' is on an earlier line, too"),
         ("QUERY Q0 d3 2 NaN x", "the score 'NaN' is not a number"),
         ("QUERY Q0 d3 2 high x", "the score 'high' is not a number"),
-        ("QUERY Q0 \xff 2 1 x", "the collection has no document"),
+        ("QUERY Q0 \xff 2 1 x", "not UTF-8"),
     ],
 )
 def test_a_bad_line_is_named(task: Task, tmp_path: Path, line: str, message: str) -> None:

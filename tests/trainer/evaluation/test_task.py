@@ -11,9 +11,16 @@ from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer.checkpoints.load import load_trained
+from trainer.evaluation.compare import Asked, compare
 from trainer.evaluation.metrics import DEPTH
+from trainer.evaluation.pipeline import Pipeline, Stage
+from trainer.evaluation.table import table
 from trainer.evaluation.task import Task, evaluate_bm25
 from trainer.retrieval.search import search
+from trainer.retrieval.texts import index_task
 
 DOCUMENTS, QUERIES = 1000, 200
 
@@ -66,6 +73,64 @@ def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists
     file.write_text("\n".join(reversed(file.read_text().split())))
     assert Task.of(built(collection.directory, toy_collection), "test").pool == pool
     assert sorted(pool) == list(range(DOCUMENTS))
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, toy_collection: Path) -> Collection:
+    """As in ArguAna, each query is a document with its id, which all systems rank first; test.0 is judged relevant."""
+    folder, words = tmp_path / "arguments", ["abcd", "bcde", "cdef", "defg"]
+    texts = {f"test.{i}": f"{word} {word[::-1]} common" for i, word in enumerate(words)}
+    texts |= {f"other.{i}": f"{word} abc common" for i, word in enumerate(words)}
+    judged = [f"test.{i}\tother.{i}\t1" for i in range(4)] + ["test.0\ttest.0\t1", "test.1\tgone\t1"]
+    queries = {name: text for name, text in texts.items() if name.startswith("test")}
+    toy.write_beir(folder, texts, queries, **dict.fromkeys(("test", "dev"), "\n".join(judged)))
+    return built(folder, toy_collection)
+
+
+def ranked_ids(file: Path) -> dict[str, list[str]]:
+    """The documents of a run file, by the query's id."""
+    found: dict[str, list[str]] = {}
+    for line in file.read_text().splitlines():
+        found.setdefault(line.split()[0], []).append(line.split()[2])
+    return found
+
+
+def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection: Path, tmp_path: Path) -> None:
+    """Before the cut, so that each ranking is as long as without it."""
+    keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
+    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", seed=1, **keys))
+    (tmp_path / "given.trec").write_text("".join(f"test.2 Q0 test.{i} 0 {9 - i} x\n" for i in (3, 2, 1)))
+    line = Pipeline("bm25", (Stage(2, "m", True),))
+    for rule, own in (("auto", {"test.0"}), ("on", set()), ("off", {f"test.{i}" for i in range(4)})):
+        folder = tmp_path / rule
+        folder.mkdir()
+        asked = Asked(
+            bm25=True,
+            runs={"given": tmp_path / "given.trec"},
+            pipelines={"line": line},
+            fuse=("bm25", "m"),
+            weights_split="dev",
+            write_runs=folder,
+            identical_ids=rule,  # type: ignore[arg-type]
+        )
+        results = compare(arguments, "test", {"m": trained}, asked)
+        left_out = {"auto": 3, "on": 4, "off": 0}[rule]
+        assert results["ignore_identical_ids"] == {"rule": rule, "queries": left_out}
+        told = [text for text in table(results, ["given", "m", "line"]) if "with the query's id is left out" in text]
+        assert [text.split(" queries")[0].split()[-1] for text in told] == ([str(left_out)] if left_out else [])
+        files = {name: ranked_ids(folder / f"{name}.trec") for name in ("bm25", "m", "fused", "line", "given")}
+        for name, ranked in files.items():
+            itself = {query for query, documents in ranked.items() if query in documents}
+            assert itself == (own & {"test.2"} if name == "given" else own), (rule, name)
+        assert {len(ranked) for ranked in files["m"].values()} == {8 - (q not in own) for q in files["m"]}
+        assert files["given"]["test.2"] == (
+            ["test.1", "test.2", "test.3"] if own > {"test.0"} else ["test.1", "test.3"]
+        )
+    task = Task.of(arguments, "test")
+    assert [len(found.documents) for found in task.rank(index_task(task), 2)] == [2] * 4
+    assert evaluate_bm25(arguments, "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
+    # the document that the corpus lacks is relevant, and never found
+    assert evaluate_bm25(arguments, "test").values["recall@100"].tolist() == [1, 1 / 2, 1, 1]
 
 
 def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) -> None:

@@ -20,13 +20,20 @@ def test_a_file_has_a_query_a_line(opened: Collection, tmp_path: Path) -> None:
     assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with a\ttab", "c": ""}
 
 
+def test_marks_line_ends_and_blank_lines_of_windows_are_no_text(opened: Collection, tmp_path: Path) -> None:
+    content = "\ufeff7\thow do planes fly\r\n\r\n\ufeffb\twith\r\n \r\n"
+    (tmp_path / "q.tsv").write_bytes(content.encode())
+    assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a\tb\nno tab\n", "q.tsv:2: write ID, a tab, and the query"),
         ("\tno id\n", "q.tsv:1: write ID, a tab"),
         ("a\tb\nb\tc\na\td\n", "q.tsv:3: the id 'a' is on an earlier line"),
-        ("", "q.tsv: has no query"),
+        ("", "q.tsv: is empty"),
+        ("\n  \n", "q.tsv: has no query"),
         (None, r"no such file, nor a split of .* \(it has test, train\)"),
     ],
 )

@@ -68,7 +68,7 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
     texts = mining_texts(planted, "train")
     assert texts.queries == list(range(QUERIES))
     assert sorted(texts.pool) == list(range(len(planted.corpus)))
-    relevant, ranked = Relevant(planted.groups("train")), index_task(texts).rank(60)
+    relevant, ranked = Relevant(planted, planted.groups("train")), index_task(texts).rank(60)
     rng = np.random.default_rng(0)
     ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
     mined = mine(texts, relevant, ranked, margin)
@@ -103,7 +103,7 @@ def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(p
     texts = mining_texts(planted, "train")
     place = {document: i for i, document in enumerate(texts.pool)}
     ranked = [Ranked(np.array([place[140]]), np.array([-5.0], np.float32))] * QUERIES
-    relevant = Relevant(planted.groups("train"))
+    relevant = Relevant(planted, planted.groups("train"))
     assert all(len(found.documents) == 0 for found in mine(texts, relevant, ranked, 0.0).negatives.values())
     assert all(found.documents.tolist() == [140] for found in mine(texts, relevant, ranked, None).negatives.values())
 
@@ -117,9 +117,30 @@ def test_what_is_mined_from(pools: dict[str, str], shards: Path, tmp_path: Path)
     assert sorted(mining_texts(opened, "train").pool) == list(expected)
 
 
+@pytest.mark.parametrize("margin", [None, 0.5])
+def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_mined(
+    shards: Path, tmp_path: Path, margin: float | None
+) -> None:
+    """q0 and q1 have one text. q2 is the document of that id, which says more, and d4, which says the same."""
+    corpus = {"d0": "hij hi b", "d1": "hij hi c", "d2": "hij hi d", "q2": "hij hi f e", "d4": "hij hi f", "d5": "hij g"}
+    queries = {"q0": "hij hi", "q1": "hij hi", "q2": "hij hi f"}
+    folder = toy.write_beir(tmp_path / "c", corpus, queries, train="q0\td0\t1\nq1\td1\t1\nq2\td2\t1\n")
+    opened = build("beir", [folder], folder, tokenizers.load(shards / "tokenizer.json"))
+    texts = mining_texts(opened, "train")
+    place = {opened.corpus.ids[document]: at for at, document in enumerate(texts.pool)}
+    order = {0: ["d5", "d1", "q2", "d2", "d0"], 1: ["d0", "d4"], 2: ["d4", "q2", "d2", "d5", "d0"]}
+    found = [np.array([place[name] for name in names]) for names in order.values()]
+    ranked = [Ranked(documents, -np.arange(len(documents), dtype=np.float32)) for documents in found]
+    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
+    negatives = [[opened.corpus.ids[int(i)] for i in mined.negatives[query].documents] for query in range(3)]
+    # with a margin, a document must score less than the best relevant one; the query's own text is not one of these
+    assert negatives == [["d5", "q2", "d2"][bool(margin) :], ["d4"], ["d5", "d0"]]
+    assert mined.left_out == {"relevant": 4, "own": 2, **({"margin": 1} if margin else {})}
+
+
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
-    mined = mine(texts, Relevant(groups), index_task(texts).rank(20), None)
+    mined = mine(texts, Relevant(planted, groups), index_task(texts).rank(20), None)
     ends, documents, labels, found_by, scores = with_negatives(groups, mined, 3)
     start = 0
     for i, end in enumerate(ends.tolist()):

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,19 +14,23 @@ from trainer.data.order import LaneBatch
 from trainer.engine.engine import StepResult
 from trainer.engine.world import World
 from trainer.errors import SharedError
-from trainer.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, Health, blame
+from trainer.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
 
 NAN = float("nan")
 
 
 class OneRank:
     world, weights, fp16 = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False
+    spread = 1e-2  # how much the second number of a vector depends on the text
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         return values
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
+
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return np.stack([np.ones(len(ids)), 1 + self.spread * (ids * mask).sum(1)], 1).astype(np.float32)
 
 
 class Origins:
@@ -105,3 +110,32 @@ def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixtur
     cursor.skips.add(missing)
     with pytest.raises(SharedError, match="2 bad shards, faults.most_bad_shards is 1; among them: shard 8 is missing$"):
         checks.check_bad_shards(cursor, [missing])
+
+
+def test_a_gradient_of_zero_is_said_after_ten_steps_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health()
+    for step in [*range(1, MOST_STILL), *range(11, 11 + 2 * MOST_STILL)]:
+        assert checks.is_sound(step, [batch(1)], result([1.0, 1.0], norm=1e-9))
+        if step == MOST_STILL - 1:
+            assert checks.is_sound(10, [batch(1)], result([1.0, 1.0], norm=1e-3))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("step 20: the gradient was zero in the last 10 steps: nothing is learned: check method.pool")
+
+
+def documents(*texts: list[int]) -> LaneBatch:
+    ids = np.array([text + [0] * (4 - len(text)) for text in texts])
+    micro_batch = MicroBatch({"document_ids": ids, "document_mask": ids > 0}, {}, 0)
+    return LaneBatch(micro_batch, 0, 0, 0, START, START, ())
+
+
+def test_equal_vectors_of_different_documents_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health()
+    for spread in (1e-2, 1e-7, 1e-7, 1e-2, 1e-7):
+        checks.engine.spread = spread  # type: ignore[attr-defined]
+        checks.compare_vectors(3, [documents([2, 5, 3], [2, 6, 3]), documents([2, 5, 3])])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("step 3: 2 different documents have the same vector: nothing tells texts apart")
+    checks.compare_vectors(4, [documents([2, 5, 3], [2, 5, 3])])  # one text
+    checks.compare_vectors(5, [batch(1)])  # no documents: a pre-training
+    assert capsys.readouterr().err == ""

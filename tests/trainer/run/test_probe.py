@@ -1,7 +1,7 @@
 """The probe: its figures against plain loops, shared by ranks, and without an effect on the training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.collections.build import build
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.interface import MicroBatch
@@ -26,14 +27,18 @@ from trainer.run.probe import Probe, bottleneck_rises, figures, open_probe
 
 
 def plain_figures(
-    queries: Sequence[np.ndarray], documents: Sequence[np.ndarray], relevant: Sequence[frozenset[int]]
+    queries: Sequence[np.ndarray],
+    documents: Sequence[np.ndarray],
+    relevant: Sequence[frozenset[int]],
+    left_out: Mapping[int, int],
 ) -> dict[str, float]:
     """The same figures, computed in plain loops."""
     queries = [q / math.sqrt(q @ q) for q in queries]
     documents = [d / math.sqrt(d @ d) for d in documents]
     reciprocal, gaps = [], []
-    for query, wanted in zip(queries, relevant, strict=True):
-        ranked = sorted(range(len(documents)), key=lambda i: (-np.float32(query @ documents[i]), i))[:10]
+    for number, (query, wanted) in enumerate(zip(queries, relevant, strict=True)):
+        ranked = sorted(range(len(documents)), key=lambda i: (-np.float32(query @ documents[i]), i))
+        ranked = [i for i in ranked if i != left_out.get(number)][:10]
         reciprocal.append(next((1 / rank for rank, i in enumerate(ranked, 1) if i in wanted), 0.0))
         gaps += [sum((query - documents[i]) ** 2) for i in wanted]
     pairs = [(a, b) for a in range(len(documents)) for b in range(a)]
@@ -49,13 +54,16 @@ def plain_figures(
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99))
-def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, width: int, seed: int) -> None:
+@given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99), st.booleans())
+def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, width: int, seed: int, own: bool) -> None:
     rng = np.random.default_rng(seed)
     rows, corpus = rng.normal(size=(queries, width)), rng.normal(size=(documents, width))
     relevant = [frozenset(rng.choice(documents, rng.integers(1, 3), replace=False).tolist()) for _ in rows]
-    expected = plain_figures(list(rows), list(corpus), relevant)
-    assert figures(rows, corpus, relevant) == {name: pytest.approx(value, abs=1e-9) for name, value in expected.items()}
+    left_out = {i: int(rng.integers(documents)) for i in range(0, queries, 2)} if own else {}
+    expected = plain_figures(list(rows), list(corpus), relevant, left_out)
+    assert figures(rows, corpus, relevant, left_out) == {
+        name: pytest.approx(value, abs=1e-9) for name, value in expected.items()
+    }
 
 
 def test_figures_at_their_ends() -> None:
@@ -125,6 +133,19 @@ def test_the_relevant_documents_are_those_that_begin_with_the_query(probe: Probe
         for i, document in enumerate(documents):
             begins = np.array_equal(document[: len(query) - 1], query[:-1])
             assert begins == (i in wanted)
+
+
+def test_the_probe_does_not_rank_the_query_itself(shards: Path, tmp_path: Path) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    texts = {f"t-{i}": " ".join(sentences) for i, sentences in enumerate(toy.documents(8, seed=2))}
+    rows = "".join(f"t-{i}\tt-{(i + 1) % 8}\t1\nt-{i}\tgone\t1\n" for i in range(8))
+    build("beir", [toy.write_beir(tmp_path, texts, texts, dev=rows)], tmp_path, tok)
+    keys = ProbeConfig(collection=tmp_path, split="dev", every=1, queries=8, documents=8, max_tokens=16)
+    probe = open_probe(keys, tok)
+    assert sorted(probe.left_out) == list(range(8))
+    for query, own in probe.left_out.items():
+        np.testing.assert_array_equal(probe.rows[query], probe.rows[8 + own])
+        assert own not in probe.relevant[query]
 
 
 def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(

@@ -74,7 +74,7 @@ def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, li
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
     ranked = embed_task(load_trained(saved), texts).rank(20)
-    mined = mine(texts, Relevant(opened.groups("train")), ranked, margin)
+    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
     return {query: of_query.documents.tolist() for query, of_query in mined.negatives.items()}
 
 

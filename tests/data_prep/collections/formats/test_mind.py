@@ -127,7 +127,7 @@ def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, file: str, line: 
     with open(folder / file, "ab") as stream:
         stream.write((line + "\n").encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=file + reason):
-        build("mind", [folder], tmp_path / "out", small)
+        build("mind", [folder], tmp_path / "out", small, strict=True)
 
 
 def test_a_missing_table_or_folder_is_named(tmp_path: Path, small: Tokenizer) -> None:

@@ -39,8 +39,8 @@ DOCUMENTS = {
 TRIPLES = {"triples.train.small.tsv": "who\tthe fox\ta dog\nwho\ta cat\tthe fox\nwhat\ta dog\ta dog \n"}
 
 
-def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
-    return build("msmarco", inputs, tmp_path / "out", tokenizer)
+def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path, strict: bool = False) -> Collection:
+    return build("msmarco", inputs, tmp_path / "out", tokenizer, strict=strict)
 
 
 def read_all(inputs: list[Path]) -> list[object]:
@@ -62,7 +62,7 @@ def test_passages_are_ranked_trained_on_and_re_ranked(tmp_path: Path, small: Tok
         "dev": {"20": {"3": 1}, "21": {"0": 1}},
         "dev.small": {"20": {"3": 1}},
         "train.small": {"10": {"0": 1, "1": 0, "2": 1, "3": 0}, "11": {"1": 1, "3": 0}},  # 2 is a positive elsewhere
-        "top1000.dev": {"21": {"1": 0, "3": 0}, "20": {"3": 1}},  # the positive of 21 is not on its list
+        "top1000.dev": {"21": {"1": 0, "3": 0, "0": 1}, "20": {"3": 1}},  # 0 is judged, but not on the list of 21
     }
 
 
@@ -95,7 +95,7 @@ def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) ->
     assert list(opened.corpus.ids) == ["1", "3"]
     assert list(opened.queries.ids) == ["21", "20", "30"]
     assert {split: opened.qrels(split) for split in opened.splits()} == {
-        "top1000.dev": {"21": {"1": 0, "3": 0}, "20": {"3": 1}}
+        "top1000.dev": {"21": {"1": 0, "3": 0, "\t2": 1}, "20": {"3": 1}}
     }
 
 
@@ -178,7 +178,7 @@ def test_ids_that_repeat_or_are_unknown_are_named(
 ) -> None:
     folder = write_files(tmp_path / "in", {**files, name: files[name] + line + "\n"})
     with pytest.raises(InputError, match=re.escape(name) + reason):
-        made(tmp_path, small, folder)
+        made(tmp_path, small, folder, strict=True)
     assert not (tmp_path / "out").exists()
 
 

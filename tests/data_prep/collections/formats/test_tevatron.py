@@ -40,8 +40,8 @@ def write(path: Path, records: list[Any]) -> Path:
     return path
 
 
-def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
-    return build("tevatron", inputs, tmp_path / "out", tokenizer)
+def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path, strict: bool = False) -> Collection:
+    return build("tevatron", inputs, tmp_path / "out", tokenizer, strict=strict)
 
 
 def read_all(*inputs: Path) -> list[object]:
@@ -148,7 +148,7 @@ def test_documents_that_repeat_or_are_unknown_are_named(tmp_path: Path, small: T
         made(tmp_path, small, train, corpus)
     write(corpus, [FOX, HEN])
     with pytest.raises(InputError, match="train.jsonl:1: '8' is not among the documents"):
-        made(tmp_path, small, train, corpus)
+        made(tmp_path, small, train, corpus, strict=True)
 
 
 def test_files_that_are_missing_or_not_tevatrons_are_refused(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
-    return build("trec", inputs, tmp_path / "out", tokenizer)
+def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path, strict: bool = False) -> Collection:
+    return build("trec", inputs, tmp_path / "out", tokenizer, strict=strict)
 
 
 def read_all(reader: Trec) -> list[object]:
@@ -112,7 +112,7 @@ def test_ids_that_repeat_or_are_unknown_are_named(
 ) -> None:
     folder = write(tmp_path / "in", {**FILES, name: FILES[name] + line + "\n"})
     with pytest.raises(InputError, match=name + reason):
-        made(tmp_path, small, folder)
+        made(tmp_path, small, folder, strict=True)
 
 
 def test_a_missing_part_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Whether a trunk is causal: found by running it, for no configuration key says so for every type."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+FOUND = "_sees_no_later_token"  # the attribute of a trunk that keeps the answer
+ROUNDING = 1e-6  # relative to the largest state; whatever a trunk sees changes a state by far more
+SPARE = 4  # tokens besides padding in the vocabulary of a small copy
+
+
+def is_causal(trunk: PreTrainedModel) -> bool:
+    """Whether a token's state is independent of all later tokens.
+
+    The first call runs the trunk, and `build_trunk` makes it; later ones read the answer, so they may come from inside
+    forward, also where the weights exist only there (ZeRO-3).
+    """
+    found = getattr(trunk, FOUND, None)
+    if found is None:
+        found = _sees_no_later_token(trunk)
+        setattr(trunk, FOUND, found)
+    return bool(found)
+
+
+@torch.no_grad()
+def _sees_no_later_token(trunk: PreTrainedModel) -> bool:
+    """Compare the states of a token before two different ones, as an encoder computes them and without dropout."""
+    if trunk.device.type == "meta":
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            return _sees_no_later_token(_small_copy(trunk))
+    ids = torch.tensor(two_texts(trunk.config), device=trunk.device)
+    training = trunk.training
+    trunk.eval()
+    try:
+        states = trunk(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    finally:
+        trunk.train(training)
+    change = (states[0, 0] - states[1, 0]).abs().max()
+    return bool(change <= ROUNDING * states.abs().max())
+
+
+def two_texts(config: PreTrainedConfig) -> list[list[int]]:
+    """Return two texts of two tokens that differ in the last, from the middle of the vocabulary, where none is rare."""
+    usable = [i for i in range(config.vocab_size) if i != config.pad_token_id]
+    first, second, third = (usable[(len(usable) // 2 + i) % len(usable)] for i in range(3))
+    return [[first, second], [first, third]]
+
+
+def _small_copy(trunk: PreTrainedModel) -> PreTrainedModel:
+    """Return a trunk of the same kind that has weights, for one that has none: of one layer and a few tokens."""
+    config = copy.deepcopy(trunk.config)
+    config.num_hidden_layers, config.vocab_size = 1, (config.pad_token_id or 0) + SPARE
+    if layer_types := getattr(config, "layer_types", None):
+        config.layer_types = layer_types[:1]
+    return type(trunk)(config)

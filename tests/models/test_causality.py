@@ -1,0 +1,120 @@
+"""Causality is found by running a trunk, whatever its configuration says, and every method that needs [CLS] asks."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from models.causality import is_causal
+from models.registry import MATCHING, PRETRAINING
+from models.trunk import build_trunk, require_bidirectional
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+COMMON = {**SIZES, "vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 40}
+SPECIAL = {"bos_token_id": 2, "eos_token_id": 3}
+GROUPED = {"num_key_value_heads": 1, **SPECIAL}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+CAUSAL: dict[str, dict[str, Any]] = {
+    "gpt2": {"hidden_act": None, "intermediate_size": None},
+    "llama": GROUPED,
+    "mistral": GROUPED,
+    "mixtral": {**GROUPED, **EXPERTS},
+    "qwen2": GROUPED,
+    "qwen3": GROUPED,
+    "gemma": {**GROUPED, "head_dim": 8},
+    "gemma3_text": {**GROUPED, "head_dim": 8},
+    "modernbert-decoder": {**SPECIAL, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8},
+    "opt": {"intermediate_size": None, "ffn_dim": 32, "word_embed_proj_dim": 16},
+    "bert": {"is_decoder": True},
+}
+BIDIRECTIONAL: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "electra": {"embedding_size": 8},
+    "albert": {"embedding_size": 8},
+    "mpnet": {},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4},
+    "modernbert": {**SPECIAL, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8},
+    "gemma3_text": {**GROUPED, "head_dim": 8, "use_bidirectional_attention": True},
+    "llama": {**GROUPED, "is_causal": False},
+}
+KINDS = [(kind, True) for kind in CAUSAL] + [(kind, False) for kind in BIDIRECTIONAL]
+
+
+def settings(kind: str, causal: bool) -> dict[str, Any]:
+    own = {"model_type": kind, **COMMON, **(CAUSAL if causal else BIDIRECTIONAL)[kind]}
+    return {key: value for key, value in own.items() if value is not None}
+
+
+def decoder(**changes: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return build_trunk({**settings("modernbert-decoder", True), **changes})
+
+
+@pytest.mark.parametrize(("kind", "causal"), KINDS)
+def test_causality_is_found_without_touching_the_generators_or_the_mode(kind: str, causal: bool) -> None:
+    torch.manual_seed(0)
+    trunk = build_trunk(settings(kind, causal)).train()
+    assert is_causal(trunk) is is_causal(copy.deepcopy(trunk)) is causal
+    vars(trunk).pop("_sees_no_later_token")
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    assert is_causal(trunk) is causal
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert trunk.training
+    with torch.device("meta"):
+        bare = build_trunk(settings(kind, causal))
+    assert {parameter.device.type for parameter in bare.parameters()} == {"meta"}
+    assert is_causal(bare) is causal
+
+
+@pytest.mark.parametrize("std", [1e-3, 2e-2, 1.0])
+def test_small_and_large_weights_do_not_hide_it(std: float) -> None:
+    for name, causal in (("bert", False), ("bert", True), ("modernbert-decoder", True), ("mixtral", True)):
+        torch.manual_seed(1)
+        assert is_causal(build_trunk({**settings(name, causal), "initializer_range": std})) is causal
+
+
+def test_what_a_configuration_says_later_does_not_count() -> None:
+    trunk = build_trunk(settings("bert", False))
+    trunk.config.is_decoder = True
+    require_bidirectional(trunk)
+    causal = decoder()
+    causal.config.is_decoder = False
+    with pytest.raises(ValueError, match=r"the trunk \(model_type 'modernbert-decoder'\) is causal, so \[CLS\] sees"):
+        require_bidirectional(causal)
+
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "cross_encoder": {"negatives_per_query": 1},
+    "cross_thought_answers": {"negatives_per_query": 1, "special_tokens": 2},
+    "cross_thought_pairs": {"classes": 2, "special_tokens": 2},
+    "cross_thought": {"special_tokens": 2},
+}
+
+
+@pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
+def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: str) -> None:
+    config = (PRETRAINING | MATCHING)[name](name=name, **NEEDED.get(name, {}))
+    if name == "clm":
+        config.model(decoder())
+        return
+    with pytest.raises(ValueError, match=r"is causal, so \[CLS\] sees no text: (take|set)"):
+        config.model(decoder())
+    if name in ("siamese", "cross_encoder"):
+        suggested = {"siamese": "last", "cross_encoder": "mean"}[name]
+        config.model_copy(update={"pooling": suggested}).model(decoder())
+
+
+def test_models_that_do_not_turn_token_ids_into_states_are_refused() -> None:
+    for kind, changes, message in (
+        ("bros", {"dim_bbox": 8}, r"'bros' does not turn token ids alone into states: .*bbox"),
+        ("bart", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}, "'bart' is an encoder and a decoder"),
+    ):
+        shape = {"vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 40}
+        sizes = {**SIZES, "hidden_size": 32} if kind == "bros" else {}
+        with pytest.raises(ValueError, match=message):
+            build_trunk({"model_type": kind, **shape, **sizes, **changes})
