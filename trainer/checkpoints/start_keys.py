@@ -11,7 +11,7 @@ from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from trainer.checkpoints import checkpoint, colbert_folder, cross_encoder_folder, sentence_transformer
 from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build
+from trainer.recipe.yaml_file import build, read_one
 
 TAKEN_OVER = {  # the keys of each method that a folder has
     "siamese": ("pooling", "similarity", "temperature"),
@@ -47,8 +47,8 @@ def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe
     if recipe.init_from is None or names is None:
         return recipe
     file = resume_from / checkpoint.RECIPE
-    saved = yaml.safe_load(file.read_text(encoding="utf-8"))["method"]
-    return _with(recipe, {key: saved[key] for key in names if key in saved}, file)
+    saved = read_one(file).get("method")
+    return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
 
 
 def _with(recipe: FinetuneRecipe, taken: dict[str, Any], source: Path) -> FinetuneRecipe:

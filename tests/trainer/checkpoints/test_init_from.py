@@ -142,7 +142,7 @@ def test_a_folder_of_an_encoder_too_large_to_build_is_refused(
     hugging_face(tmp_path, tokenizer)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
-    with pytest.raises(InputError, match=f"config.json: .*{words}"):
+    with pytest.raises(InputError, match=words):
         load_encoder(tmp_path, tokenizer)
 
 
