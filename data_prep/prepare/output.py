@@ -30,6 +30,7 @@ from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard as OpenShard
 from data_prep.shards.verify import verify
+from data_prep.tokenizers import unknown
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
@@ -258,7 +259,7 @@ def pairs_of(out: Path, threshold: float | None) -> Path:
 
 
 def summary(out: Path) -> str:
-    """Describe a finished data set in a few lines."""
+    """Describe a finished data set in a few lines; warn on stderr where much of it is unknown to its tokenizer."""
     listed = loaded(out, "shards")
     source = listed.source
     counts, stages = source["counts"], source["stages"]
@@ -267,8 +268,16 @@ def summary(out: Path) -> str:
         f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
         f"{counts['held_out_documents']:,} documents held out",
         *table(stages),
+        f"  {unknown.describe(_tokens(listed), listed.tokenizer['unk'], out)}",
     ]
     return "\n".join(lines)
+
+
+def _tokens(listed: Manifest) -> Iterator[np.ndarray]:
+    """Yield the segments of all documents, from the first on; their order is random."""
+    for index in range(len(listed.shards)):
+        for document in OpenShard.open(listed, index).documents():
+            yield from document.segments
 
 
 def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
