@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
 from data_prep.common.files import (
     PARTIAL,
     lock,
@@ -36,6 +36,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
 OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
+NAMES = 5  # of the documents in a guessed encoding, that are printed for each
 PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
 
 
@@ -280,6 +281,10 @@ def _tokens(listed: Manifest) -> Iterator[np.ndarray]:
             yield from document.segments
 
 
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMES]) + (", … (in the manifest)" if len(names) > NAMES else "")
+
+
 def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines of a table of stages, as a manifest records them."""
     lines = [f"  {'stage':<16}{'in':>14}{'out':>14}  dropped"]
@@ -287,4 +292,7 @@ def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in stage["dropped"].items())
         reasons += "".join(f"; {number:,} read as {name}" for name, number in stage.get("guessed", {}).items())
         lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
+        lines += (
+            f"    read as {name}: {printable(_few(names))}" for name, names in stage.get("guessed_for", {}).items()
+        )
     return lines

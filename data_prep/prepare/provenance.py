@@ -75,6 +75,7 @@ class _Stage(Record):
     out: Count
     dropped: dict[str, Count]
     guessed: dict[str, Count] = {}
+    guessed_for: dict[str, list[str]] = {}
 
 
 class _Counts(Record):

@@ -20,7 +20,7 @@ from data_prep.prepare.stages import Stage
 from data_prep.prepare.tally import Tally
 from data_prep.sources import registry
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.source import Choices, File, Piece, Source
+from data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
 from data_prep.text.normalize import fold
 
 NAMED = 5  # bad records that are listed for each batch
@@ -112,11 +112,12 @@ def _items(
     rejected: Rejected,
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
+    choices = {**reading.choices, EXPECTED: reading.stages.language}
     for file, piece in pieces:
         joined = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
         if joined and (belongs := joined.belongs(piece)) and not reading.part.has(spool.key_of(belongs)):
             continue
-        for item in source.items(file, piece, reading.choices):
+        for item in source.items(file, piece, choices):
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)
@@ -128,7 +129,7 @@ def _items(
             else:
                 tally.went += 1
                 if isinstance(item, Document) and item.guessed:
-                    tally.guessed[item.guessed] += 1
+                    tally.guess(item.guessed, item.id)
                 yield item
 
 

@@ -9,6 +9,7 @@ from data_prep.common.errors import InputError, printable
 
 SURE = 100_000  # records after which too many bad ones end a run early
 NAMED = 5  # bad records that are printed
+MOST_NAMES = 1000  # of the documents whose encoding was guessed, for each encoding
 
 
 class Tally:
@@ -19,15 +20,23 @@ class Tally:
         self.came = self.went = 0
         self.dropped: Counter[str] = Counter()
         self.guessed: Counter[str] = Counter()
+        self.guessed_for: dict[str, list[str]] = {}  # names of documents by encoding: the first MOST_NAMES
 
     def drop(self, reason: str) -> None:
         """Count a dropped record or document."""
         self.dropped[reason.replace(" ", "_")] += 1
 
+    def guess(self, encoding: str, *names: str, number: int = 1) -> None:
+        """Count documents whose encoding was guessed, and keep their names."""
+        self.guessed[encoding] += number
+        kept = self.guessed_for.setdefault(encoding, [])
+        kept += names[: MOST_NAMES - len(kept)]
+
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""
         counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
-        guessed = {"guessed": dict(sorted(self.guessed.items()))} if self.guessed else {}
+        guessed = {name: dict(sorted(getattr(self, name).items())) for name in ("guessed", "guessed_for")}
+        guessed = guessed if self.guessed else {}
         return {**counts, "dropped": dict(sorted(self.dropped.items())), **guessed}
 
 
@@ -40,7 +49,8 @@ def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
             total.came += record["in"]
             total.went += record["out"]
             total.dropped.update(record["dropped"])
-            total.guessed.update(record.get("guessed", {}))
+            for encoding, number in record.get("guessed", {}).items():
+                total.guess(encoding, *record.get("guessed_for", {}).get(encoding, ()), number=number)
     return [total.record() for total in totals.values()]
 
 

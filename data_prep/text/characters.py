@@ -12,7 +12,8 @@ KEPT, REMOVED, BLANK, BLANKS, LINE_BREAK = "kept", "removed", "a blank", "four b
 WINDOWS = "what Windows-1252 has there"
 INSTEAD = {REMOVED: "", BLANK: " ", BLANKS: "    ", LINE_BREAK: "\n"}
 UNDEFINED = "\x81\x8d\x8f\x90\x9d"  # in Windows-1252
-LATE = f"\u00ad{UNDEFINED}"  # treated after the repair of mojibake, which needs these bytes
+SOFT_HYPHEN = "\u00ad"
+LATE = SOFT_HYPHEN + UNDEFINED  # treated after the repair of mojibake, which needs these bytes
 
 # regex classes
 _EMOJI = "\u2190-\u21ff\u2300-\u2328\u232b-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001faff"
@@ -59,7 +60,7 @@ _ROWS = [
     Row("So", "U+FFFC, U+FFFD: something was lost", "\ufffc\ufffd", BLANK),
     Row("Co", "private use", "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd", BLANK),
     Row("Cs, Cn", "surrogates, noncharacters", f"\ud800-\udfff{_NONCHARACTERS}", REMOVED),
-    Row("Cf", "soft hyphen, with a line break after it", "\u00ad", REMOVED),
+    Row("Cf", "soft hyphen, with a line break after it", SOFT_HYPHEN, REMOVED),
     Row("Cf", "directional marks, embeddings, isolates", "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069", REMOVED),
     Row("Cf", "byte-order mark, word joiner, operators", "\u2060-\u2064\u206a-\u206f\ufeff", REMOVED),
     Row("Cf", "annotations, shorthand, music", "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a", REMOVED),
@@ -86,7 +87,8 @@ TABLE = (
 _CHANGED = [row for row in TABLE if row.becomes in INSTEAD]
 _WHERE = {row: re.compile(row.where.replace(_ANY, f"[{row.characters}]")) for row in TABLE if row.kept}
 _INVISIBLE = re.compile(f"[{''.join(row.characters for row in _WHERE)}]")
-_EARLY = re.compile(f"(?![{LATE}])[{''.join(row.characters for row in _CHANGED)}]")
+_NOT_LATE = "".join(row.characters for row in _CHANGED if row.characters != SOFT_HYPHEN).replace(UNDEFINED, "")
+_EARLY = re.compile(f"[{_NOT_LATE}]")
 
 
 @lru_cache(maxsize=1 << 12)

@@ -8,7 +8,7 @@ from data_prep.text import characters
 
 _C1 = re.compile(r"[\x80-\x9f]")  # no text has these controls: they are bytes of Windows-1252 that were read as Latin-1
 _WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}
-_LATE = {ord(late): "" if late == "\u00ad" else " " for late in characters.LATE}
+_LATE = {ord(late): "" if late == characters.SOFT_HYPHEN else " " for late in characters.LATE}
 _LATE_ONES = re.compile(f"[{characters.LATE}]")
 _BROKEN_WORD = re.compile("(?<!Ã)\u00ad *\n *")  # at the end of a line
 MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time for longer runs
@@ -39,7 +39,9 @@ def legible(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if _C1.search(text):
         text = text.translate(_WINDOWS)
-    text = _BROKEN_WORD.sub("\u00ad", characters.settle(text))
+    text = characters.settle(text)
+    if characters.SOFT_HYPHEN in text:
+        text = _BROKEN_WORD.sub(characters.SOFT_HYPHEN, text)
     text = _MARKS.sub(_fewer_marks, text)
     return _MARKS.sub(_fewer_marks, unicodedata.normalize("NFC", text))  # NFC splits some marks in two
 
