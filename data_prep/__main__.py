@@ -18,7 +18,7 @@ from data_prep.prepare import dry_run, merging, output, run, texts, uploading
 from data_prep.shards import describe, export, find, stats, verify
 from data_prep.shards.manifest import Manifest, shards_folder
 from data_prep.sources.registry import SOURCES
-from data_prep.tokenizers import tokenizer
+from data_prep.tokenizers import tokenizer, unknown
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -119,6 +119,8 @@ def _collection(chosen: argparse.Namespace) -> int:
     opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers, strict=chosen.strict)
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
     print(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
+    tokens = (part.tokens(i) for part in (opened.queries, opened.corpus) for i in range(len(part)))
+    print(unknown.describe(tokens, opened.tokenizer.unk, out))
     for remark in opened.manifest.get("remarks", []):
         print(remark)
     return 0

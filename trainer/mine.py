@@ -23,6 +23,7 @@ from data_prep.common.parser import Parser
 from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
 from trainer.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
+from trainer.retrieval.search import salts_of
 from trainer.retrieval.system import System
 from trainer.retrieval.texts import Texts, embed_task, index_task, matching_of, require_scores
 
@@ -54,7 +55,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
         model = load_any(chosen.model)
         system, name = embed_task(model, texts), str(model.checkpoint)
     groups = collection.groups(chosen.split)
-    mined = mine(texts, Relevant(collection, groups), system.rank(chosen.depth), chosen.margin)
+    mined = mine(texts, Relevant(collection, groups), system.rank(chosen.depth, salts_of(texts.queries)), chosen.margin)
     systems = [*collection.manifest.get("mined", []), name]
     candidates = with_negatives(groups, mined, len(systems))
     about = {"mined_by": name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}

@@ -15,6 +15,7 @@ import numpy as np
 
 from data_prep.collections.collection import texts_of
 from data_prep.common.progress import track
+from data_prep.text.characters import visible
 from data_prep.text.normalize import normalise
 
 LONGEST_WORD = 64  # characters; a longer run counts as several words, which bounds the bytes of the cache
@@ -31,8 +32,8 @@ def hashes(text: str, n: int) -> np.ndarray:
 
 
 def words(text: str) -> np.ndarray:
-    r"""Return the hashes of the words of a text, uint64 [words]: casefolded runs of `\w`, at most LONGEST_WORD long."""
-    runs = _WORD.findall(text.casefold())
+    r"""Return the hashes of the words of a text, uint64 [words]: casefolded runs of `\w`, at most LONGEST_WORD each."""
+    runs = _WORD.findall(visible(text).casefold())
     return np.fromiter(map(_hash, runs), np.uint64, len(runs))
 
 

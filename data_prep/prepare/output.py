@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
 from data_prep.common.files import (
     PARTIAL,
     lock,
@@ -30,12 +30,14 @@ from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard as OpenShard
 from data_prep.shards.verify import verify
+from data_prep.tokenizers import unknown
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
 OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
 NAMED = 10  # unknown templates that are printed
+NAMES = 5  # of the documents in a guessed encoding, that are printed for each
 PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
 
 
@@ -259,7 +261,7 @@ def pairs_of(out: Path, threshold: float | None) -> Path:
 
 
 def summary(out: Path) -> str:
-    """Describe a finished data set in a few lines."""
+    """Describe a finished data set in a few lines; warn on stderr where much of it is unknown to its tokenizer."""
     listed = loaded(out, "shards")
     source = listed.source
     counts, stages = source["counts"], source["stages"]
@@ -268,8 +270,20 @@ def summary(out: Path) -> str:
         f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
         f"{counts['held_out_documents']:,} documents held out",
         *table(stages),
+        f"  {unknown.describe(_tokens(listed), listed.tokenizer['unk'], out)}",
     ]
     return "\n".join(lines)
+
+
+def _tokens(listed: Manifest) -> Iterator[np.ndarray]:
+    """Yield the segments of all documents, from the first on; their order is random."""
+    for index in range(len(listed.shards)):
+        for document in OpenShard.open(listed, index).documents():
+            yield from document.segments
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMES]) + (", … (in the manifest)" if len(names) > NAMES else "")
 
 
 def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -283,4 +297,7 @@ def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
             commonest = ", ".join(f"{number:,} {name}" for name, number in sentences.most_common(NAMED))
             more = ", …" if len(sentences) > NAMED else ""
             lines.append(f"    sentences left out for unknown templates: {sentences.total():,} ({commonest}{more})")
+        lines += (
+            f"    read as {name}: {printable(_few(names))}" for name, names in stage.get("guessed_for", {}).items()
+        )
     return lines

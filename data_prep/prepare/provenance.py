@@ -76,6 +76,7 @@ class _Stage(Record):
     dropped: dict[str, Count]
     guessed: dict[str, Count] = {}
     sentences: dict[str, Count] = {}  # left out, by the markup whose text is unknown
+    guessed_for: dict[str, list[str]] = {}
 
 
 class _Counts(Record):

@@ -20,11 +20,11 @@ from data_prep.prepare.stages import Stage
 from data_prep.prepare.tally import Tally
 from data_prep.sources import registry
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.source import Choices, File, Piece, Source
+from data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
 from data_prep.text.normalize import fold
 
 NAMED = 5  # bad records that are listed for each batch
-RECORDS = 4  # the version of the spooled records: 1 had no group, 2 no doubtful utterances, 3 no title
+RECORDS = 5  # the version of the spooled records: 1 had no group, 2 no doubtful utterances, 3 no title, 4 no joiners
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
 LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
@@ -112,11 +112,12 @@ def _items(
     rejected: Rejected,
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
+    choices = {**reading.choices, EXPECTED: reading.stages.language}
     for file, piece in pieces:
         joined = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
         if joined and (belongs := joined.belongs(piece)) and not reading.part.has(spool.key_of(belongs)):
             continue
-        for item in source.items(file, piece, reading.choices):
+        for item in source.items(file, piece, choices):
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)
@@ -130,7 +131,8 @@ def _items(
                 tally.went += 1
                 if isinstance(item, Document):
                     tally.sentences.update(item.unknown)
-                    tally.guessed.update([item.guessed] if item.guessed else [])
+                    if item.guessed:
+                        tally.guess(item.guessed, item.id)
                 yield item
 
 

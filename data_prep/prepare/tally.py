@@ -9,7 +9,7 @@ from data_prep.common.errors import InputError, printable
 
 SURE = 100_000  # records after which too many bad ones end a run early
 NAMED = 5  # bad records that are printed
-MOST_NAMES = 1000  # of unknown markup that a manifest lists
+MOST_NAMES = 1000  # that a manifest lists: of unknown markup, and of documents in each guessed encoding
 OTHERS = "(others)"
 
 
@@ -22,16 +22,26 @@ class Tally:
         self.dropped: Counter[str] = Counter()
         self.guessed: Counter[str] = Counter()
         self.sentences: Counter[str] = Counter()
+        self.guessed_for: dict[str, list[str]] = {}  # names of documents by encoding: the first MOST_NAMES
 
     def drop(self, reason: str) -> None:
         """Count a dropped record or document."""
         self.dropped[reason.replace(" ", "_")] += 1
 
+    def guess(self, encoding: str, *names: str, number: int = 1) -> None:
+        """Count documents whose encoding was guessed, and keep their names."""
+        self.guessed[encoding] += number
+        kept = self.guessed_for.setdefault(encoding, [])
+        kept += names[: MOST_NAMES - len(kept)]
+
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""
         counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
-        others = {"guessed": self.guessed, "sentences": self.sentences}
-        given = {name: dict(sorted(counter.items())) for name, counter in others.items() if counter}
+        given = {
+            name: dict(sorted(counted.items()))
+            for name in ("guessed", "guessed_for", "sentences")
+            if (counted := getattr(self, name))
+        }
         return {**counts, "dropped": dict(sorted(self.dropped.items())), **given}
 
 
@@ -44,7 +54,8 @@ def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
             total.came += record["in"]
             total.went += record["out"]
             total.dropped.update(record["dropped"])
-            total.guessed.update(record.get("guessed", {}))
+            for encoding, number in record.get("guessed", {}).items():
+                total.guess(encoding, *record.get("guessed_for", {}).get(encoding, ()), number=number)
             total.sentences.update(record.get("sentences", {}))
     return [total.record() for total in totals.values()]
 

@@ -17,6 +17,7 @@ from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded
 from data_prep.sources.recognise import not_text
 from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Choices, File, Piece, Source, named, numbered
 from data_prep.sources.tar_stream import members
+from data_prep.text.encoding import wide
 from data_prep.text.normalize import legible_line, one_line
 from data_prep.text.paragraphs import paragraphs
 
@@ -114,9 +115,9 @@ def _books(file: File, choices: Choices) -> Iterator[Piece]:
 def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     name, text = file.name, piece.content
     if isinstance(text, Path):
-        text = whole_text(text, choices["encoding"])
+        text = whole_text(text, choices)
     elif isinstance(text, _Member):
-        name, text = text.id, decoded(text.content, str(file.path), piece.where, choices["encoding"])
+        name, text = text.id, decoded(text.content, str(file.path), piece.where, choices)
     if isinstance(text, Text):
         segments, headings = _book(text.text)
         yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
@@ -137,6 +138,8 @@ def _runs(file: File, _: Choices) -> Iterator[Piece]:
                 return
             if first == 1 and (kind := not_text(run[0] or b"")):
                 raise InputError(f"{file.path}: {kind}")
+            if first == 1 and (kind := wide(b"\n".join(line or b"" for line in run))):
+                raise InputError(f"{file.path}: is not UTF-8 but {kind}; convert it, as iconv does")
             yield Piece(f"line {first:,}", sum(len(line or b"") for line in run), (first, run))
 
 

@@ -8,14 +8,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple
 
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import EmptyFileError, lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.recognise import not_text
-from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.sources.source import EXPECTED, Choices, File, Option, Piece, Source, named, walk
 from data_prep.text.encoding import GUESS, decode, known
+from data_prep.text.language_id import ANY
 from data_prep.text.normalize import one_line
 from data_prep.text.paragraphs import paragraphs
 
@@ -63,7 +65,7 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     yield Piece("the file", size, file.path)
 
 
-def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
+def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Bad | Dropped:
     """Return a file's text, inflated, as `decoded` does; Dropped if it is empty.
 
     Raises:
@@ -75,22 +77,22 @@ def whole_text(path: Path, encoding: str = GUESS) -> Text | Bad | Dropped:
         if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
             reason = f"more than {LONGEST:,} bytes; if each line is a sentence, use bookcorpus-sentences"
             return Bad(str(path), "the file", reason)
-        return decoded(content, str(path), "the file", encoding)
+        return decoded(content, str(path), "the file", choices)
     except EmptyFileError:
         return EMPTY
 
 
-def decoded(content: bytes, file: str, where: str, encoding: str) -> Text | Bad:
+def decoded(content: bytes, file: str, where: str, choices: Choices) -> Text | Bad:
     """Return the text of at most `LONGEST` bytes.
 
-    Bad if it is longer, clearly not text, not in `encoding` or, for GUESS, in no encoding that can be guessed.
+    Bad if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can be guessed.
     """
     if len(content) > LONGEST:
         return Bad(file, where, f"more than {LONGEST:,} bytes")
     if kind := not_text(content):
         return Bad(file, where, kind)
     try:
-        return Text(*decode(content, encoding))
+        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
     except ValueError as error:
         return Bad(file, where, str(error))
 
@@ -107,7 +109,7 @@ def _find_text(paths: Sequence[Path]) -> Iterator[File]:
 
 
 def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
-    content = whole_text(piece.content, choices["encoding"])
+    content = whole_text(piece.content, choices)
     if not isinstance(content, Text):
         yield content
     elif segments := paragraphs(content.text):

@@ -18,6 +18,7 @@ APPLE_DOUBLE = b"\0\5\x16\7"  # how such a file begins
 OF_A_MAC = Dropped("a Mac's ._ file")
 
 Choices = Mapping[str, Any]  # the values of the source's own options, by name
+EXPECTED = "expected_language"  # in the choices that `read` gets: the language that the stages keep, for a guess
 
 
 class File(NamedTuple):

@@ -1,38 +1,96 @@
-"""The encoding of text that is not UTF-8: a named one, or a guess by charset-normalizer."""
+"""What the bytes of a file say: UTF-8, UTF-16 or UTF-32, a named encoding, or else the likeliest one."""
 
 import codecs
-from importlib.util import find_spec
+import re
+from collections import Counter
 
 from data_prep.common.errors import InputError
+from data_prep.text import guess, language_id
 
 GUESS = "guess"
-USUAL = "cp1252"  # of English text: preferred to an equally likely one
-GUESSED = (  # the encodings that books are found in
-    *("big5", "cp1250", "cp1251", "cp1252", "euc_jp", "euc_kr", "gb18030"),
-    *("iso8859_2", "iso8859_15", "koi8_r", "mac_roman", "shift_jis"),
+BEGINNING = 1 << 16  # bytes in which NULs are counted
+FEW = 3  # characters that are no text, and their share: a file with more is not text
+FEW_SHARE = 0.01
+
+_MARKED = ((codecs.BOM_UTF32_LE, "utf_32"), (codecs.BOM_UTF32_BE, "utf_32")) + (  # the mark of UTF-16 begins UTF-32's
+    (codecs.BOM_UTF16_LE, "utf_16"),
+    (codecs.BOM_UTF16_BE, "utf_16"),
 )
-SAMPLE = 1 << 15  # bytes of non-ASCII lines that a guess examines
+_LITTLE_SPACES = [(space, 0) for space in b"\t\n\r "]
+_BIG_SPACES = [(0, space) for space in b"\t\n\r "]
+# controls but white space, U+FFFD, private use, noncharacters; those of C1 are Windows-1252 read as Latin-1
+_NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]")
 
 
-def decode(content: bytes, encoding: str) -> tuple[str, str]:
+def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tuple[str, str]:
     """Return a text without byte-order mark, and the encoding that was guessed; "" for UTF-8 or the named encoding.
 
+    Args:
+        content: the bytes of the text.
+        encoding: a name that `known` returned; GUESS: what `content` says.
+        expected: the language that the text is wanted in, which a guess prefers.
+
     Raises:
-        ValueError: the bytes are not in the encoding, or no encoding can be guessed; the message says so.
+        ValueError: the bytes are not in the encoding, no encoding can be guessed, or what they say is not text; the
+            message says so.
+        InputError: a guess needs a package that is not installed.
     """
     if encoding != GUESS:
         try:
-            return content.decode("utf-8-sig" if encoding == "utf-8" else encoding).removeprefix("\ufeff"), ""
+            text, guessed = content.decode("utf-8-sig" if encoding == "utf-8" else encoding), ""
         except UnicodeError as error:
             raise ValueError(f"not {encoding}{_place(error)}") from None
+    else:
+        text, guessed = _guessed(content, expected)
+    text = text.removeprefix("\ufeff")
+    if not _is_text(text):
+        share = 100 * len(_NO_TEXT.findall(text)) / len(text)
+        name = guessed or ("UTF-8" if encoding == GUESS else encoding)
+        raise ValueError(f"not text in {name}: {share:.0f} % of it are controls or unknown characters")
+    return text, guessed
+
+
+def _guessed(content: bytes, expected: str) -> tuple[str, str]:
+    if marked := next((name for mark, name in _MARKED if content.startswith(mark)), ""):
+        return _decode_wide(content, marked), marked
+    problem = None
     try:
-        return content.decode("utf-8-sig"), ""
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        guessed = _guess(content)
-        try:
-            return content.decode(guessed).removeprefix("\ufeff"), guessed
-        except (LookupError, UnicodeError):
-            raise ValueError(f"not UTF-8{_place(error)}, nor of a known encoding; name it with --encoding") from None
+        problem = f"not UTF-8{_place(error)}, nor of a known encoding; name it with --encoding"
+    if problem is None and _is_text(text):
+        return text, ""
+    if (name := wide(content)) and _is_text(wide_text := _decode_wide(content, name)):
+        return wide_text, name
+    if problem is None:
+        return text, ""
+    if name := guess.likeliest(content, expected):
+        return guess.decoded(content, name), name
+    raise ValueError(problem)
+
+
+def wide(content: bytes) -> str:
+    """Return the kind of UTF-16 or UTF-32 that the places of NULs tell; "" if none.
+
+    Text in UTF-16 has a NUL in each letter of a to z, space and line break: always the first of two bytes, or always
+    the second. Where it has spaces, these decide: some Chinese characters have a NUL, too, in the other byte.
+    """
+    start = content[:BEGINNING]
+    counts = [start[place::4].count(0) for place in range(4)]
+    nulls, quarter = sum(counts), max(len(start) // 4, 1)
+    if nulls < 2 or nulls <= FEW_SHARE * len(start):
+        return ""
+    if min(counts[2:]) >= 0.9 * quarter and counts[0] < 0.1 * quarter:
+        return "utf_32_le"
+    if min(counts[:2]) >= 0.9 * quarter and counts[3] < 0.1 * quarter:
+        return "utf_32_be"
+    pairs = Counter(zip(start[::2], start[1::2], strict=False))
+    little, big = (sum(pairs[pair] for pair in ends) for ends in (_LITTLE_SPACES, _BIG_SPACES))
+    if not little + big:
+        little, big = counts[1] + counts[3], counts[0] + counts[2]
+    if max(little, big) < 0.95 * (little + big):
+        return ""
+    return "utf_16_le" if little > big else "utf_16_be"
 
 
 def known(name: str) -> str:
@@ -47,23 +105,15 @@ def known(name: str) -> str:
     return found.name
 
 
-def _guess(content: bytes) -> str:
-    """Return the likeliest encoding of bytes that are not UTF-8; "" if none fits, or the package is not installed."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf_16"
-    if find_spec("charset_normalizer") is None:
-        return ""
-    from charset_normalizer import from_bytes
+def _decode_wide(content: bytes, encoding: str) -> str:
+    """Decode UTF-16 or UTF-32; half a character at the end, of a file that was cut off, is left out."""
+    width = 4 if encoding.startswith("utf_32") else 2
+    return content[: len(content) // width * width].decode(encoding, "replace")
 
-    sample = b"\n".join(line for line in content.split(b"\n") if not line.isascii())[:SAMPLE]
-    matches = from_bytes(sample, cp_isolation=list(GUESSED))
-    best = matches.best()
-    if best is None:
-        return ""
-    # encodings that give the same text are one match, named after one of them
-    usual = next((match for match in matches if USUAL in match.could_be_from_charset), None)
-    as_good = usual is not None and usual.chaos <= best.chaos and usual.coherence >= best.coherence
-    return USUAL if as_good else best.encoding
+
+def _is_text(text: str) -> bool:
+    none = sum(1 for _ in _NO_TEXT.finditer(text))
+    return none <= FEW_SHARE * len(text) or (none <= FEW and none <= len(text) / 4)
 
 
 def _place(error: UnicodeError) -> str:

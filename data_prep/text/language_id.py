@@ -52,7 +52,7 @@ def known(language: str) -> str:
 
 @cache
 def _identifier() -> Any:
-    require("dumps", "py3langid", what="--language")
+    require("dumps", "py3langid", what="--language, or guessing an encoding,")
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE)

@@ -4,9 +4,13 @@ import html
 import re
 import unicodedata
 
-_CONTROL = re.compile(r"[^\S\n]|[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ufffd]")
+from data_prep.text import characters
+
 _C1 = re.compile(r"[\x80-\x9f]")  # no text has these controls: they are bytes of Windows-1252 that were read as Latin-1
 _WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}
+_LATE = {ord(late): "" if late == characters.SOFT_HYPHEN else " " for late in characters.LATE}
+_LATE_ONES = re.compile(f"[{characters.LATE}]")
+_BROKEN_WORD = re.compile("(?<!Ã)\u00ad *\n *")  # at the end of a line
 MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time for longer runs
 _MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{8,};?")  # not a character; html.unescape raises ValueError from 4,300 digits on
@@ -20,19 +24,25 @@ def unescape(text: str) -> str:
 def normalise(text: str) -> str:
     """Return the normal form: Unicode NFC, line breaks kept, at most MOST_MARKS marks on a letter.
 
-    Control and invisible characters become blanks; those of U+0080 to U+009F that Windows-1252 has as characters become
-    these characters.
+    Control and invisible characters become what the table of characters.py says; those of U+0080 to U+009F that
+    Windows-1252 has as characters become these characters.
     """
-    return _C1.sub(" ", legible(text))
+    text = legible(text)
+    return legible(text.translate(_LATE)) if _LATE_ONES.search(text) else text
 
 
 def legible(text: str) -> str:
-    """Normalise as `normalise`, but keep the five bytes that Windows-1252 lacks: the repair of mojibake needs them."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
-    text = text.encode("utf-8", "ignore").decode()  # drops lone surrogates, which UTF-8 cannot encode
+    """Normalise as `normalise`, but keep soft hyphens and the five bytes that Windows-1252 lacks.
+
+    The repair of mojibake needs them: `Ã` and a soft hyphen are the bytes of `í`.
+    """
+    text = text.replace("\r\n", "\n")
     if _C1.search(text):
         text = text.translate(_WINDOWS)
-    text = _MARKS.sub(_fewer_marks, _CONTROL.sub(" ", text))
+    text = characters.settle(text)
+    if characters.SOFT_HYPHEN in text:
+        text = _BROKEN_WORD.sub(characters.SOFT_HYPHEN, text)
+    text = _MARKS.sub(_fewer_marks, text)
     return _MARKS.sub(_fewer_marks, unicodedata.normalize("NFC", text))  # NFC splits some marks in two
 
 
@@ -57,5 +67,5 @@ def _fewer_marks(run: re.Match[str]) -> str:
 
 
 def fold(text: str) -> str:
-    """Return a text without case and spacing: equal for texts that differ only in these."""
-    return " ".join(text.casefold().split())
+    """Return a text without case, spacing and joiners: equal for texts that differ only in these."""
+    return " ".join(characters.visible(text).casefold().split())

@@ -6,6 +6,7 @@ bpe         byte-level, like RoBERTa's and GPT-2's: keeps case and white space, 
 
 import hashlib
 import json
+import re
 import string
 import unicodedata
 from collections import Counter
@@ -23,6 +24,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
 from data_prep.tokenizers import special_tokens, wordpiece
+from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
 from data_prep.tokenizers.vocabulary import Vocabulary
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -35,8 +37,11 @@ ROBERTA_TOKENS = {
 }  # ids 0 to 4
 CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
 LONGEST_TOKEN = 1000  # characters
-MAX_ALPHABET = 256  # of wordpiece: rarer characters become [UNK]
 BATCH = 512  # items that `encode_batches` encodes at once
+
+# what byte-level BPE takes as one word, `?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+`, or several of these
+_TOO_MANY = f"{{{LONGEST_WORD + 1},}}"
+_LONG_WORD = re.compile(rf"[^\W_]{_TOO_MANY}|(?:[^\w\s]|_){_TOO_MANY}|\s{_TOO_MANY}")
 
 Item = TypeVar("Item")
 
@@ -223,9 +228,9 @@ def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpi
 def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
     """Train with the library, which is deterministic on bytes: it breaks ties by their ids, which are sorted."""
     special = [AddedToken(token, special=True, lstrip=name == "mask") for name, token in ROBERTA_TOKENS.items()]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    _check_size(path, vocab_size, len(special) + len(alphabet))
-    texts = (text for text in texts if text.strip())
+    all_bytes = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _check_size(path, vocab_size, len(special) + len(all_bytes))
+    texts = filter(str.strip, map(without_long_words, texts))
     first = next(texts, None)
     if first is None:
         raise InputError(f"{path}: no text to train a tokenizer on")
@@ -237,23 +242,28 @@ def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=special,
-        initial_alphabet=alphabet,
-        max_token_length=LONGEST_TOKEN,
+        initial_alphabet=all_bytes,
         show_progress=False,
     )
     backend.train_from_iterator(chain([first], texts), trainer)
     return backend
 
 
+def without_long_words(text: str) -> str:
+    """Return a text with a blank for each run of letters, symbols or space that byte-level BPE would take as a word."""
+    return _LONG_WORD.sub(" ", text)
+
+
 def _train_wordpiece(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.Tokenizer:
     """Train with wordpiece.py: the library's trainer is not deterministic."""
     special = list(SPECIAL_TOKENS.values())
-    words = _count_words(texts)
-    alphabet = _alphabet(words)
-    if not alphabet:
+    words = learnable(_count_words(texts))
+    characters = alphabet(words, vocab_size - len(special))
+    if not characters:
         raise InputError(f"{path}: no text to train a tokenizer on")
-    _check_size(path, vocab_size, len(special) + 2 * len(alphabet))  # any character may begin or continue a word
-    pieces = special + wordpiece.learn(words, alphabet, vocab_size - len(special))
+    # any character may begin or continue a word
+    _check_size(path, vocab_size, len(special) + 2 * min(len(characters), FEWEST))
+    pieces = special + wordpiece.learn(words, characters, vocab_size - len(special))
     backend = _pipeline({piece: index for index, piece in enumerate(pieces)})
     backend.add_special_tokens(special)
     return backend
@@ -280,18 +290,8 @@ def _count_words(texts: Iterable[str]) -> Counter[str]:
     return words
 
 
-def _alphabet(words: Counter[str]) -> list[str]:
-    """Return the commonest characters of the words, in code point order."""
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            counts[character] += count
-    commonest = sorted(counts, key=lambda character: (-counts[character], character))
-    return sorted(commonest[:MAX_ALPHABET])
-
-
 def _pipeline(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
-    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
+    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -7,7 +7,7 @@ Byte pair encoding: Sennrich, Haddow, Birch (2016), algorithm 1, with incrementa
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 Pair = tuple[str, str]
 
@@ -42,31 +42,32 @@ def learn(word_counts: Mapping[str, int], alphabet: list[str], size: int) -> lis
             break
         merged = pair[0] + pair[1].removeprefix("##")
         vocabulary[merged] = None
-        changed: set[Pair] = set()
+        changes: Counter[Pair] = Counter()
         for index in places.pop(pair):
-            word = words[index]
-            for old in zip(word, word[1:], strict=False):
-                pair_counts[old] -= counts[index]
-                changed.add(old)
-            words[index] = word = _merge(word, pair, merged)
-            for new in zip(word, word[1:], strict=False):
-                pair_counts[new] += counts[index]
+            for new in _merge(words[index], pair, merged, counts[index], changes):
                 places[new].add(index)
-                changed.add(new)
-        for other in changed:
-            if pair_counts[other] > 0:
+        for other, change in changes.items():
+            pair_counts[other] += change
+            if change and pair_counts[other] > 0:
                 heapq.heappush(queue, (-pair_counts[other], other))
     return list(vocabulary)
 
 
-def _merge(word: list[str], pair: Pair, merged: str) -> list[str]:
-    result: list[str] = []
-    position = 0
-    while position < len(word):
-        if tuple(word[position : position + 2]) == pair:
-            result.append(merged)
-            position += 2
-        else:
-            result.append(word[position])
-            position += 1
-    return result
+def _merge(word: list[str], pair: Pair, merged: str, count: int, changes: Counter[Pair]) -> Iterator[Pair]:
+    """Merge a pair in a word that occurs `count` times, add to the changes of all counts, and yield the new pairs."""
+    first, second = pair
+    for position in range(len(word) - 1):
+        if word[position : position + 2] != [first, second]:  # beyond the end of a word that became shorter, too
+            continue
+        changes[pair] -= count
+        if position:
+            before = word[position - 1]
+            changes[before, first] -= count
+            changes[before, merged] += count
+            yield before, merged
+        if position + 2 < len(word):
+            after = word[position + 2]
+            changes[second, after] -= count
+            changes[merged, after] += count
+            yield merged, after
+        word[position : position + 2] = [merged]

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ class Example:
     candidates: np.ndarray  # int64 [n], numbers of documents
     labels: np.ndarray  # fp32 [n]: relevance, a class, or a teacher's score
     relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query's text, or to be it
+    mined: bool = False  # whether its hard negatives were mined by the run
 
 
 class Candidates:
@@ -65,7 +67,10 @@ class Candidates:
         """
         positive, given = int(example.candidates[0]), example.candidates[1:]
         relevant = set(self.never_negative(example.query, example.relevant).tolist())
-        negatives = self._draw(given, hard, relevant, 0, rng)
+        if example.mined:
+            negatives = self._draw_mined(given, hard, relevant, rng)
+        else:
+            negatives = self._draw(given, hard, relevant, 0, rng)
         others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
         taken = relevant | set(self.keys(negatives).tolist())
         negatives += self._draw(self.pool, others, taken, len(example.relevant) + len(negatives), rng)
@@ -83,6 +88,22 @@ class Candidates:
         if len(drawn) < wanted:  # copies of excluded documents were drawn, too
             drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
         return drawn[:wanted]
+
+    def _draw_mined(self, among: np.ndarray, wanted: int, excluded: set[int], rng: np.random.Generator) -> list[int]:
+        """Draw the documents with the smallest hashes, so that a list with one other document changes one draw at most.
+
+        Two runs that differ in rounding, as on another number of ranks, mine lists that differ in a few documents.
+        """
+        order = _hashes(among, rng.integers(2**64, dtype=np.uint64)).argsort()
+        return list(islice((i for i in among[order].tolist() if self.key(i) not in excluded), wanted))
+
+
+def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:
+    """Return a hash of the key and each document, uint64 [n]: SplitMix64's function (Steele et al., 2014)."""
+    mixed = documents.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ mixed >> np.uint64(31)
 
 
 def _text_key(tokens: np.ndarray) -> int:

@@ -164,6 +164,7 @@ class GroupSource:
             np.concatenate([[document], negatives]),
             np.concatenate([[label], np.zeros(len(negatives))]).astype(np.float32),
             relevant,
+            mined=True,
         )
 
     def _example(self, number: int, place: int) -> Example:

@@ -94,9 +94,16 @@ class DenseIndex:
         return self.search_vectors(vectors, k, approximation, rank, ranks)
 
     def search_vectors(
-        self, queries: np.ndarray, k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
+        self,
+        queries: np.ndarray,
+        k: int,
+        approximation: str | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        *,
+        salts: np.ndarray | None = None,
     ) -> list[Ranked]:
-        """Find the k best documents for each query vector, fp32 [Q, H]."""
+        """Find the k best documents for each query vector, fp32 [Q, H]; `salts`, of exact search, as in `search`."""
         self.folder.check_width(queries.shape[1], self.vectors.width)
         if approximation:
             self.require(approximation)
@@ -109,6 +116,6 @@ class DenseIndex:
             share = self.vectors.share(rank, ranks)
             if not len(share):
                 return [NOTHING] * len(queries)
-            exact = search(queries, share, k).each()  # type: ignore[arg-type]  # it reads rows only by slices
+            exact = search(queries, share, k, salts=salts).each()  # type: ignore[arg-type]  # reads only slices
             found = [Ranked(share.numbers(texts), scores) for texts, scores in exact]
         return [self.documents.of(texts, k) for texts in found]

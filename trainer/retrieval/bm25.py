@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.common.progress import track
-from trainer.retrieval.search import Ranked, best
+from trainer.retrieval.search import Ranked, best, some
 
 K1, B = 1.2, 0.75  # Lucene's defaults
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
@@ -36,12 +36,12 @@ class Bm25:
         scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
         return scores
 
-    def rank(self, k: int) -> list[Ranked]:
-        """Return at most k documents for each query, best first, ties in the given order.
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query, best first, ties in the given order; `salts` as in `search`.
 
         A document that shares no word with the query is not ranked.
         """
-        return rank_by_words(self._words, self._queries, self.shape[1], k)
+        return rank_by_words(self._words, self._queries, self.shape[1], k, salts)
 
 
 def index_words(documents: Sequence[str]) -> Any:
@@ -68,10 +68,12 @@ def word_scores(index: Any, queries: Sequence[str], documents: int) -> np.ndarra
     return scores
 
 
-def rank_by_words(index: Any, queries: Sequence[str], documents: int, k: int) -> list[Ranked]:
+def rank_by_words(
+    index: Any, queries: Sequence[str], documents: int, k: int, salts: np.ndarray | None = None
+) -> list[Ranked]:
     """Find at most k of `documents` indexed texts for each query; see `Bm25.rank`."""
     ranked = []
-    for query in track(queries, "search", "queries"):
-        ((found, scores),) = best(word_scores(index, [query], documents), k).each()
+    for i, query in enumerate(track(queries, "search", "queries")):
+        ((found, scores),) = best(word_scores(index, [query], documents), k, some(salts, [i])).each()
         ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
     return ranked

@@ -1,9 +1,15 @@
-"""Exact search: turn embeddings into rankings that do not depend on how the scores are split into blocks."""
+"""Exact search: turn embeddings into rankings that do not depend on how the scores are split into blocks.
+
+Rankings to mine negatives from must not depend on the last bits of the scores: these change with the rounding of the
+weights, as on another number of ranks. With `salts`, one for each query, scores are rounded to 12 significant bits, and
+ties are in an order of the query's own, by a hash of its salt and the document's position: documents that the model
+does not tell apart are taken at random, others for each query.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +19,8 @@ QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
 PRODUCTS = 2**15  # numbers of documents that are copied at once to be scored one by one: 256 KiB in fp64
 NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
+DROPPED = 12  # of the 24 significant bits of fp32, those that scores are rounded by where there are salts
+MIX = 0x9E3779B1  # 2**32 / the golden ratio, odd: multiples of it modulo 2**32 are spread out, and all differ
 SCORES = 2**27  # held at once where the scores of all documents are needed: 512 MiB in fp32
 
 
@@ -39,6 +47,7 @@ def search(
     corpus: np.ndarray,
     k: int,
     *,
+    salts: np.ndarray | None = None,
     query_block: int = QUERY_BLOCK,
     corpus_block: int = CORPUS_BLOCK,
 ) -> Ranking:
@@ -53,24 +62,41 @@ def search(
         queries: fp32 [Q, H], Q >= 1.
         corpus: fp32 or fp16 [N, H], N >= 1; may be memory-mapped.
         k: all N are ranked where N < k.
+        salts: uint32 [Q], see `salts_of`: compare rounded scores; the ranking has these.
         query_block: queries scored at once; the result does not depend on it.
         corpus_block: documents scored at once; the result does not depend on it.
     """
-    query_blocks = [queries[at : at + query_block] for at in range(0, len(queries), query_block)]
-    kept = [np.empty((len(block), 0), np.uint64) for block in query_blocks]
+    query_blocks = [slice(at, at + query_block) for at in range(0, len(queries), query_block)]
+    kept = [np.empty((len(queries[block]), 0), np.uint64) for block in query_blocks]
     with meter("search", "documents", len(corpus)) as report:
         for start in range(0, len(corpus), corpus_block):
             documents = corpus[start : start + corpus_block].astype(np.float32, copy=False)
             longest = float(_norms(documents).max())
             for i, block in enumerate(query_blocks):
-                found = _found(block, documents, longest, kept[i], k, start)
+                found = _found(queries[block], documents, longest, kept[i], k, start, some(salts, block))
                 kept[i] = _smallest(np.concatenate([kept[i], found], axis=1), k)
             report(start + len(documents), "")
-    return _ranking(np.concatenate(kept))
+    return _ranking(np.concatenate(kept), salts)
+
+
+def salts_of(queries: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return a salt for each query, uint32 [Q], given the queries' numbers."""
+    return np.asarray(queries, np.uint32) * np.uint32(0x85EBCA6B)
+
+
+def some(salts: np.ndarray | None, queries: Any) -> np.ndarray | None:
+    """Return the salts of some queries, given their places; None where there are no salts."""
+    return None if salts is None else salts[queries]
 
 
 def _found(
-    queries: np.ndarray, documents: np.ndarray, longest: float, kept: np.ndarray, k: int, start: int
+    queries: np.ndarray,
+    documents: np.ndarray,
+    longest: float,
+    kept: np.ndarray,
+    k: int,
+    start: int,
+    salts: np.ndarray | None,
 ) -> np.ndarray:
     """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `NONE`.
 
@@ -81,6 +107,7 @@ def _found(
         kept: the keys of the best documents so far, [q, up to k].
         k: how many documents to find.
         start: the position of the first document.
+        salts: uint32 [q], as in `search`.
     """
     width = queries.shape[1]
     scores = documents @ queries.T  # [n, q]: the faster way round
@@ -92,18 +119,19 @@ def _found(
         least = np.partition(scores.T, -k, axis=1)[:, -k] - error
     else:
         least = np.full(len(queries), -np.inf)
-    least -= error + abs(least) * 2.0**-23  # exact scores are rounded to fp32
+    least -= error + abs(least) * 2.0 ** (-23 if salts is None else DROPPED - 22)  # exact scores are rounded
     limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
     possible = ~(scores < limits)  # true for NaN, too
     columns, rows = np.divmod(np.flatnonzero(possible), len(queries))  # twenty times as fast as np.nonzero
     if len(rows) * ONE_BY_ONE > scores.size:
-        return _keys(inner_products(queries, documents.astype(np.float64)), start)
+        return _keys(inner_products(queries, documents.astype(np.float64)), start, salts)
     order = rows.argsort(kind="stable")
     rows, columns = rows[order], columns[order]
     counts = np.bincount(rows, minlength=len(queries))
     found = np.full((len(queries), counts.max(initial=0)), NONE)
     places = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
-    found[rows, places] = _pair_keys(_pair_products(queries, documents, columns, counts), columns + start)
+    products = _pair_products(queries, documents, columns, counts)
+    found[rows, places] = _pair_keys(products, columns + start, some(salts, rows))
     return found
 
 
@@ -144,9 +172,9 @@ def inner_products(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     return (queries.astype(np.float64) @ documents.T).astype(np.float32)
 
 
-def best(scores: np.ndarray, k: int) -> Ranking:
-    """Return the k best columns of each row of fp32 [Q, N], ties from left to right."""
-    return _ranking(_smallest(_keys(scores, 0), k))
+def best(scores: np.ndarray, k: int, salts: np.ndarray | None = None) -> Ranking:
+    """Return the k best columns of each row of fp32 [Q, N], ties from left to right; `salts` as in `search`."""
+    return _ranking(_smallest(_keys(scores, 0, salts), k), salts)
 
 
 def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -170,19 +198,22 @@ def merged(keys: np.ndarray, k: int) -> list[Ranked]:
     return [Ranked(documents[i, :n], scores[i, :n]) for i, n in enumerate(counts.tolist())]
 
 
-def _keys(scores: np.ndarray, start: int) -> np.ndarray:
+def _keys(scores: np.ndarray, start: int, salts: np.ndarray | None) -> np.ndarray:
     """Return the key, uint64 [q, n], of each score fp32 [q, n] of the n documents from number `start` on."""
-    return _pair_keys(scores, np.arange(start, start + scores.shape[1]))
+    return _pair_keys(scores, np.arange(start, start + scores.shape[1]), some(salts, (slice(None), None)))
 
 
-def _pair_keys(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def _pair_keys(scores: np.ndarray, positions: np.ndarray, salts: np.ndarray | None = None) -> np.ndarray:
     """Pack each score fp32 and its document into one integer, uint64: smaller is better, and all of a query's differ.
 
-    So the k smallest are the same however the documents are split into blocks.
+    So the k smallest are the same however the documents are split into blocks. `salts` is of the scores' queries.
     """
     if np.isnan(scores).any():
         raise ValueError("a score is NaN")
     bits = (scores + np.float32(0)).view(np.uint32)  # the addition makes -0.0 equal to 0.0
+    if salts is not None:
+        bits = (bits + np.uint32(1 << DROPPED >> 1)) >> np.uint32(DROPPED) << np.uint32(DROPPED)
+        positions = positions.astype(np.uint32) * np.uint32(MIX) + salts
     return _descending(bits).astype(np.uint64) << np.uint64(32) | positions.astype(np.uint64)
 
 
@@ -193,9 +224,12 @@ def _smallest(keys: np.ndarray, k: int) -> np.ndarray:
     return np.partition(keys, k - 1, axis=1)[:, :k].copy()  # a view would keep the whole block in memory
 
 
-def _ranking(keys: np.ndarray) -> Ranking:
+def _ranking(keys: np.ndarray, salts: np.ndarray | None = None) -> Ranking:
     keys.sort(axis=1)
-    return Ranking((keys & np.uint64(0xFFFFFFFF)).astype(np.int64), _scores_of(keys))
+    positions = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    if salts is not None:
+        positions = (positions - salts[:, None]) * np.uint32(pow(MIX, -1, 2**32))
+    return Ranking(positions.astype(np.int64), _scores_of(keys))
 
 
 def _scores_of(keys: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch import Tensor
 from data_prep.common.progress import meter
 from models.vectors import Vectors
 from trainer.retrieval.encode import TextVectors
-from trainer.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search
+from trainer.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search, some
 
 # vectors that a model compares at once, padding included: their products take 128 MiB in fp32
 QUERY_VECTORS, DOCUMENT_VECTORS = 2048, 16384
@@ -29,8 +29,8 @@ class System(Protocol):
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
 
-    def rank(self, k: int) -> list[Ranked]:
-        """Return at most k documents for each query, best first, ties in the pool's order."""
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query, best first, ties in the pool's order; `salts` as in `search`."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Embedded:
         """The scores of some documents, fp32 [n], for a query."""
         return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
 
-    def rank(self, k: int) -> list[Ranked]:
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         """Return at most k documents for each query, by exact search."""
-        return search(self.queries, self.documents, k).each()
+        return search(self.queries, self.documents, k, salts=salts).each()
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Scored:
         scores: np.ndarray = self.table(self.queries.rows[query : query + 1], different)[0, places]
         return scores
 
-    def rank(self, k: int) -> list[Ranked]:
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         """Return at most k documents for each query; all are scored."""
         ranked: list[Ranked] = []
         done = 0
@@ -104,7 +104,7 @@ class Scored:
                 report(done, "")
 
             for rows in row_blocks(self.shape):
-                ranked += best(self._all(rows, add), k).each()
+                ranked += best(self._all(rows, add), k, some(salts, rows)).each()
         return ranked
 
     def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
@@ -26,3 +28,10 @@ def open_events(folder: Path, purge_step: int) -> SummaryWriter:
     clock = SimpleNamespace(time=lambda: max(time.time(), later))
     with patch.object(event_file_writer, "time", clock):
         return SummaryWriter(str(folder), purge_step=purge_step)
+
+
+def tags_at(folder: Path, step: int) -> set[str]:
+    """Return the tags of the scalars at a step, read as TensorBoard does."""
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of every resumed run
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {tag for tag in events.Tags()["scalars"] if any(event.step == step for event in events.Scalars(tag))}

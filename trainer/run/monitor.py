@@ -16,7 +16,7 @@ from trainer.data.order import LaneBatch
 from trainer.engine.engine import Engine, StepResult
 from trainer.planning.hardware import peak_of
 from trainer.recipe.schema import Recipe
-from trainer.run.events import open_events
+from trainer.run.events import open_events, tags_at
 from trainer.run.stragglers import Stragglers
 
 
@@ -109,16 +109,16 @@ class Monitor:
 
     def probed(self, step: int, figures: Mapping[str, float]) -> None:
         """Write the figures of the probe."""
-        self._write(step, {f"probe/{name}": value for name, value in figures.items()})
-        self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+        if self._write_once(step, {f"probe/{name}": value for name, value in figures.items()}):
+            self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
     def refreshed(self, step: int, figures: Mapping[str, float]) -> None:
         """Write the figures about new negatives."""
-        self._write(step, {f"negatives/{name}": value for name, value in figures.items()})
-        self.info(
-            f"step {step}  negatives  {figures['of_a_query']:.0f} a query, {figures['new']:.0%} new, "
-            f"{figures['above_relevant']:.0%} above the relevant document, {figures['minutes']:.1f} min"
-        )
+        if self._write_once(step, {f"negatives/{name}": value for name, value in figures.items()}):
+            self.info(
+                f"step {step}  negatives  {figures['of_a_query']:.0f} a query, {figures['new']:.0%} new, "
+                f"{figures['above_relevant']:.0%} above the relevant document, {figures['minutes']:.1f} min"
+            )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -191,6 +191,17 @@ class Monitor:
             with self._or_without_events():
                 for tag, value in scalars.items():
                     writer.add_scalar(tag, value, step)
+
+    def _write_once(self, step: int, scalars: Mapping[str, float]) -> bool:
+        """Write the events that follow the checkpoint of a step; return False where all have been written before.
+
+        A run that was stopped before its next checkpoint repeats what follows this one.
+        """
+        if self.writer and step == self.start:
+            written = tags_at(self.recipe.run / "tensorboard", step)
+            scalars = {tag: value for tag, value in scalars.items() if tag not in written}
+        self._write(step, scalars)
+        return bool(scalars)
 
     @contextmanager
     def _or_without_events(self) -> Iterator[None]:

@@ -5,7 +5,9 @@ then share the parts of the queries and search for them. RUN/negatives/step-NNNN
 and the examples of the next steps draw their hard negatives from it.
 
 The negatives of a step depend only on the checkpoint. If a run is killed during mining and resumed from the checkpoint
-on any number of ranks, it continues with the finished blocks and parts, and draws the same negatives.
+on any number of ranks, it continues with the finished blocks and parts, and draws the same negatives. At a later
+refresh, weights that were trained on another number of ranks differ by rounding: scores are compared without their last
+bits, and `Candidates` draws in a way that one other document in a list changes one negative at most.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from trainer.errors import SharedError
 from trainer.indexes.dense import DenseIndex
 from trainer.recipe.schema import RefreshConfig
 from trainer.retrieval.mining import mine, mining_texts
+from trainer.retrieval.search import salts_of
 from trainer.retrieval.texts import Texts, query_vectors
 
 PART = 1024  # queries that are searched for together
@@ -115,7 +118,7 @@ class Refresh:
         """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
         tokens = map(texts.collection.queries.tokens, texts.queries)
         vectors = query_vectors(trained, texts.collection, tokens)
-        ranked = index.search_vectors(vectors, self.config.depth)
+        ranked = index.search_vectors(vectors, self.config.depth, salts=salts_of(texts.queries))
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
         with whole_file(file) as opened:

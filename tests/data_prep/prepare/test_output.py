@@ -1,4 +1,5 @@
 import multiprocessing
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
 from data_prep.prepare import output
+from data_prep.shards import stats
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
@@ -106,3 +108,20 @@ def test_stages_before_the_removal_of_duplicates_are_separated_from_it() -> None
     before, removed = output.before_removal({"stages": stages})
     assert [stage["name"] for stage in before] == ["read", "length"]
     assert removed == dict.fromkeys(output.REMOVALS, 2)
+
+
+def test_the_share_of_unknown_tokens_is_printed_and_warned_about(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], small: Tokenizer
+) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", [f"Лиса номер {number} прыгает: fox." for number in range(40)])
+    raw.run("jsonl", file, "--out", tmp_path / "trained", "--vocab-size", 300)
+    printed = capfd.readouterr()
+    assert re.search(r"  unknown tokens: 0\.00 % of [\d,]+ in a sample\n", printed.out)
+    assert "warning" not in printed.err
+    raw.run("jsonl", file, "--out", tmp_path / "given", "--tokenizer", small.path)
+    printed = capfd.readouterr()
+    (share,) = re.findall(r"unknown tokens: ([\d.]+) % of", printed.out)
+    counted = stats.collect(tmp_path / "given")["vocabulary"]["unknown_share"]
+    assert float(share) == pytest.approx(100 * counted, abs=0.01)
+    assert counted > 0.3
+    assert f"warning: {tmp_path / 'given'}: {share} % of the tokens are unknown ([UNK])" in printed.err

@@ -201,14 +201,20 @@ def test_sentences_left_out_for_unknown_templates_are_counted(tmp_path: Path, ca
 
 
 def test_guessed_encodings_are_counted(tmp_path: Path, capfd: Capture) -> None:
-    pytest.importorskip("charset_normalizer", reason="needs the packages of the extra `dumps`")
+    pytest.importorskip("py3langid", reason="needs the packages of the extra `dumps`")
     (tmp_path / "in").mkdir()
     for number, text in enumerate(raw.texts(4)):
         encoding = ("utf-8", "cp1252", "utf-16", "cp1252")[number]
         (tmp_path / "in" / f"{number}.txt").write_bytes(f"“{text}” – naïve café.".encode(encoding))
     raw.run("text", tmp_path / "in", "--out", tmp_path / "out")
     assert raw.source_of(tmp_path / "out")["stages"][0]["guessed"] == {"cp1252": 2, "utf_16": 1}
-    assert re.search(r"read +4 +4  ; 2 read as cp1252; 1 read as utf_16\n", capfd.readouterr().out)
+    assert raw.source_of(tmp_path / "out")["stages"][0]["guessed_for"] == {
+        "cp1252": ["text/1.txt", "text/3.txt"],
+        "utf_16": ["text/2.txt"],
+    }
+    printed = capfd.readouterr().out
+    assert re.search(r"read +4 +4  ; 2 read as cp1252; 1 read as utf_16\n", printed)
+    assert "\n    read as cp1252: text/1.txt, text/3.txt\n    read as utf_16: text/2.txt\n" in printed
     message = refusal(capfd, "text", tmp_path / "in", "--out", tmp_path / "named", "--encoding", "utf8")
     assert message.startswith(
         f"3 of 4 records are bad, more than --max-bad 0.001, as {tmp_path}/in/1.txt: the file: not utf"

@@ -33,6 +33,17 @@ def test_a_stage_counts_in_out_and_dropped() -> None:
     }
 
 
+def test_names_of_guessed_documents_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 3)
+    counted = Tally("read", {})
+    for name in "abcde":
+        counted.guess("cp1252", name)
+    assert counted.record()["guessed"] == {"cp1252": 5}
+    assert counted.record()["guessed_for"] == {"cp1252": ["a", "b", "c"]}
+    (total,) = tally.add([[counted.record()], [stage("read", 1)], [counted.record()]])
+    assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 10}, {"cp1252": ["a", "b", "c"]})
+
+
 COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["short", "odd"])), max_size=8)
 
 

@@ -292,6 +292,12 @@ def test_an_empty_sentence_file_or_a_folder_is_named(tmp_path: Path) -> None:
         list(BOOKCORPUS_SENTENCES.documents([tmp_path]))
 
 
+def test_a_sentence_file_in_utf_16_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p1.txt").write_text("the fox .\n" * 9, encoding="utf-16-le")
+    with pytest.raises(InputError, match="p1.txt: is not UTF-8 but utf_16_le; convert it, as iconv does"):
+        list(BOOKCORPUS_SENTENCES.documents([tmp_path / "p1.txt"]))
+
+
 def test_sentence_files_are_streamed(tmp_path: Path) -> None:
     path = tmp_path / "books_large_p2.txt.gz"
     path.write_bytes(gzip.compress((b"fox " + b"x" * 1000 + b"\n") * 20_000, 1))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer, wordpiece
+from data_prep.tokenizers.alphabet import LONGEST_WORD
 from data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
 from data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.conftest import TEXTS
@@ -267,7 +268,10 @@ def test_a_small_vocabulary_an_empty_text_and_an_unknown_kind_are_refused(tmp_pa
 
 
 def test_bpe_learns_no_token_too_long_to_be_loaded(tmp_path: Path) -> None:
-    assert tokenizer.train(["a" * 5000] * 3, 400, tmp_path / "t.json", "bpe").vocab_size < 400
+    texts = ["a" * 5000, "𝄞" * LONGEST_WORD] * 3
+    tok = tokenizer.train(texts, 700, tmp_path / "t.json", "bpe")
+    assert LONGEST_WORD < max(map(len, tok.vocabulary())) <= 4 * LONGEST_WORD
+    assert "aa" not in tok.vocabulary()
 
 
 def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) -> None:

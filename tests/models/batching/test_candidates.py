@@ -1,5 +1,8 @@
 """The negatives that are drawn for a query."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,6 +40,35 @@ def test_the_querys_own_text_is_never_a_negative(query: list[int], unknown: int 
     drawn = {i for negatives in chosen for i in negatives}
     assert drawn & {1, 11} == (set() if own else {1})  # 11 is a copy of the given 1
     assert all(2 in negatives for negatives in chosen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mined=st.permutations(range(1, 10)), other=st.integers(10, 11), seed=st.integers(0, 99))
+def test_a_list_with_another_document_changes_one_mined_negative_at_most(
+    mined: list[int], other: int, seed: int
+) -> None:
+    """Neither the order of a mined list nor a document more or less changes what else is drawn."""
+    candidates = Candidates(Corpus(), np.arange(DOCUMENTS))
+
+    def drawn(negatives: list[int]) -> list[int]:
+        example = replace(positive(0, given=negatives), mined=True)
+        first, *found = candidates.choose(example, 3, 2, np.random.default_rng(seed))
+        assert first == 0
+        assert set(found[:3]) <= {i for i in negatives if i % 10}  # document 10 is a copy of the relevant one
+        return found
+
+    before = drawn(mined)
+    assert drawn(sorted(mined)) == before
+    assert len(set(drawn([other, *mined[1:]])[:3]) - set(before[:3])) <= 1
+    assert len(set(drawn(mined[1:])[:3]) - set(before[:3])) <= 1
+
+
+def test_mined_negatives_are_drawn_equally_often_and_anew() -> None:
+    candidates = Candidates(Corpus(), np.arange(DOCUMENTS))
+    example = replace(positive(0, given=[2, 3, 5, 7]), mined=True)
+    pairs = Counter(tuple(candidates.choose(example, 2, 0, np.random.default_rng(i))[1:]) for i in range(2400))
+    assert len(pairs) == 12
+    assert all(150 < count < 250 for count in pairs.values())  # 200 +- 13.5
 
 
 def test_too_few_are_refused() -> None:

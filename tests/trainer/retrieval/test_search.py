@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trainer.retrieval import search as search_module
-from trainer.retrieval.search import best, search
+from trainer.retrieval.search import Ranking, best, salts_of, search
 
 FEW_SCORES = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 1e-45, 0.5, 0.5000001, 3e38, np.inf])
 
@@ -72,6 +72,56 @@ def test_scores_too_near_for_fp32_are_told_apart(seed: int, k: int, corpus_block
     expected = reference(exact, k)
     np.testing.assert_array_equal(ranking.documents, expected)
     np.testing.assert_array_equal(ranking.scores, np.take_along_axis(exact, expected, axis=1))
+
+
+def rounded(scores: np.ndarray) -> np.ndarray:
+    """Scores with 12 significant bits, by their binary exponent."""
+    fractions, exponents = np.frexp(scores.astype(np.float64))
+    rounded: np.ndarray = np.ldexp(np.trunc(fractions * 2**12 + np.copysign(0.5, fractions)) / 2**12, exponents)
+    return rounded.astype(np.float32)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 70), st.sampled_from([0.0, 0.9, 0.9999, -0.999]))
+def test_salted_rankings_are_those_of_rounded_scores(seed: int, k: int, corpus_block: int, common: float) -> None:
+    """`common` is how similar all texts are: with 0.9999 most scores tie, and each query has its own order of ties."""
+    rng = np.random.default_rng(seed)
+    vectors = (rng.standard_normal((72, 24)) * np.sqrt((1 - common**2) / 24)).astype(np.float32)
+    vectors[:, 0] += abs(common)
+    vectors[:7] *= np.copysign(1, common).astype(np.float32)
+    queries, corpus = vectors[:7], vectors[7:]
+    salts = salts_of(np.arange(100, 107))
+    ranking = search(queries, corpus, k, salts=salts, query_block=3, corpus_block=corpus_block)
+    exact = (queries.astype(np.float64) @ corpus.astype(np.float64).T).astype(np.float32)
+    ties = [[(i * 0x9E3779B1 + int(salt)) % 2**32 for i in range(65)] for salt in salts]
+    expected = np.stack([np.lexsort((of_query, -row)) for of_query, row in zip(ties, rounded(exact), strict=True)])
+    np.testing.assert_array_equal(ranking.documents, expected[:, :k])
+    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(rounded(exact), expected[:, :k], axis=1))
+    in_memory = best(exact, k, salts)
+    np.testing.assert_array_equal(in_memory.documents, ranking.documents)
+
+
+def test_what_a_model_does_not_tell_apart_is_taken_at_random() -> None:
+    """All documents tie: each is found about equally often, and by other queries than its neighbour."""
+    queries, corpus = np.ones((400, 2), np.float32), np.ones((100, 2), np.float32)
+    found = search(queries, corpus, 10, salts=salts_of(np.arange(400))).documents
+    counts = np.bincount(found.ravel(), minlength=100)
+    assert (counts.min() > 20) & (counts.max() < 60)  # 40 each
+    assert len({tuple(sorted(row)) for row in found.tolist()}) > 50
+
+
+def test_rounding_noise_does_not_change_what_is_found() -> None:
+    """The noise is what one step of training on other ranks leaves in the scores of a model without differences."""
+    rng = np.random.default_rng(0)
+    exact = (32.0788 + 1.35e-4 * rng.standard_normal((150, 200))).astype(np.float32)
+    noisy = (exact + 2e-6 * rng.standard_normal(exact.shape)).astype(np.float32)
+    salts = salts_of(np.arange(150))
+
+    def other_lists(first: Ranking, second: Ranking) -> float:
+        pairs = zip(first.documents.tolist(), second.documents.tolist(), strict=True)
+        return float(np.mean([set(a) != set(b) for a, b in pairs]))
+
+    assert other_lists(best(exact, 20), best(noisy, 20)) > 0.1
+    assert other_lists(best(exact, 20, salts), best(noisy, 20, salts)) == 0
 
 
 def test_only_a_few_documents_are_scored_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

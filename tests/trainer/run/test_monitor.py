@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from models.interface import MicroBatch
 from tests.toy import scalars
@@ -90,6 +91,34 @@ def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.Capt
     assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
     assert "tokens/s" in line
     assert "ETA" in line
+
+
+def test_what_follows_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs that are stopped after steps 2 and 3, and resumed from the checkpoint of step 2."""
+    negatives = {"of_a_query": 20.0, "new": 1.0, "above_relevant": 0.5, "minutes": 2.0}
+    for start, steps in ((0, (1, 2)), (2, (3,)), (2, (3, 4))):
+        m = monitor(tmp_path, start=start)
+        for step in steps:
+            if step == 3:
+                m.probed(2, {"rank": 3.0})
+                m.refreshed(2, {**negatives, "minutes": float(len(steps))})
+            one_step(m, step, step / 2)
+        m.close()
+    lines = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("step 2  ")]
+    assert lines == [["step 2", "probe"], ["step 2", "negatives"]]
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    for tag, value in (("probe/rank", 3), ("negatives/new", 1), ("negatives/minutes", 1)):
+        assert [(event.step, event.value) for event in events.Scalars(tag)] == [(2, value)]
+    assert [event.step for event in events.Scalars("loss/mlm")] == [1, 2, 3, 4]
+
+
+def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> None:
+    for figures in ({"rank": 3.0}, {"rank": 3.0, "norm": 2.0}):
+        m = monitor(tmp_path)
+        m.probed(0, figures)
+        m.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    assert [[event.step for event in events.Scalars(f"probe/{name}")] for name in ("rank", "norm")] == [[0], [0]]
 
 
 def test_slow_ranks_are_figures_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

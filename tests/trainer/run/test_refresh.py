@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
 from tests import toy
+from tests.trainer.killed import kill_at
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 from tests.warm import PATIENCE
@@ -32,6 +34,7 @@ from trainer.recipe.schema import FinetuneRecipe, RefreshConfig
 from trainer.recipe.yaml_file import build as build_recipe
 from trainer.recipe.yaml_file import load
 from trainer.retrieval.mining import mine, mining_texts
+from trainer.retrieval.search import salts_of
 from trainer.retrieval.texts import Texts, embed_task
 from trainer.run import refresh as refresh_module
 from trainer.run.refresh import Refresh
@@ -70,12 +73,12 @@ def opened(toy_collection: Path) -> Collection:
 
 
 def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, list[int]]:
-    """The negatives found by a single search in memory."""
+    """The negatives found by a single search in memory, sorted."""
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
-    ranked = embed_task(load_trained(saved), texts).rank(20)
+    ranked = embed_task(load_trained(saved), texts).rank(20, salts_of(texts.queries))
     mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
-    return {query: of_query.documents.tolist() for query, of_query in mined.negatives.items()}
+    return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
 
 @pytest.mark.parametrize("margin", [None, 0.05])
@@ -89,7 +92,7 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     made = refresh.source.generation
     assert made is not None
     expected = plain(saved, opened, margin)
-    assert {query: made.of(query).tolist() for query in expected} == expected
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
     assert made.of(10_000).tolist() == []
     assert figures["new"] == 1  # all are new: the groups have no negatives of their own
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
@@ -99,7 +102,7 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     numbers = refresh.source.numbers[:8].tolist()
     for candidates, number in zip(drawn, numbers, strict=True):
         query, positives, _ = refresh.source.groups[number]
-        assert candidates == [*positives.tolist(), *expected[query]]
+        assert candidates == [*positives.tolist(), *made.of(query).tolist()]
     refresh.use(STEP - 1)
     assert refresh.source.generation is None
 
@@ -160,7 +163,7 @@ def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collectio
     assert arrays(final) != before
     expected = plain(saved, opened, None)
     made = Generation.map(final)
-    assert {query: made.of(query).tolist() for query in expected} == expected
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
 
 
 def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:
@@ -242,11 +245,23 @@ def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
     kill_when(tmp_path / "killed" / "negatives" / "step-00000004.work", killed)
     assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
     shutil.copytree(tmp_path / "killed", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
-    train(2, [[killed]], tmp_path)
+    kill_at(EVERY + 1, 2, "trainer.finetune", killed, "--resume")
+    assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
+    printed = train(2, [[killed]], tmp_path)
+    assert "step 4  negatives" not in printed  # a refresh is reported once
+    assert "step 8  negatives" in printed
+    for tag in ("new", "minutes"):
+        events = EventAccumulator(str(tmp_path / "killed" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+        assert [event.step for event in events.Scalars(f"negatives/{tag}")] == [4, 8]
     train(1, [[killed, f"run={tmp_path}/one"]], tmp_path)
     for name in ("step-00000004", "step-00000008"):
         assert arrays(tmp_path / "killed" / "negatives" / name) == arrays(folder / name)
     assert arrays(tmp_path / "one" / "negatives" / "step-00000004") == arrays(folder / "step-00000004")
+    two_ranks, one_rank = (
+        Generation.map(tmp_path / name / "negatives" / "step-00000008").pairs() for name in ("undisturbed", "one")
+    )
+    other = {tuple(pair) for pair in one_rank.tolist()} - {tuple(pair) for pair in two_ranks.tolist()}
+    assert len(other) < 0.01 * len(two_ranks)  # the weights of step 8 differ by rounding
     final = Path("checkpoints") / f"step-{STEPS:08}" / checkpoint.WEIGHTS
     assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
     losses = [toy.scalars(tmp_path / name, "loss/softmax") for name in ("undisturbed", "killed", "one")]
