@@ -249,7 +249,7 @@ def test_a_launcher_command_is_understood(
         ("deepspeed --module trainer.pretrain --resume", "the recipe is missing"),
         ("deepspeed --module trainer.pretrain {recipe} stepss=5", "did you mean steps?"),
         ("deepspeed --module trainer.finetune {recipe}", "data.collection: missing"),
-        ("deepspeed --module trainer.pretrain nowhere.yaml", "cannot read this recipe"),
+        ("deepspeed --module trainer.pretrain nowhere.yaml", "nowhere.yaml: cannot read: No such file"),
     ],
 )
 def test_a_command_that_is_not_understood(shards: Path, tmp_path: Path, command: str, words: str) -> None:
