@@ -212,13 +212,13 @@ def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: 
     edit(folder / SETTINGS, activation_fn=IDENTITY)
     with pytest.raises(InputError, match=r"modules.json: has a Dense module"):
         load_any(folder)
-    (folder / "modules.json").write_text(json.dumps([modules[0], {"path": "x", "type": "x.Pooling"}]))
+    (folder / "modules.json").write_text(json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}]))
     assert not is_cross_encoder(folder)
 
 
 def test_it_may_put_nothing_before_every_text(tmp_path: Path, toy_collection: Path) -> None:
     folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
-    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "x.Transformer"}]))
+    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}]))
     edit(folder / SETTINGS, activation_fn=IDENTITY, prompts={"q": "query: "}, default_prompt_name="q")
     with pytest.raises(InputError, match="puts 'query: ' before every"):
         load_any(folder)

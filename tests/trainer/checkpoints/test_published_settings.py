@@ -295,7 +295,6 @@ FRAMES = {
     "no [CLS]": processors.TemplateProcessing(single="$A [SEP]", special_tokens=[SEP]),
     "[SEP] twice": processors.TemplateProcessing(single="[CLS] $A [SEP] [SEP]", special_tokens=[CLS, SEP]),
     "type 1": processors.TemplateProcessing(single="[CLS]:1 $A:1 [SEP]:1", special_tokens=[CLS, SEP]),
-    "swapped": processors.BertProcessing(CLS, SEP),
     "none": None,
 }
 
