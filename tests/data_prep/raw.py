@@ -168,6 +168,9 @@ def ids(out: Path, split: str = "shards") -> set[str]:
 
 
 def decoded(out: Path, split: str = "shards") -> dict[str, list[str]]:
-    """Return the decoded segments of every document, by its id."""
+    """Return the decoded segments of every document, without the blank that a byte-level tokenizer keeps, by its id."""
     tok = tokenizer.load(out / split)
-    return {document.id: [tok.decode(segment) for segment in document.segments] for document in documents(out, split)}
+    return {
+        document.id: [tok.decode(segment).removeprefix(" ") for segment in document.segments]
+        for document in documents(out, split)
+    }

@@ -341,7 +341,7 @@ def test_a_table_of_candidate_lists(
     assert f"p = {results['p_value']:.4f}" in lines[4]
     assert lines[5] == (
         "38 lists of 6 candidates, 228 different documents; equal scores rank in an order drawn once for all systems; "
-        "2 without a relevant candidate are left out, as by trec_eval"
+        "2 without a relevant document are left out, as by trec_eval"
     )
 
 

@@ -37,7 +37,7 @@ def test_the_rest_is_kept_and_what_is_left_out_is_named(
     arguments = ["collection", str(beir), "--tokenizer", str(small.path)]
     assert main(arguments) == 0
     qrels = beir / "qrels" / "test.tsv"
-    assert capsys.readouterr().out.splitlines()[1:3] == [
+    assert capsys.readouterr().out.splitlines()[2:4] == [
         f"split test: left out 3 of 8 judgements: there is no query '9', '8' (the first: {qrels}:4)",
         f"split test: left out 3 of 8 judgements: the corpus lacks 'gone', 'lost' (the first: {qrels}:3)",
     ]

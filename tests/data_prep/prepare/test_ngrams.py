@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
 from data_prep.prepare import ngrams
+from data_prep.text.characters import visible
 from tests.toy import ROOT
 
 WORDS = (b"the", b"quick", b"fox")
@@ -22,7 +23,7 @@ few_words = st.lists(st.sampled_from(SOME_WORDS), max_size=12).map(" ".join)
 
 
 def naive(text: str, n: int) -> list[tuple[str, ...]]:
-    words = re.findall(r"\w+", text.casefold())
+    words = re.findall(r"\w+", visible(text).casefold())
     return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
 
 

@@ -212,7 +212,9 @@ def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: 
     edit(folder / SETTINGS, activation_fn=IDENTITY)
     with pytest.raises(InputError, match=r"modules.json: has a Dense module"):
         load_any(folder)
-    (folder / "modules.json").write_text(json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}]))
+    (folder / "modules.json").write_text(
+        json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}])
+    )
     assert not is_cross_encoder(folder)
 
 
