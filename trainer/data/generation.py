@@ -18,9 +18,20 @@ import numpy as np
 
 from data_prep.collections.flat_arrays import Rows, map_array
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes
+from data_prep.common.json_file import Count, Record, Sha256, read_json
 
 ABOUT = "about.json"
+REMEDY = "restore it from a copy"
+
+
+class _About(Record):
+    """The content of about.json."""
+
+    step: Count
+    weights: Sha256
+    depth: Count
+    margin: float | None
+    figures: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -35,12 +46,18 @@ class Generation:
     def map(cls, folder: Path) -> Generation:
         """Open a generation; raise InputError where it is missing or damaged."""
         if not folder.is_dir():
-            raise InputError(f"{folder}: is missing, and the negatives of this step are in it: restore it from a copy")
+            raise InputError(f"{folder}: is missing, and the negatives of this step are in it: {REMEDY}")
         queries = map_array(folder / "queries.npy", [np.int64])
         documents = Rows.map(folder / "documents.npy", folder / "ends.npy", [np.int64])
         if len(queries) != len(documents):
-            raise InputError(f"{folder}: damaged (its arrays are of different queries): restore it from a copy")
-        return cls(queries, documents, json.loads(read_bytes(folder / ABOUT, LARGEST_JSON)))
+            raise InputError(f"{folder}: damaged (its arrays are of different queries): {REMEDY}")
+        return cls(queries, documents, read_json(folder / ABOUT, _About, REMEDY).model_dump())
+
+    def check(self, folder: Path, corpus: int) -> None:
+        """Raise InputError, naming the folder, unless all negatives are of a corpus of so many documents."""
+        numbers = np.asarray(self.documents.flat)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < corpus:
+            raise InputError(f"{folder}: damaged (a number of no document): {REMEDY}")
 
     def of(self, query: int) -> np.ndarray:
         """Return the negatives of a query, int64, the best first."""

@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
+from data_prep.common.json_file import read_json
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.data import generation
@@ -68,9 +69,15 @@ class Refresh:
         """
         self.current = self.step_of(step)
         try:
-            self.source.generation = Generation.map(self._folder(self.current)) if self.current else None
+            self.source.generation = self._opened() if self.current else None
         except InputError as error:
             raise SharedError(str(error)) from None
+
+    def _opened(self) -> Generation:
+        folder = self._folder(self.current)
+        opened = Generation.map(folder)
+        opened.check(folder, len(self.source.collection.corpus))
+        return opened
 
     def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
         """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
@@ -158,10 +165,18 @@ class Refresh:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def _is_of(file: Path, about: dict[str, Any]) -> bool:
+    """Return whether a work folder's file has these settings; a damaged one has not."""
+    try:
+        return read_json(file, dict[str, Any], generation.REMEDY) == about
+    except InputError:
+        return False
+
+
 def _begin(work: Path, about: dict[str, Any]) -> None:
     """Create the work folder, or start over if it holds work of other weights."""
     file = work / generation.ABOUT
-    if file.is_file() and json.loads(read_bytes(file, LARGEST_JSON)) != about:
+    if file.is_file() and not _is_of(file, about):
         shutil.rmtree(work)
     make_directory(work / PARTS)
     if not file.is_file():

@@ -179,7 +179,18 @@ def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collecti
     with pytest.raises(SharedError, match=r"step-00000007: is missing, and the negatives of this step are in it"):
         refresh.use(STEP + 1)
     refresh.make(STEP, saved, lambda: None)
-    np.save(saved.parents[1] / "negatives" / f"step-{STEP:08d}" / "queries.npy", np.arange(3))
+    folder = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
+    documents, about = np.load(folder / "documents.npy"), json.loads((folder / "about.json").read_text())
+    for number in (-1, len(opened.corpus)):
+        np.save(folder / "documents.npy", np.where(documents == documents[0], number, documents))
+        with pytest.raises(SharedError, match="step-00000007: damaged .a number of no document.: restore it"):
+            refresh.use(STEP + 1)
+    np.save(folder / "documents.npy", documents)
+    for key, value in (("figures", {"new": "all"}), ("step", -7), ("weights", None)):
+        (folder / "about.json").write_text(json.dumps({**about, key: value}))
+        with pytest.raises(SharedError, match=f"about.json: {key}.*: .*; restore it from a copy"):
+            refresh.use(STEP + 1)
+    np.save(folder / "queries.npy", np.arange(3))
     with pytest.raises(SharedError, match="damaged"):
         refresh.use(STEP + 1)
 
