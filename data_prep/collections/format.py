@@ -229,7 +229,7 @@ def check_grade(text: str, key: str, where: Where) -> int:
     except ValueError:
         value = math.nan
     if not value.is_integer():
-        raise InputError(f"{where}: {key} {text!r:.40} is not a whole number")
+        raise InputError(f"{where}: {key} {text!r:.40} is not a whole number, as grades are: round them")
     return int(check_number(value, key, where))
 
 
