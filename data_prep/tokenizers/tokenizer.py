@@ -160,9 +160,11 @@ def load(path: Path) -> Tokenizer:
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
     if max(map(len, vocabulary)) > LONGEST_TOKEN:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
-    added = {token.content for token in backend.get_added_tokens_decoder().values()}
-    # else tokens that the file marks as ordinary match texts; MPNet's <unk> is a word, its unknown token is [UNK]
-    backend.add_special_tokens([token for name, token in special.items() if name != "unk" or token in added])
+    added = {token.content: token.special for token in backend.get_added_tokens_decoder().values()}
+    # else tokens that the file marks as ordinary match texts; MPNet's <unk> is a word, its unknown token is [UNK].
+    # One that is marked as special stays as it is: RoBERTa's <mask> takes the blank before it
+    ordinary = [token for token in special.values() if not added.get(token)]
+    backend.add_special_tokens([token for token in ordinary if token != special["unk"] or token in added])
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {name: vocabulary[token] for name, token in special.items()}

@@ -10,7 +10,7 @@ import json
 from itertools import product
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import CONFIG, Tokenizer
@@ -54,6 +54,8 @@ def require_same_reading(folder: Path, tokenizer: Tokenizer, *, lower_case: bool
 
 
 def _load(folder: Path, **keys: bool) -> PreTrainedTokenizerBase:
+    if not (folder / CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
+        return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **keys)
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **keys)
 
 
