@@ -30,6 +30,7 @@ with without_collecting():
     from trainer.recipe.schema import FinetuneRecipe
     from trainer.run.command import main
     from trainer.run.job import Job, make_job
+    from trainer.run.refresh import open_refresh
 
 
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
@@ -57,7 +58,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if recipe.refresh and getattr(model, "index", None) != "dense":
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
-    return make_job(recipe, model, data)
+    return make_job(recipe, model, data, refresh=open_refresh(recipe, data))
 
 
 def open_trunk(

@@ -19,8 +19,8 @@ from trainer.checkpoints import (
 )
 from trainer.checkpoints.export_files import write_json
 from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.published_settings import MARK
 
-MARK = "deepsiam.json"  # marks a folder as an export, and records what it was exported from
 # the functions that write a matching model's files and fill in its README.md
 STOCK: dict[str, tuple[Callable[..., None], Callable[..., str]]] = {
     "siamese": (export_siamese.write, export_siamese.card),

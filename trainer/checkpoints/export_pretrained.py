@@ -10,8 +10,8 @@ from data_prep.common.errors import InputError
 from models.config import MatchingConfig
 from trainer.checkpoints.export_files import save_tensors, write_encoder, write_json, write_tokenizer
 from trainer.checkpoints.load import TrainedModel
+from trainer.checkpoints.published_settings import DECODER
 
-DECODER = "decoder.safetensors"  # the heads that a pre-training run trained with the encoder
 CARD = """---
 library_name: transformers
 tags: [feature-extraction, deepsiam]

@@ -18,10 +18,9 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint, colbert_folder, cross_encoder_folder
-from trainer.checkpoints.export import MARK
-from trainer.checkpoints.export_pretrained import DECODER
 from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.checkpoints.published_settings import DECODER, MARK
 from trainer.checkpoints.published_tokenizer import require_same_reading
 from trainer.checkpoints.sentence_transformer import (
     is_sentence_transformer,

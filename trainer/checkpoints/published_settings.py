@@ -18,6 +18,7 @@ TRANSFORMER = "sentence_bert_config.json"  # of the encoder's own module
 POOLING, NORMALIZE = "Pooling/config.json", "Normalize/config.json"
 TOKENIZER, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
 ENCODER, ADAPTER, MARK = "config.json", "adapter_config.json", "deepsiam.json"
+DECODER = "decoder.safetensors"  # in an export: the heads that a pre-training run trained with the encoder
 
 APPLIED, HARMLESS = "applied", "harmless"
 COMPARED = "compared"  # refused if transformers' own tokenizer, made with it, reads texts otherwise than tokenizer.json

@@ -3,25 +3,56 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import yaml
 
 from data_prep.common.files import read_bytes
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
+from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.checkpoints import checkpoint
-from trainer.data.group_source import GroupSource
 from trainer.data.open_data import Data, resume_invariants
 from trainer.data.order import Order
 from trainer.engine import ds_config
-from trainer.engine.world import World
+from trainer.engine.engine import Engine
 from trainer.recipe.build import settings_of
-from trainer.recipe.schema import FinetuneRecipe, Recipe
-from trainer.run.probe import Probe
-from trainer.run.refresh import Refresh
+from trainer.recipe.schema import Recipe
 from trainer.run.validation import Validation
+
+
+class Probe(Protocol):
+    """Measures the model during the run, as `trainer.run.probe` does."""
+
+    @property
+    def every(self) -> int:
+        """The optimizer steps between two measurements."""
+
+    def measure(
+        self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
+    ) -> dict[str, float]:
+        """Measure the current model; all ranks call."""
+
+
+class Refresh(Protocol):
+    """Mines the negatives of the next steps during the run, as `trainer.run.refresh` does."""
+
+    current: int  # the step of the negatives in use
+
+    def step_of(self, step: int) -> int:
+        """Return the step of the negatives that the examples after `step` steps use."""
+
+    def is_due(self, step: int) -> bool:
+        """Return whether negatives are mined after `step` steps."""
+
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
+        """Mine with the weights of a checkpoint; all ranks call; return figures about the negatives."""
+
+    def use(self, step: int) -> None:
+        """Let the examples use the negatives that belong to a step."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +69,9 @@ class Job:
     resume_invariants: dict[str, Any]  # what must not change when the run is resumed
 
 
-def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None) -> Job:
+def make_job(
+    recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None, refresh: Refresh | None = None
+) -> Job:
     """Assemble a job; raise SharedError if its held-out data give no example."""
     validation = None
     if data.held_out and recipe.validation:
@@ -53,9 +86,4 @@ def make_job(recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None 
         sidecar_files[CONFIG] = json.dumps({SPLIT: False}).encode()
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
-    refresh = None
-    if isinstance(recipe, FinetuneRecipe) and recipe.refresh:
-        (lanes,) = data.order.sources.values()
-        assert isinstance(lanes.source, GroupSource)
-        refresh = Refresh(recipe.refresh, lanes.source, recipe.run, World.from_environment())
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)

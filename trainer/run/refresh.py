@@ -31,10 +31,11 @@ from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.data import generation
 from trainer.data.generation import Generation
 from trainer.data.group_source import GroupSource
+from trainer.data.open_data import Data
 from trainer.engine.world import World
 from trainer.errors import SharedError
 from trainer.indexes.dense import DenseIndex
-from trainer.recipe.schema import RefreshConfig
+from trainer.recipe.schema import FinetuneRecipe, RefreshConfig
 from trainer.retrieval.mining import mine, mining_texts
 from trainer.retrieval.search import salts_of
 from trainer.retrieval.texts import Texts, query_vectors
@@ -163,6 +164,15 @@ class Refresh:
         for folder in final.parent.iterdir():
             if folder.name.endswith(WORK) or folder.name < self._folder(self.step_of(oldest)).name:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_refresh(recipe: FinetuneRecipe, data: Data) -> Refresh | None:
+    """Open the refresh of a recipe, if it asks for one."""
+    if recipe.refresh is None:
+        return None
+    (lanes,) = data.order.sources.values()
+    assert isinstance(lanes.source, GroupSource)
+    return Refresh(recipe.refresh, lanes.source, recipe.run, World.from_environment())
 
 
 def _is_of(file: Path, about: dict[str, Any]) -> bool:

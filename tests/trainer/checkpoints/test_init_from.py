@@ -15,9 +15,10 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.checkpoints.export import MARK, export_encoder
+from trainer.checkpoints.export import export_encoder
 from trainer.checkpoints.init_from import load_encoder
 from trainer.checkpoints.load import load_trained
+from trainer.checkpoints.published_settings import MARK
 from trainer.recipe.build import build_model
 from trainer.recipe.schema import PretrainRecipe
 from trainer.recipe.yaml_file import build
