@@ -35,8 +35,8 @@ from benchmarks.training import file_name, tokens_a_step, train
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory, whole_file
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 
 @dataclass(frozen=True)

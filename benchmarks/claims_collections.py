@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks.claims_material import CLASSIC, FOLDS
 from benchmarks.cut_bm25 import evaluate_cut_bm25
 from data_prep.collections.collection import Collection
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.metrics import Metrics
 from trainer.evaluation.task import evaluate_bm25, evaluate_run
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 RECIPE = "recipes/demo_siamese.yaml"
 RATES = (3e-4, 1e-3, 3e-3)  # learning rates to try with every start

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from benchmarks.rank_steps import RankSteps, end, timed, without_exchange
 from data_prep.common.files import whole_file
-from trainer.engine.world import World, join
+from trainer.training.engine.world import World, join
 
 ACCUMULATION = 2  # micro-batches that a rank has in a step
 MODEL = "mlm-512"  # of benchmarks.step_cases: many weights, and little to compute with such short sequences

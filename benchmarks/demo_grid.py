@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.task import evaluate_run
+from trainer.training.checkpoints.load import load_trained
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))

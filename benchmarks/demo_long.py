@@ -20,12 +20,12 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import whole_file
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.metrics import paired_permutation_test
 from trainer.evaluation.task import evaluate_bm25, evaluate_run
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}

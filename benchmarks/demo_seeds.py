@@ -14,10 +14,10 @@ from benchmarks.side_by_side import write
 from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.compare import Asked, compare
 from trainer.evaluation.pipeline import Pipeline, Stage
 from trainer.evaluation.table import table
+from trainer.training.checkpoints.load import load_trained
 
 SEEDS = (1, 2, 3)
 OUTPUT = Path(__file__).parent / "results" / "demo_seeds.json"

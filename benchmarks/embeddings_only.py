@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from data_prep.common.files import whole_folder
 from models.trunk import build_trunk, token_embedding
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.build import settings_of
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.build import settings_of
 
 
 def embeddings_only(run: Path, out: Path, seed: int) -> Path:

@@ -41,12 +41,12 @@ from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
 from models.pretraining.seed import SeedBatcher
-from trainer.data.cursor import Cursor
-from trainer.data.lanes import Lanes, Position
-from trainer.data.loader import Loader
-from trainer.data.mixing import Mix
-from trainer.data.order import Order
-from trainer.data.shard_source import ShardSource
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.lanes import Lanes, Position
+from trainer.training.data.loader import Loader
+from trainer.training.data.mixing import Mix
+from trainer.training.data.order import Order
+from trainer.training.data.shard_source import ShardSource
 
 VOCABULARY = 30522
 MAX_TOKENS, MICRO_BATCH = 512, 32

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
-from trainer.data.rng import keyed_rng
+from trainer.training.data.rng import keyed_rng
 
 
 def draw_words(rng: np.random.Generator, count: int, different: int) -> np.ndarray:

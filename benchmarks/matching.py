@@ -37,7 +37,7 @@ from benchmarks.matching_rivals import Elsewhere, Ours, Rival, require_library
 from benchmarks.matching_scoring import ScoringSizes
 from benchmarks.side_by_side import Values, in_words, ratios, rounds, run_parts, spread
 from data_prep.common.errors import exit_on_input_error
-from trainer.engine import ds_config
+from trainer.training.engine import ds_config
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "deepsiam"

@@ -19,12 +19,12 @@ from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as own_tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import TrainedModel
-from trainer.data.open_data import pair_data
-from trainer.data.rng import keyed_rng
-from trainer.recipe.build import build_model, new_trunk
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.data.open_data import pair_data
+from trainer.training.data.rng import keyed_rng
+from trainer.training.recipe.build import build_model, new_trunk
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
 
 Pairs = list[tuple[str, str]]  # texts of queries and of their documents
 

@@ -24,9 +24,9 @@ from benchmarks import machine
 from benchmarks.matching_data import Pairs, Sizes, pairs_in_order
 from benchmarks.matching_rivals import Rival
 from benchmarks.step_hugging_face import Turns
-from trainer.engine import ds_config
-from trainer.engine.optimizer import build_optimizer
-from trainer.recipe.schema import FinetuneRecipe
+from trainer.training.engine import ds_config
+from trainer.training.engine.optimizer import build_optimizer
+from trainer.training.recipe.schema import FinetuneRecipe
 
 NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'sentence-transformers[train]'"
 

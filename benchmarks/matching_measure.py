@@ -6,13 +6,13 @@ import numpy as np
 
 from benchmarks.matching_collections import Kind
 from data_prep.collections.collection import Collection
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation.candidate_lists import CandidateTask
 from trainer.evaluation.classes import predict, read_classes
 from trainer.evaluation.metrics import DEPTH, Metrics
 from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import Rerank, rerank_task
 from trainer.retrieval.texts import embed_task, index_task, searches
+from trainer.training.checkpoints.load import LoadedModel
 
 
 def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str) -> Metrics:

@@ -30,9 +30,9 @@ from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory, whole_file
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 RANDOM, PRETRAINED = "random", {"mlm": "demo_long_mlm", "seed": "demo_long_seed"}  # a recipe each
 STARTS = (RANDOM, *PRETRAINED)

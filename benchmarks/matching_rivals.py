@@ -20,12 +20,12 @@ from benchmarks.matching_data import Sizes
 from benchmarks.step_measures import join_alone
 from data_prep.common.errors import InputError
 from trainer import finetune
-from trainer.data.cursor import Cursor
-from trainer.data.loader import Loader
-from trainer.data.rng import dropout_seed
-from trainer.engine.engine import Engine
-from trainer.engine.world import World
-from trainer.recipe.schema import FinetuneRecipe
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.loader import Loader
+from trainer.training.data.rng import dropout_seed
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
+from trainer.training.recipe.schema import FinetuneRecipe
 
 
 class Rival:
@@ -50,7 +50,7 @@ class Rival:
 
 
 class Ours(Rival):
-    """The parts of a `trainer.finetune` run: its job, loader and engine, used as in trainer.run.loop."""
+    """The parts of a `trainer.finetune` run: its job, loader and engine, used as in trainer.training.run.loop."""
 
     def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes)

@@ -32,9 +32,9 @@ from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.registry import PRETRAINING
 from models.trunk import TrunkModel, build_trunk
-from trainer.data.rng import keyed_rng, keyed_rngs
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.data.rng import keyed_rng, keyed_rngs
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
 
 SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
 

@@ -21,8 +21,8 @@ from benchmarks.step_cases import RECIPES, workload_of
 from data_prep.prepare.run import Options, prepare
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 Work = Callable[[], object]
 WORDS = 8192  # of made-up text

@@ -7,7 +7,7 @@
 
 A step is forward, backward, clipping and AdamW on prepared micro-batches; benchmarks.loader measures the loader.
 
-    deepsiam                trainer.engine.engine.Engine.step
+    deepsiam                trainer.training.engine.engine.Engine.step
     deepsiam, bf16          on a GPU, where the others train in fp16
     plain                   the same engine and losses; logits of all positions in fp32, full attention masks, inputs
                             padded to the longest
@@ -45,7 +45,7 @@ from benchmarks.step_cases import CASES, Workload, recipe_of, workload_of
 from benchmarks.step_measures import OURS, join_alone, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from trainer.hosts.commit import git_commit
+from trainer.training.run.commit import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parent / "results"

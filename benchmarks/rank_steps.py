@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from benchmarks.step_cases import recipe_of, workload_of
 from benchmarks.step_parts import COLLECTIVES
-from trainer.engine.engine import Engine
-from trainer.engine.world import World
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
 
 
 class RankSteps:

@@ -25,9 +25,9 @@ from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.checkpoints.published import load_published
-from trainer.data.rng import keyed_rng
 from trainer.indexes.dense import DenseIndex
 from trainer.indexes.registry import open_index
+from trainer.training.data.rng import keyed_rng
 
 WORDS = 8192  # distinct words
 BEST = 100

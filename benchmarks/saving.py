@@ -30,13 +30,13 @@ from benchmarks.start_up import HERE, THERE
 from benchmarks.training import free_port
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.checkpoint import State
-from trainer.data.cursor import Cursor
-from trainer.engine.engine import Engine
-from trainer.engine.world import World, join
-from trainer.recipe.schema import CheckpointConfig, PretrainRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.checkpoint import State
+from trainer.training.data.cursor import Cursor
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World, join
+from trainer.training.recipe.schema import CheckpointConfig, PretrainRecipe
+from trainer.training.recipe.yaml_file import build
 
 
 def make_engine(hidden: int, layers: int) -> Engine:

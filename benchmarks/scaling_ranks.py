@@ -22,7 +22,7 @@ from benchmarks.rank_steps import RankSteps, end, timed
 from benchmarks.side_by_side import ratios, rounds, spread
 from benchmarks.training import free_port
 from data_prep.common.errors import InputError
-from trainer.engine.world import World, join
+from trainer.training.engine.world import World, join
 
 ROOT = Path(__file__).parents[1]
 CASE = "seed-demo"  # of benchmarks.step_cases

@@ -22,8 +22,8 @@ import webdataset
 from benchmarks.side_by_side import write
 from data_prep.common.errors import exit_on_input_error
 from models.interface import MicroBatch
-from trainer.data.lanes import START, Lanes
-from trainer.data.rng import keyed_rng
+from trainer.training.data.lanes import START, Lanes
+from trainer.training.data.rng import keyed_rng
 
 LANES, WINDOW, CHUNKS_PER_SHARD, DOCUMENTS_PER_CHUNK, MICRO_BATCH = 16, 16, 16, 128, 32
 

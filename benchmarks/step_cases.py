@@ -15,11 +15,11 @@ from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
 from models.trunk import TrunkModel, build_trunk
-from trainer.data.rng import keyed_rng, keyed_rngs
-from trainer.engine import ds_config
-from trainer.recipe.build import build_batcher, build_model
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.data.rng import keyed_rng, keyed_rngs
+from trainer.training.engine import ds_config
+from trainer.training.recipe.build import build_batcher, build_model
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 DEMO_WORDS = 8192

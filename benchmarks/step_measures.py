@@ -25,7 +25,7 @@ from benchmarks.step_parts import count_flops, time_parts
 from benchmarks.step_rivals import Bare, Ours, Plain, Rival
 from benchmarks.training import free_port
 from data_prep.common.errors import InputError, printable
-from trainer.engine.world import World, join
+from trainer.training.engine.world import World, join
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
 WARM_UP = STEPS  # the whole workload; in fp16 more steps, until one does not overflow

@@ -17,9 +17,9 @@ from torch import Tensor
 from benchmarks import machine
 from benchmarks.plain_way import plain_batch, plain_layers
 from benchmarks.step_cases import Step, Workload
-from trainer.engine.engine import Engine
-from trainer.engine.optimizer import build_optimizer
-from trainer.engine.world import World
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.optimizer import build_optimizer
+from trainer.training.engine.world import World
 
 LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's initial one
 

@@ -26,7 +26,7 @@ from benchmarks.side_by_side import Values, ratios, rounds, spread
 from benchmarks.step_cases import CASES, DEMO_WORDS, RECIPES
 from benchmarks.training import file_name, free_port
 from data_prep.common.errors import InputError
-from trainer.recipe.yaml_file import read
+from trainer.training.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[1]
 RUN_STEPS, LINE_STEPS = 25, 5  # steps of a run, and between progress lines; the time before the first is ignored

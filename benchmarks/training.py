@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep.common.errors import InputError
-from trainer.data.lanes import START, Lanes, examples_of
-from trainer.data.open_data import shard_data
-from trainer.recipe.schema import PretrainRecipe
+from trainer.training.data.lanes import START, Lanes, examples_of
+from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.schema import PretrainRecipe
 
 SAMPLED = 4  # lanes of each source whose first window is used to estimate the tokens of an example
 

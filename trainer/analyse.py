@@ -29,11 +29,11 @@ from trainer.analysis.held_out import held_out_arrays
 from trainer.analysis.plots import COLORS, new_figure, save, smooth
 from trainer.analysis.seed import cosines
 from trainer.analysis.wiring import draw, wiring
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.metrics import Metric
 from trainer.evaluation.task import Task
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -26,18 +26,18 @@ with without_collecting():
     import torch
 
     from trainer import finetune, pretrain
-    from trainer.checkpoints import checkpoint
-    from trainer.engine import ds_config, launcher
-    from trainer.engine.all_reduce import Measured
     from trainer.hosts import checks, network, speed
     from trainer.hosts.ask import ask
     from trainer.hosts.checks import Finding
     from trainer.hosts.facts import Facts, existing, gather
     from trainer.hosts.launch import Launch
     from trainer.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
-    from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-    from trainer.recipe.yaml_file import build, read
-    from trainer.run.job import Job
+    from trainer.training.checkpoints import checkpoint
+    from trainer.training.engine import ds_config, launcher
+    from trainer.training.engine.all_reduce import Measured
+    from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+    from trainer.training.recipe.yaml_file import build, read
+    from trainer.training.run.job import Job
 
 HERE = "this host"
 FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # what a launch needs

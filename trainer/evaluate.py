@@ -23,7 +23,6 @@ from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.evaluation import fusion, run_file
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.evaluation.classes import compare_classes, read_classes
@@ -35,6 +34,7 @@ from trainer.evaluation.task import Task
 from trainer.indexes.ranks import rank_0_first
 from trainer.retrieval.rerank import Rerank
 from trainer.retrieval.shared import shared_by
+from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 RESERVED = (  # keys of the results
     "bm25",

@@ -18,7 +18,7 @@ from data_prep.common.parser import Parser
 
 with without_collecting():
     from trainer.checkpoints.export import export_encoder
-    from trainer.checkpoints.load import load_trained
+    from trainer.training.checkpoints.load import load_trained
 
 
 def main(argv: Sequence[str] | None = None) -> None:

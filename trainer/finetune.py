@@ -13,13 +13,14 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
-    from trainer.checkpoints.init_from import PretrainedEncoder, load_encoder
-    from trainer.checkpoints.load import saved_trunk
-    from trainer.checkpoints.sentence_transformer import not_taken
-    from trainer.checkpoints.start_keys import take_over, take_over_again
-    from trainer.data.open_data import pair_data
-    from trainer.engine.world import World
-    from trainer.recipe.build import (
+    from trainer.run.refresh import open_refresh
+    from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
+    from trainer.training.checkpoints.load import saved_trunk
+    from trainer.training.checkpoints.start_keys import take_over, take_over_again
+    from trainer.training.data.open_data import pair_data
+    from trainer.training.engine.world import World
+    from trainer.training.published.sentence_transformer import not_taken
+    from trainer.training.recipe.build import (
         build_model,
         check_length,
         freeze_model,
@@ -27,10 +28,9 @@ with without_collecting():
         resize_embeddings,
         settings_of,
     )
-    from trainer.recipe.schema import FinetuneRecipe
-    from trainer.run.command import main
-    from trainer.run.job import Job, make_job
-    from trainer.run.refresh import open_refresh
+    from trainer.training.recipe.schema import FinetuneRecipe
+    from trainer.training.run.command import main
+    from trainer.training.run.job import Job, make_job
 
 
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:

@@ -15,12 +15,12 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.checkpoints.published import load_any
-from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.indexes import approximate
 from trainer.indexes.folder import MANIFEST
 from trainer.indexes.index import require_choice
 from trainer.indexes.ranks import rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
+from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -26,16 +26,16 @@ from data_prep.common.parser import Parser
 
 with without_collecting():
     from trainer.analysis.plans import draw_preparation, draw_training
-    from trainer.engine import ds_config
     from trainer.planning import report
     from trainer.planning.communication import Link
     from trainer.planning.compute import Speed, count, measured_speed, vocabulary_of
-    from trainer.planning.hardware import DEVICES
     from trainer.planning.machines import Machines
     from trainer.planning.preparing import SOURCES, prepare, with_rates
     from trainer.planning.training import DAY, limits, plan
-    from trainer.recipe.schema import PretrainRecipe, kind_of
-    from trainer.recipe.yaml_file import build, read
+    from trainer.training.engine import ds_config
+    from trainer.training.engine.hardware import DEVICES
+    from trainer.training.recipe.schema import PretrainRecipe, kind_of
+    from trainer.training.recipe.yaml_file import build, read
 
 GB, MICROSECOND, MINUTE, HOUR = 1e9, 1e-6, 60.0, 3600.0
 

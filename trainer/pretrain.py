@@ -9,16 +9,16 @@ with without_collecting():
 
     import torch
 
-    from trainer.checkpoints.init_from import load_encoder
-    from trainer.checkpoints.load import saved_trunk
-    from trainer.data.open_data import shard_data
-    from trainer.engine.memory import check_memory
-    from trainer.engine.world import World
-    from trainer.recipe.build import build_model, check_length, freeze_model, new_trunk, resize_embeddings
-    from trainer.recipe.schema import PretrainRecipe
-    from trainer.run.command import main
-    from trainer.run.job import Job, make_job
     from trainer.run.probe import open_probe
+    from trainer.training.checkpoints.init_from import load_encoder
+    from trainer.training.checkpoints.load import saved_trunk
+    from trainer.training.data.open_data import shard_data
+    from trainer.training.engine.memory import check_memory
+    from trainer.training.engine.world import World
+    from trainer.training.recipe.build import build_model, check_length, freeze_model, new_trunk, resize_embeddings
+    from trainer.training.recipe.schema import PretrainRecipe
+    from trainer.training.run.command import main
+    from trainer.training.run.job import Job, make_job
 
 
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:

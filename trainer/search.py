@@ -21,7 +21,6 @@ from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
-from trainer.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.evaluation import run_file
 from trainer.indexes.found import Found, found
 from trainer.indexes.index import Index, require_choice
@@ -30,6 +29,7 @@ from trainer.indexes.ranks import merge, rank_0_first
 from trainer.indexes.registry import APPROXIMATIONS, open_index
 from trainer.indexes.serve import make_server
 from trainer.retrieval.search import Ranked
+from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 WIDTH = 100  # characters that are shown of a document
 AT_ONCE = 1024  # queries of a run file

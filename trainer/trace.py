@@ -23,14 +23,14 @@ from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.common.parser import Parser
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.interface import MicroBatch
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.start_keys import take_over
-from trainer.data.cursor import Cursor
-from trainer.data.loader import Loader, check_layout
-from trainer.data.open_data import Data, pair_data, resume_invariants, shard_data
-from trainer.data.order import LaneBatch
-from trainer.recipe import schema, yaml_file
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.start_keys import take_over
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.loader import Loader, check_layout
+from trainer.training.data.open_data import Data, pair_data, resume_invariants, shard_data
+from trainer.training.data.order import LaneBatch
+from trainer.training.recipe import schema, yaml_file
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:

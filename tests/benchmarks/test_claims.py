@@ -10,8 +10,8 @@ from benchmarks.claims import DEFAULT, EMBEDDINGS, METHODS, RANDOM, RANKS, START
 from benchmarks.claims_collections import RATES, Values
 from benchmarks.claims_tables import AGAINST
 from tests.toy import ROOT
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.yaml_file import load
 
 TOKENS = 1000
 

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.demo_grid import OUTPUT, RATES, RECIPES, SIMILARITIES
 from tests.toy import ROOT
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 @pytest.mark.parametrize("start", RECIPES)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import demo_long
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

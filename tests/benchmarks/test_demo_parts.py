@@ -8,8 +8,8 @@ import pytest
 from benchmarks import demo_parts
 from data_prep.collections.collection import Collection
 from tests.trainer.runs import write_run
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.yaml_file import load
 
 Recipes = dict[Path, Recipe]
 

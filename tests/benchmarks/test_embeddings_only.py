@@ -7,10 +7,10 @@ import torch
 
 from benchmarks.embeddings_only import embeddings_only
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import load_trained
 from trainer.finetune import build
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build as build_recipe
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build as build_recipe
 
 
 @pytest.mark.parametrize("method", [{"name": "seed", "max_tokens": 32}, {"name": "cross_thought", "special_tokens": 3}])

@@ -23,8 +23,8 @@ from benchmarks.matching_results import PRETRAINED, RATES, STARTS, Bench
 from benchmarks.matching_tables import p_values, table
 from tests.toy import ROOT
 from trainer.evaluation.metrics import Metrics
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.yaml_file import load
 
 ITEMS = 9
 

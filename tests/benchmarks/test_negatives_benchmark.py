@@ -11,8 +11,8 @@ from benchmarks.claims_collections import COLLECTIONS, Tuning
 from benchmarks.negatives import BATCH, BM25, KINDS, OWN, RANDOM, Bench, run, table
 from data_prep.collections.collection import Collection
 from trainer.evaluation.metrics import paired_permutation_test
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from data_prep.common.errors import InputError
 from models.interface import IGNORED, MicroBatch
 from tests import toy
 from tests.benchmarks import tiny_steps
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
 
 
 @pytest.fixture(params=list(tiny_steps.CASES))

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import seed_figures
 from data_prep.common.errors import InputError
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

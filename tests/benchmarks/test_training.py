@@ -11,9 +11,9 @@ from data_prep.common.errors import InputError
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
 from tests import toy
-from trainer.data.open_data import shard_data
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
 
 LANES = training.SAMPLED  # all lanes are sampled, with their only window: the estimate is exact
 

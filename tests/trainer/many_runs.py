@@ -14,13 +14,13 @@ import torch
 from data_prep.common.files import make_directory
 from tests import toy
 from trainer import finetune, pretrain
-from trainer.checkpoints import checkpoint
-from trainer.engine.world import World, join
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from trainer.recipe.yaml_file import build, read
-from trainer.run.command import from_rank_0, record, skip_interpreter_shutdown
-from trainer.run.job import Job
-from trainer.run.loop import Run
+from trainer.training.checkpoints import checkpoint
+from trainer.training.engine.world import World, join
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from trainer.training.recipe.yaml_file import build, read
+from trainer.training.run.command import from_rank_0, record, skip_interpreter_shutdown
+from trainer.training.run.job import Job
+from trainer.training.run.loop import Run
 
 
 def train(ranks: int, runs: Sequence[Sequence[object]], folder: Path) -> str:

@@ -12,12 +12,12 @@ from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.registry import MATCHING
 from tests import toy
-from trainer.checkpoints import checkpoint
-from trainer.data.cursor import Cursor
-from trainer.data.lanes import START
-from trainer.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.lanes import START
+from trainer.training.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.recipe.yaml_file import build
 
 STEP = 7
 

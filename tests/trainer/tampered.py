@@ -14,10 +14,10 @@ import torch
 
 from models.pretraining.seed import Seed
 from trainer import pretrain
-from trainer.engine.engine import Engine
-from trainer.recipe.schema import PretrainRecipe
-from trainer.run.command import main
 from trainer.trace import digest
+from trainer.training.engine.engine import Engine
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.run.command import main
 
 
 def poison(forward: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:

@@ -13,10 +13,10 @@ from tests import toy
 from tests.trainer.many_runs import train
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import load_trained
-from trainer.checkpoints.sentence_transformer import take_over
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.published.sentence_transformer import take_over
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 STEPS, BATCH = 20, 8
 

@@ -16,7 +16,7 @@ from tests.trainer.damage import damaged, restored
 from tests.trainer.runs import STEP, write_run
 from tests.trainer.test_report import log
 from trainer import evaluate, export, index, report, search
-from trainer.checkpoints import checkpoint
+from trainer.training.checkpoints import checkpoint
 
 Main = Callable[[list[str]], None]
 

@@ -13,13 +13,13 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.pretraining.seed import Seed
 from tests import toy
 from tests.trainer.killed import kill_at
-from trainer.checkpoints import checkpoint
-from trainer.data.open_data import shard_data
-from trainer.engine import ds_config
-from trainer.recipe.build import new_trunk
-from trainer.recipe.schedule import learning_rate
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load as load_recipe
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.open_data import shard_data
+from trainer.training.engine import ds_config
+from trainer.training.recipe.build import new_trunk
+from trainer.training.recipe.schedule import learning_rate
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 

@@ -12,8 +12,8 @@ import pytest
 from tests import toy
 from tests.trainer.hosts import fake_ssh
 from trainer.doctor import exchange_seconds
-from trainer.engine.all_reduce import Measured
 from trainer.planning.communication import Zero
+from trainer.training.engine.all_reduce import Measured
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
 

@@ -17,12 +17,12 @@ from tests.trainer.retrieval.fakes import overlap_run, plain_scores, positions, 
 from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer import evaluate
-from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.evaluation.candidate_lists import CandidateTask
 from trainer.evaluation.metrics import LIST_HEADINGS
 from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import rerank_task
 from trainer.retrieval.texts import index_task
+from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or for texts of these lengths

@@ -15,10 +15,10 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.checkpoints.init_from import load_encoder
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
 
 METHODS = {
     1: {"name": "seed", "max_tokens": 32},

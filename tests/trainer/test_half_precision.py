@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests import toy
 from tests.trainer.many_runs import ds_config, train
-from trainer.checkpoints import checkpoint
+from trainer.training.checkpoints import checkpoint
 
 pytestmark = pytest.mark.slow  # real processes, about ten seconds each
 

@@ -9,9 +9,9 @@ import pytest
 from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer import many_runs
-from tests.trainer.engine.hostile_pickles import callers, plant
-from trainer.checkpoints import checkpoint
-from trainer.engine import plain_files
+from tests.trainer.training.engine.hostile_pickles import callers, plant
+from trainer.training.checkpoints import checkpoint
+from trainer.training.engine import plain_files
 
 pytestmark = pytest.mark.slow  # real processes
 

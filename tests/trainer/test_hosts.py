@@ -16,8 +16,8 @@ import yaml
 from data_prep.common.errors import InputError
 from tests import toy
 from tests.hosts import VARIABLES, Hosts, network, remove_stale
-from trainer.checkpoints import checkpoint
-from trainer.run.stop import RESUME
+from trainer.training.checkpoints import checkpoint
+from trainer.training.run.stop import RESUME
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING
 from tests import toy
 from tests.trainer.many_runs import ds_config, job_of, train
-from trainer.checkpoints.load import load_trained
+from trainer.training.checkpoints.load import load_trained
 
 pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
 

@@ -15,9 +15,9 @@ from models.registry import PRETRAINING
 from tests import toy
 from tests.trainer.many_runs import ds_config, train
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.build import build_batcher, new_trunk
+from trainer.training.checkpoints.init_from import load_encoder
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.build import build_batcher, new_trunk
 
 pytestmark = pytest.mark.slow  # every run is real processes, about ten seconds each
 
@@ -135,9 +135,9 @@ def test_pretraining_continues_from_an_export(trained: Path, published: dict[str
 @pytest.mark.parametrize("name", METHODS)
 def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path: Path, name: str) -> None:
     from data_prep.tokenizers import tokenizer as tokenizers
-    from trainer.recipe.build import build_model, resize_embeddings
-    from trainer.recipe.schema import PretrainRecipe
-    from trainer.recipe.yaml_file import load as load_recipe
+    from trainer.training.recipe.build import build_model, resize_embeddings
+    from trainer.training.recipe.schema import PretrainRecipe
+    from trainer.training.recipe.yaml_file import load as load_recipe
 
     tokenizer = tokenizers.load(shards / "tokenizer.json")
     method = load_recipe(PretrainRecipe, recipe_of(tmp_path / "run.yaml", shards, name)).method
@@ -168,8 +168,8 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path
 
 def one_step(model: Any, method: PretrainingConfig, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
     from data_prep.shards.manifest import Manifest
-    from trainer.data.rng import keyed_rngs
-    from trainer.data.shard_source import ShardSource
+    from trainer.training.data.rng import keyed_rngs
+    from trainer.training.data.shard_source import ShardSource
 
     batcher = build_batcher(method, tokenizer)
     examples = batcher.examples(ShardSource(Manifest.load(shards)).read(0, 0))[:4]

@@ -10,7 +10,7 @@ from data_prep.collections.collection import Collection, verify
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import mine
-from trainer.data.group_source import GroupSource
+from trainer.training.data.group_source import GroupSource
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -12,9 +12,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tests import toy
 from tests.trainer.many_runs import ds_config, train
 from trainer import finetune
-from trainer.checkpoints import checkpoint
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.checkpoints import checkpoint
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 pytestmark = pytest.mark.slow  # real processes
 

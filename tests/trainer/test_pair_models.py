@@ -12,9 +12,9 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}

@@ -24,8 +24,8 @@ from tests.data_prep import raw
 from tests.trainer.many_runs import train
 from tests.trainer.papers_samples import SAMPLES
 from trainer import evaluate
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load, read
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load, read
 
 pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 

@@ -19,12 +19,12 @@ import pytest
 
 from tests import toy
 from tests.warm import PATIENCE
-from trainer.checkpoints import checkpoint
-from trainer.data.open_data import shard_data
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
-from trainer.run import stop, watchdog
 from trainer.trace import digest, trace
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+from trainer.training.run import stop, watchdog
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 

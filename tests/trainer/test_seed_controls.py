@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from data_prep.common.errors import InputError
 from models.pretraining.seed import SeedConfig
 from tests import toy
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 def frozen_recipe(path: Path, shards: Path, init_from: Path, **changes: object) -> Path:

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 from tests import toy
 from tests.trainer.killed import kill_at
 from tests.trainer.many_runs import ds_config, train
-from trainer.checkpoints import checkpoint
-from trainer.data.open_data import pair_data
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import load, read
 from trainer.trace import digest, trace
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.open_data import pair_data
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load, read
 
 STEPS = 4
 STAGES = (0, 1, 2, 3)

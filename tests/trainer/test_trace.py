@@ -9,9 +9,9 @@ import pytest
 
 from models.interface import MicroBatch
 from tests import toy
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
 from trainer.trace import digest, main
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.common.errors import InputError, printable
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 SHOWN = 5  # sequences listed, besides the sequence itself
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from data_prep.shards.manifest import Manifest
 from data_prep.tokenizers.check import require_same_tokenizer
-from trainer.checkpoints.load import TrainedModel
-from trainer.data.rng import keyed_rngs
-from trainer.data.shard_source import ShardSource
-from trainer.recipe.build import build_batcher
-from trainer.recipe.schema import PretrainRecipe
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.data.rng import keyed_rngs
+from trainer.training.data.shard_source import ShardSource
+from trainer.training.recipe.build import build_batcher
+from trainer.training.recipe.schema import PretrainRecipe
 
 
 def held_out_arrays(trained: TrainedModel, shards: Path, number: int, size: int) -> Iterator[dict[str, np.ndarray]]:

@@ -11,12 +11,12 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of, whole_file
 from data_prep.common.json_file import Count, Record, read_json
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.evaluation.metrics import DEPTH, Metric
 from trainer.evaluation.task import Task
-from trainer.recipe.schema import FinetuneRecipe
 from trainer.retrieval.texts import embed_task, index_task
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import TrainedModel, load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
 
 OVER = {"steps": "fine-tuning step", "labels": "labelled pairs"}  # the label of each horizontal axis
 

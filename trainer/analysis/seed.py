@@ -14,7 +14,7 @@ from models.interface import IGNORED
 from models.pretraining.seed import Seed
 from models.trunk import token_embedding
 from trainer.analysis.held_out import held_out_arrays
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 EXAMPLES = 256  # blocks that the mean is taken over
 

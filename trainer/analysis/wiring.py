@@ -20,9 +20,9 @@ from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import IGNORED, MicroBatch
 from models.trunk import TrunkModel
 from trainer.analysis.plots import COLORS, new_figure, save
-from trainer.data.rng import keyed_rngs
-from trainer.recipe.build import build_batcher, build_model, trunk_of
-from trainer.recipe.schema import PretrainRecipe
+from trainer.training.data.rng import keyed_rngs
+from trainer.training.recipe.build import build_batcher, build_model, trunk_of
+from trainer.training.recipe.schema import PretrainRecipe
 
 TEXT = (
     ("rain fell all night", "the river rose", "at noon the bridge was gone"),

@@ -18,8 +18,8 @@ from trainer.checkpoints import (
     export_siamese,
 )
 from trainer.checkpoints.export_files import write_json
-from trainer.checkpoints.load import TrainedModel
-from trainer.checkpoints.published_settings import MARK
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.published.settings import MARK
 
 # the functions that write a matching model's files and fill in its README.md
 STOCK: dict[str, tuple[Callable[..., None], Callable[..., str]]] = {

@@ -13,7 +13,7 @@ from typing import Any
 from data_prep.common.errors import InputError
 from models.matching.colbert import ColbertConfig
 from trainer.checkpoints.export_files import save_tensors, write_encoder, write_json, write_modules, write_tokenizer
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
 CARD = """---

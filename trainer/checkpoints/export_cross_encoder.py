@@ -11,7 +11,7 @@ from data_prep.common.errors import InputError
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.trunk import token_types
 from trainer.checkpoints.export_files import save_tensors, write_tokenizer
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 CARD = """---
 library_name: sentence-transformers

@@ -21,7 +21,7 @@ from models.matching.siamese import Siamese, SiameseConfig
 from models.vectors import Vectors
 from trainer.checkpoints.export_cross_encoder import write_pair_tokenizer
 from trainer.checkpoints.export_files import write_tokenizer
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 TOLERANCE = 1e-5  # largest difference between a graph's and the run's outputs, relative to the largest number or 1
 CARD = """---

@@ -12,7 +12,7 @@ from typing import Any
 
 from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
 from trainer.checkpoints.export_files import save_tensors, write_encoder, write_tokenizer
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 CANDIDATE, CODES = "candidate", "codes.safetensors"
 CARD = """---

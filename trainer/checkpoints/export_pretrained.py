@@ -9,8 +9,8 @@ from typing import Any
 from data_prep.common.errors import InputError
 from models.config import MatchingConfig
 from trainer.checkpoints.export_files import save_tensors, write_encoder, write_json, write_tokenizer
-from trainer.checkpoints.load import TrainedModel
-from trainer.checkpoints.published_settings import DECODER
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.published.settings import DECODER
 
 CARD = """---
 library_name: transformers

@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.common.errors import InputError
 from models.matching.siamese import SiameseConfig
 from trainer.checkpoints.export_files import write_encoder, write_json, write_modules, write_tokenizer
-from trainer.checkpoints.load import TrainedModel
+from trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {  # class names that every version resolves
     "": "sentence_transformers.models.Transformer",

@@ -15,18 +15,18 @@ from models.config import PretrainingConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
-from trainer.checkpoints import cross_encoder_folder
-from trainer.checkpoints.cross_encoder_folder import is_cross_encoder
-from trainer.checkpoints.hugging_face import CONFIG, TOKENIZER
-from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.checkpoints.sentence_transformer import (
+from trainer.training.checkpoints.init_from import load_encoder
+from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.published import cross_encoder_folder
+from trainer.training.published.cross_encoder_folder import is_cross_encoder
+from trainer.training.published.hugging_face import CONFIG, TOKENIZER
+from trainer.training.published.sentence_transformer import (
     is_sentence_transformer,
     longest_texts,
     read_modules,
     refuse_to_rank,
 )
-from trainer.recipe.build import build_model
+from trainer.training.recipe.build import build_model
 
 
 def load_any(path: Path) -> LoadedModel:

@@ -13,12 +13,12 @@ from data_prep.collections.groups import Group
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation.metrics import Metrics, measure_lists, p_value
 from trainer.evaluation.task import about_models
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import order_of
 from trainer.retrieval.texts import Texts, in_pool_order, index_task, matching_of, require_scores
+from trainer.training.checkpoints.load import LoadedModel
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import numpy as np
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
 from models.interface import PairScorer
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation.metrics import Metrics, p_value
 from trainer.evaluation.task import about_models
 from trainer.retrieval.pairs import List, pair_scores
 from trainer.retrieval.texts import CLASSES, matching_of
+from trainer.training.checkpoints.load import LoadedModel
 
 
 def compare_classes(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:

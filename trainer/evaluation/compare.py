@@ -12,7 +12,6 @@ from typing import Any
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds
 from data_prep.common.errors import InputError
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation import fusion, pipeline, run_file
 from trainer.evaluation.metrics import DEPTH, Metric, Metrics, compared, p_value
 from trainer.evaluation.pipeline import ALONE, Pipeline, Weights
@@ -23,6 +22,7 @@ from trainer.retrieval.rerank import Rerank, rerank_task
 from trainer.retrieval.search import Ranked
 from trainer.retrieval.system import System
 from trainer.retrieval.texts import embed_task, index_task, matching_of, require_scores, searches
+from trainer.training.checkpoints.load import LoadedModel
 
 Builders = Mapping[str, Callable[[Task], System | RunFile]]  # how each system encodes or indexes a task's texts
 

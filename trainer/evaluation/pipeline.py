@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation import fusion
 from trainer.evaluation.metrics import Metrics
 from trainer.evaluation.task import Task
 from trainer.retrieval.rerank import again, scores_again
 from trainer.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel
 
 PLUS = "+"  # before the model of an interpolated stage
 

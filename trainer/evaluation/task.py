@@ -12,10 +12,10 @@ from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 from models.batching.framing import Framing
-from trainer.checkpoints.load import LoadedModel
 from trainer.evaluation.metrics import DEPTH, Metrics, measure
 from trainer.retrieval.search import Ranked
 from trainer.retrieval.texts import Texts, embed_task, in_pool_order, index_task, matching_of
+from trainer.training.checkpoints.load import LoadedModel
 
 LONG = 1 << 16  # tokens, more than any model reads
 TIE_RULE = "equal scores rank in an order drawn once for all systems"

@@ -13,13 +13,13 @@ import torch
 from data_prep.common.errors import InputError
 from data_prep.common.progress import amount
 from data_prep.shards.reader import Shard
-from trainer.data.lanes import Lanes
-from trainer.data.loader import check_layout
-from trainer.data.shard_source import ShardSource
-from trainer.engine import ds_config
 from trainer.hosts.choose import fewest_ranks, most_ranks
 from trainer.hosts.facts import Facts
-from trainer.recipe.schema import Recipe
+from trainer.training.data.lanes import Lanes
+from trainer.training.data.loader import check_layout
+from trainer.training.data.shard_source import ShardSource
+from trainer.training.engine import ds_config
+from trainer.training.recipe.schema import Recipe
 
 State = Literal["ok", "warning", "wrong"]
 Config = dict[str, Any]  # of DeepSpeed

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from data_prep.common.errors import InputError
-from trainer.data.loader import check_layout
 from trainer.hosts.ask import ask
 from trainer.hosts.facts import Facts, gather
 from trainer.hosts.launch import Launch
-from trainer.recipe.schema import Recipe
+from trainer.training.data.loader import check_layout
+from trainer.training.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)

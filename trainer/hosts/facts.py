@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from data_prep.common.errors import InputError
-from trainer.hosts.commit import git_commit
+from trainer.training.run.commit import git_commit
 
 LOOPBACK = "127.0.0.1"
 PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
@@ -78,7 +78,7 @@ def existing(folder: Path) -> Path:
 
 def _hash_of(recipe: Path) -> str:
     """Return the first digits of the SHA-256 of a recipe and the files that it extends, or `unreadable`."""
-    from trainer.recipe.yaml_file import read
+    from trainer.training.recipe.yaml_file import read
 
     try:
         values = json.dumps(read(recipe), sort_keys=True, default=str)

@@ -39,7 +39,9 @@ class Launch:
         first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
         if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
-        from trainer.engine import launcher  # imported here: it takes seconds, and a single host does not need it
+        from trainer.training.engine import (
+            launcher,  # imported here: it takes seconds, and a single host does not need it
+        )
 
         given = launcher.options([*words[first:], command[module]])
         slots = hostfile.read(Path(given.hostfile))

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from data_prep.common.errors import printable
 from data_prep.common.progress import amount
-from trainer.engine.all_reduce import Measured
 from trainer.hosts import session
 from trainer.hosts.checks import Finding
 from trainer.hosts.facts import Facts
+from trainer.training.engine.all_reduce import Measured
 
-MODULE = "trainer.engine.all_reduce"
+MODULE = "trainer.training.engine.all_reduce"
 LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 

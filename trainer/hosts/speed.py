@@ -13,11 +13,11 @@ import torch
 from data_prep.common.errors import InputError
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
-from trainer.data.lanes import START, Lanes
-from trainer.data.order import Order
 from trainer.hosts.checks import Finding, State
 from trainer.hosts.network import in_seconds
-from trainer.recipe.schema import Recipe
+from trainer.training.data.lanes import START, Lanes
+from trainer.training.data.order import Order
+from trainer.training.recipe.schema import Recipe
 
 SECONDS = 6.0  # about, for the whole measurement
 RUNS = 2
@@ -67,7 +67,7 @@ def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, floa
 
 
 def use_threads_of_a_rank(ranks: int) -> None:
-    """Compute with as many threads as each of a host's `ranks` ranks has (see trainer.engine.world.join)."""
+    """Compute with as many threads as each of a host's `ranks` ranks has (see trainer.training.engine.world.join)."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
 

@@ -17,13 +17,13 @@ from data_prep.collections.collection import Collection
 from data_prep.common.extras import require
 from data_prep.common.files import whole_folder
 from data_prep.common.json_file import Count, Record, read_json
-from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import folder as folders
 from trainer.indexes.folder import REMEDY, Folder
 from trainer.indexes.index import require_choice
 from trainer.indexes.ranks import each_its_queries, rank_0_first
 from trainer.retrieval.bm25 import DESCRIPTION, index_words, rank_by_words
 from trainer.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel
 
 NAME = "bm25"
 LARGEST_VOCABULARY = 1 << 32  # bytes

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import approximate
 from trainer.indexes.blocks import Blocks, TextDocuments, open_blocks
 from trainer.indexes.encode_blocks import Layout, encode_blocks
@@ -22,6 +21,7 @@ from trainer.indexes.folder import Folder
 from trainer.indexes.ranks import NOTHING, each_its_queries, wait_for
 from trainer.retrieval.search import Ranked, search
 from trainer.retrieval.texts import query_vectors
+from trainer.training.checkpoints.load import LoadedModel
 
 
 @dataclass(frozen=True)

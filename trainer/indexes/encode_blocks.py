@@ -26,12 +26,12 @@ from data_prep.common.progress import Report, meter
 from models.batching.framing import Framing
 from models.matching.dual_encoder import DualEncoder
 from models.vectors import Vectors
-from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import folder
 from trainer.indexes.blocks import ROWS
 from trainer.indexes.ranks import rank_0_first, wait_for
 from trainer.retrieval.encode import encode_batches, require_finite
 from trainer.retrieval.texts import matching_of, on_device
+from trainer.training.checkpoints.load import LoadedModel
 
 
 class Layout(NamedTuple):

@@ -22,7 +22,7 @@ from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
 from data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
 from data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
-from trainer.checkpoints.load import LoadedModel
+from trainer.training.checkpoints.load import LoadedModel
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"

@@ -8,9 +8,9 @@ from typing import ClassVar, Protocol
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from trainer.checkpoints.load import LoadedModel
 from trainer.indexes.folder import Folder
 from trainer.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel
 
 
 def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:

@@ -21,7 +21,6 @@ import torch
 from data_prep.collections.collection import Collection
 from data_prep.common.progress import meter, track
 from models.matching.dual_encoder import DualEncoder
-from trainer.checkpoints.load import LoadedModel
 from trainer.indexes import centroids
 from trainer.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
 from trainer.indexes.encode_blocks import Layout, encode_blocks
@@ -31,6 +30,7 @@ from trainer.retrieval.encode import TextVectors, encode_vectors
 from trainer.retrieval.search import Ranked, best, merged, packed
 from trainer.retrieval.system import Scored
 from trainer.retrieval.texts import matching_of, on_device
+from trainer.training.checkpoints.load import LoadedModel
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from models.matching.dual_encoder import DualEncoder
-from trainer.checkpoints.load import LoadedModel
 from trainer.checkpoints.published import load_any
 from trainer.indexes.bm25 import Bm25Index
 from trainer.indexes.dense import DenseIndex
@@ -15,6 +14,7 @@ from trainer.indexes.folder import Folder, fingerprint
 from trainer.indexes.index import Index
 from trainer.indexes.multi_vector import MultiVectorIndex
 from trainer.retrieval.texts import matching_of
+from trainer.training.checkpoints.load import LoadedModel
 
 KINDS: dict[str, type[Index]] = {
     "dense": DenseIndex,

@@ -16,10 +16,10 @@ from data_prep.common.errors import InputError
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
-from trainer.engine.activations import bytes_per_token
-from trainer.planning.hardware import Device
-from trainer.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
-from trainer.recipe.schema import PretrainRecipe
+from trainer.training.engine.activations import bytes_per_token
+from trainer.training.engine.hardware import Device
+from trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
+from trainer.training.recipe.schema import PretrainRecipe
 
 SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # made-up text: tokens, per document, at once
 # bytes that an optimizer step moves per parameter: read gradient, master weight and two moments, write the last three,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainer.planning.communication import Backend, Link, Network
 from trainer.planning.compute import Speed
-from trainer.planning.hardware import Device
+from trainer.training.engine.hardware import Device
 
 OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_comm` is off below stage 3
 

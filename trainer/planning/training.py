@@ -19,7 +19,7 @@ from trainer.planning.failures import daly_interval
 from trainer.planning.layout import Layout, fit
 from trainer.planning.machines import Machines
 from trainer.planning.simulate import Outcome, Scenario, simulate
-from trainer.recipe.schema import PretrainRecipe
+from trainer.training.recipe.schema import PretrainRecipe
 
 DAY = 86400.0
 STAGES = (1, 2, 3)

@@ -9,9 +9,9 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.common.progress import track
 from models.interface import PairScorer
-from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.pairs import List, pair_scores
 from trainer.retrieval.texts import Texts, encode_task
+from trainer.training.checkpoints.load import LoadedModel
 
 
 def list_scores(

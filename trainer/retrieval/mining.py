@@ -17,10 +17,10 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import track
 from models.interface import Corpus
 from models.matching.dual_encoder import DualEncoder
-from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import Ranked
 from trainer.retrieval.texts import Texts, in_pool_order
+from trainer.training.checkpoints.load import LoadedModel
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy

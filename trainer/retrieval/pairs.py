@@ -15,10 +15,10 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 from models.batching.framing import PairFraming
 from models.interface import Corpus, PairScorer, Vocabulary
-from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.encode import BATCH_TOKENS, length_batches
 from trainer.retrieval.shared import computed
 from trainer.retrieval.texts import matching_of, on_device
+from trainer.training.checkpoints.load import LoadedModel
 
 List = tuple[int, Sequence[int]]  # the number of a query, the numbers of documents
 

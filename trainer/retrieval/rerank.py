@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.checkpoints.load import LoadedModel
 from trainer.retrieval.lists import list_scores
 from trainer.retrieval.search import Ranked, order_of
 from trainer.retrieval.texts import Texts
+from trainer.training.checkpoints.load import LoadedModel
 
 
 class Rerank(NamedTuple):

@@ -14,11 +14,11 @@ from data_prep.tokenizers.check import require_same_tokenizer
 from models.config import MatchingConfig
 from models.interface import PairScorer
 from models.matching.dual_encoder import DualEncoder
-from trainer.checkpoints.load import LoadedModel
-from trainer.data.rng import keyed_rng
 from trainer.retrieval.bm25 import Bm25
 from trainer.retrieval.encode import encode_texts, encode_vectors
 from trainer.retrieval.system import Embedded, Scored, ScoredTogether
+from trainer.training.checkpoints.load import LoadedModel
+from trainer.training.data.rng import keyed_rng
 
 CLASSES = "classes"  # the loss of models that classify pairs
 

@@ -23,11 +23,11 @@ from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.packing import frame, pad
 from models.interface import Bottleneck, MicroBatch
-from trainer.data.rng import keyed_rng
-from trainer.engine.engine import Engine
-from trainer.recipe.schema import ProbeConfig
 from trainer.retrieval.encode import length_batches
 from trainer.retrieval.search import search
+from trainer.training.data.rng import keyed_rng
+from trainer.training.engine.engine import Engine
+from trainer.training.recipe.schema import ProbeConfig
 
 DEPTH = 10
 BATCH = 32  # texts of full length in one forward pass

@@ -26,19 +26,19 @@ import torch.distributed as dist
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
 from data_prep.common.json_file import read_json
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import LoadedModel, load_trained
-from trainer.data import generation
-from trainer.data.generation import Generation
-from trainer.data.group_source import GroupSource
-from trainer.data.open_data import Data
-from trainer.engine.world import World
-from trainer.errors import SharedError
 from trainer.indexes.dense import DenseIndex
-from trainer.recipe.schema import FinetuneRecipe, RefreshConfig
 from trainer.retrieval.mining import mine, mining_texts
 from trainer.retrieval.search import salts_of
 from trainer.retrieval.texts import Texts, query_vectors
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.data import generation
+from trainer.training.data.generation import Generation
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import Data
+from trainer.training.engine.world import World
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
 
 PART = 1024  # queries that are searched for together
 PARTS, INDEX, WORK = "parts", "index", ".work"

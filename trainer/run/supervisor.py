@@ -15,14 +15,14 @@ from pathlib import Path
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors
-from trainer.checkpoints import checkpoint
 from trainer.hosts.choose import Choice, check_ranks, choose
 from trainer.hosts.launch import Launch
 from trainer.hosts.session import kill
-from trainer.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.recipe.yaml_file import load as load_recipe
-from trainer.run.stop import RESUME, STOP_FILE
-from trainer.run.watchdog import HUNG
+from trainer.training.checkpoints import checkpoint
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.yaml_file import load as load_recipe
+from trainer.training.run.stop import RESUME, STOP_FILE
+from trainer.training.run.watchdog import HUNG
 
 MODULES: dict[str, type[Recipe]] = {"trainer.pretrain": PretrainRecipe, "trainer.finetune": FinetuneRecipe}
 BAD_INPUT, INTERRUPTED = 2, 130  # exit codes

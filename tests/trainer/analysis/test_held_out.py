@@ -9,7 +9,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import write_run
 from trainer.analysis.held_out import held_out_arrays
-from trainer.checkpoints.load import load_trained
+from trainer.training.checkpoints.load import load_trained
 
 
 def test_the_first_examples_come_in_batches_always_with_the_same_masks(tmp_path: Path, shards: Path) -> None:

@@ -11,9 +11,9 @@ from data_prep.collections.collection import Collection
 from tests.trainer.runs import STEP, write_run
 from trainer import analyse
 from trainer.analysis import learning
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import load_trained
 
 KEYS = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 

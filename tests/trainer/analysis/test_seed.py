@@ -10,7 +10,7 @@ from data_prep.common.errors import InputError
 from models.pretraining.seed import Seed
 from tests.trainer.runs import write_run
 from trainer.analysis.seed import cosines
-from trainer.checkpoints.load import load_trained
+from trainer.training.checkpoints.load import load_trained
 
 
 def test_cosines_are_those_of_a_plain_loop(tmp_path: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from models.registry import PRETRAINING
 from tests.toy import ROOT
 from trainer.analyse import main
 from trainer.analysis.wiring import Wiring, wiring
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 COMMANDS = {  # page name: the command on it that draws its figure
     page.stem: command[1]

@@ -22,9 +22,9 @@ from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.init_from import load_encoder
-from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.retrieval.encode import encode_texts
+from trainer.training.checkpoints.init_from import load_encoder
+from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 TEXTS = [
     "abc de fghij",

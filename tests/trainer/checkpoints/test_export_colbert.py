@@ -14,8 +14,8 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.matching.colbert import Colbert
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.retrieval.encode import encode_vectors
+from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 QUERIES = ["abc de fghij", "", "a [MASK] (and) [Q] a [SEP]", "unknown ☃ 漢字", " ".join(["long"] * 50)]
 DOCUMENTS = ["Upper CASE, naïve café!", "abc - de; fghij.", "[D] a ☃", " ".join(["gh, ij"] * 60)]

@@ -16,8 +16,8 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
 from trainer.checkpoints.export_onnx import _difference, _graphs
-from trainer.checkpoints.load import load_trained
 from trainer.retrieval.encode import encode_texts
+from trainer.training.checkpoints.load import load_trained
 
 TEXTS = ["abc de fghij", "", "a [MASK] and a [SEP] that are text", "unknown ☃ 漢字", " ".join(["long"] * 100)]
 

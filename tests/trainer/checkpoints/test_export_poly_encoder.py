@@ -10,7 +10,7 @@ import torch
 from models.matching.poly_encoder import PolyEncoder
 from tests.trainer.runs import write_run
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import TrainedModel, load_trained
+from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 12, "max_document_tokens": 10}
 CONTEXT, CANDIDATES = " ".join(["abc", "de", "fghij", "bad"] * 6), ["gh, ij", "a longer one " * 9]

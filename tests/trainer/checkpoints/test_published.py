@@ -15,11 +15,11 @@ from models.pretraining.cross_thought import CrossThought
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import load_trained
 from trainer.checkpoints.published import load_any, load_published
 from trainer.evaluation.task import Task
 from trainer.retrieval.system import Embedded
 from trainer.retrieval.texts import embed_task
+from trainer.training.checkpoints.load import load_trained
 
 METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
 

@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 
 from data_prep.collections.collection import Collection
 from tests import toy
-from tests.trainer.checkpoints.test_cross_encoder_folder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
+from tests.trainer.training.published.test_cross_encoder_folder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from trainer import evaluate, finetune, mine
 from trainer.checkpoints.export import export_encoder
-from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.checkpoints.published import load_any
-from trainer.recipe.schema import FinetuneRecipe
-from trainer.recipe.yaml_file import build
+from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

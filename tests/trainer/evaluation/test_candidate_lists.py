@@ -14,9 +14,9 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap, tokens_run
 from tests.trainer.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import TrainedModel, load_trained
 from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.retrieval.bm25 import Bm25
+from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -13,7 +13,6 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import load_trained
 from trainer.evaluation.compare import Asked, compare
 from trainer.evaluation.metrics import DEPTH
 from trainer.evaluation.pipeline import Pipeline, Stage
@@ -21,6 +20,7 @@ from trainer.evaluation.table import table
 from trainer.evaluation.task import Task, evaluate_bm25
 from trainer.retrieval.search import search
 from trainer.retrieval.texts import index_task
+from trainer.training.checkpoints.load import load_trained
 
 DOCUMENTS, QUERIES = 1000, 200
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests import toy
-from trainer.data.open_data import shard_data
 from trainer.hosts import checks
 from trainer.hosts.checks import Finding, bytes_of
 from trainer.hosts.facts import Facts
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 GB = 10**9
 FACTS = Facts({"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, "")

@@ -14,8 +14,8 @@ from trainer.hosts.ask import ask
 from trainer.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
 from trainer.hosts.facts import Facts, gather
 from trainer.hosts.launch import Launch
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:

@@ -8,8 +8,8 @@ from deepspeed.launcher import runner
 
 from data_prep.common.errors import InputError
 from tests.trainer.hosts import fake_ssh
-from trainer.engine.launcher import WITHOUT_MODULES
 from trainer.hosts.launch import Launch
+from trainer.training.engine.launcher import WITHOUT_MODULES
 
 TOOLS = ("pdsh", "mpirun", "ompi_info", "srun", "sinfo")
 PRINTS = '#!/bin/sh\necho "ran $(basename "$0") $@"\n'

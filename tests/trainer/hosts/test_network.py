@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainer.engine.all_reduce import Measured
 from trainer.hosts import network
 from trainer.hosts.checks import Finding
 from trainer.hosts.facts import Facts
 from trainer.hosts.network import bandwidth, seconds_of, sum_over_ranks
+from trainer.training.engine.all_reduce import Measured
 
 INTERFACES = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.1"], "docker0": ["172.17.0.1"], "ib0": ["10.1.0.1"]}
 FACTS = Facts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")
@@ -123,7 +123,7 @@ print('10.0.0.1: {"ranks": 4, "address": "' + " ".join(sys.argv[1:]) + '", "size
 print("10.0.0.1: [INFO] [launch.py:2:main] Process 7 exits successfully.")
 """
     found = sum_over_ranks(launcher(tmp_path, script), 10, "float32")
-    assert found == Measured(4, "--module trainer.engine.all_reduce 10 float32", 3, 1.0, 0.5, [])
+    assert found == Measured(4, "--module trainer.training.engine.all_reduce 10 float32", 3, 1.0, 0.5, [])
 
 
 def test_a_launch_that_fails_is_explained_by_its_last_line(tmp_path: Path) -> None:

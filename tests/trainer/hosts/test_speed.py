@@ -12,9 +12,9 @@ from trainer import pretrain
 from trainer.hosts import speed
 from trainer.hosts.checks import Finding
 from trainer.hosts.speed import Pace, in_days, predicted, time_micro_batch
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
-from trainer.run.job import Job
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+from trainer.training.run.job import Job
 
 
 def only(findings: Iterable[Finding]) -> Finding:

@@ -17,13 +17,13 @@ from data_prep.common.errors import InputError
 from tests.trainer.indexes.shares import search_shares, tree
 from tests.trainer.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import LoadedModel, TrainedModel, load_trained
 from trainer.indexes import encode_blocks
 from trainer.indexes.blocks import Blocks
 from trainer.indexes.dense import DenseIndex
 from trainer.indexes.encode_blocks import Builder, Layout, builder
 from trainer.indexes.folder import Folder
 from trainer.retrieval.encode import encode_texts
+from trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
 
 BLOCK = 20  # of 90 different texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}

@@ -13,7 +13,6 @@ from data_prep.common.errors import InputError
 from tests.trainer.indexes.shares import search_shares, tree
 from tests.trainer.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import LoadedModel, load_trained
 from trainer.indexes import centroids, encode_blocks
 from trainer.indexes.blocks import Blocks
 from trainer.indexes.centroids import nearest, nearest_of_query, texts_of, train
@@ -22,6 +21,7 @@ from trainer.indexes.multi_vector import MultiVectorIndex
 from trainer.indexes.ranks import NOTHING
 from trainer.retrieval.search import Ranked, merged, packed
 from trainer.retrieval.texts import Texts, embed_task
+from trainer.training.checkpoints.load import LoadedModel, load_trained
 
 BLOCK = 25  # of 120 texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}

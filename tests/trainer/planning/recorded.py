@@ -12,12 +12,12 @@ import torch.distributed as dist
 from data_prep.common.files import make_directory
 from tests import toy
 from trainer import pretrain
-from trainer.engine.engine import Engine
-from trainer.engine.world import World, join
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
-from trainer.run.command import skip_interpreter_shutdown
-from trainer.run.loop import Run
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World, join
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+from trainer.training.run.command import skip_interpreter_shutdown
+from trainer.training.run.loop import Run
 
 KINDS = {"all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
 STEP = 3  # the recorded step: ZeRO-3 traces the order of modules in the first steps

@@ -2,7 +2,6 @@
 
 import pytest
 
-from trainer.engine import ds_config
 from trainer.planning.communication import (
     Collective,
     Kind,
@@ -16,6 +15,7 @@ from trainer.planning.communication import (
     sent_by_host,
     step_seconds,
 )
+from trainer.training.engine import ds_config
 
 SIZES = [3_000, 100, 4_000, 50, 5_000]
 NUMBERS = sum(SIZES)

@@ -20,10 +20,10 @@ from trainer.planning.compute import (
     measured_speed,
     vocabulary_of,
 )
-from trainer.planning.hardware import DEVICES, peak_of
-from trainer.recipe.build import build_model, trunk_of
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.engine.hardware import DEVICES, peak_of
+from trainer.training.recipe.build import build_model, trunk_of
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 WITHOUT_DROPOUT = ["trunk.hidden_dropout_prob=0.0", "trunk.attention_probs_dropout_prob=0.0"]
 

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.toy import ROOT
-from trainer.data.loader import check_layout
 from trainer.planning.layout import fit
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.data.loader import check_layout
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 
 def recipe(name: str, *changes: str) -> PretrainRecipe:

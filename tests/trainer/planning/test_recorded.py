@@ -7,11 +7,11 @@ import pytest
 
 from tests import toy
 from tests.trainer.planning.recorded import Call, record
-from trainer.engine import ds_config
 from trainer.planning.communication import Kind, Zero, collectives
 from trainer.planning.compute import count
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.engine import ds_config
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 FEW = 16  # up to so many elements, an all-reduce costs only latency
 STAGES = {

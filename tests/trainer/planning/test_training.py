@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tests.toy import ROOT
-from trainer.engine import ds_config
 from trainer.planning.communication import Link, Zero, collectives, step_seconds
 from trainer.planning.compute import Speed, Work
 from trainer.planning.failures import daly_interval
-from trainer.planning.hardware import DEVICES
 from trainer.planning.layout import fit
 from trainer.planning.machines import Machines
 from trainer.planning.training import DAY, fitting, limits, plan, plan_step, save_seconds
-from trainer.recipe.schema import PretrainRecipe
-from trainer.recipe.yaml_file import load
+from trainer.training.engine import ds_config
+from trainer.training.engine.hardware import DEVICES
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 FILE = ROOT / "recipes" / "seed_base.yaml"
 RECIPE = load(PretrainRecipe, FILE)

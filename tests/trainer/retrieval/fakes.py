@@ -19,9 +19,9 @@ from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
 from models.vectors import Vectors
 from tests import toy
-from trainer.checkpoints.load import LoadedModel, TrainedModel
-from trainer.recipe.build import new_trunk
 from trainer.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel, TrainedModel
+from trainer.training.recipe.build import new_trunk
 
 
 def positions(ranked: Sequence[Ranked]) -> list[list[int]]:

@@ -18,11 +18,11 @@ from models.matching.siamese import SiameseConfig
 from tests import toy
 from tests.trainer.retrieval.fakes import overlap_run, plain_overlap
 from tests.trainer.runs import write_run
-from trainer.checkpoints.load import load_trained
-from trainer.recipe.build import build_model
 from trainer.retrieval.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
 from trainer.retrieval.search import Ranked
 from trainer.retrieval.texts import index_task
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.build import build_model
 
 QUERIES = 30
 WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]

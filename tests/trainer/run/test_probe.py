@@ -20,10 +20,10 @@ from models.interface import MicroBatch
 from models.matching.siamese import Siamese, SiameseConfig
 from models.trunk import build_trunk
 from tests import toy
-from trainer.engine.world import World
-from trainer.recipe.schema import ProbeConfig
 from trainer.retrieval.encode import length_batches
 from trainer.run.probe import Probe, bottleneck_rises, figures, open_probe
+from trainer.training.engine.world import World
+from trainer.training.recipe.schema import ProbeConfig
 
 
 def plain_figures(
@@ -200,7 +200,7 @@ def test_a_model_without_a_bottleneck_has_no_rises() -> None:
 
 def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Path) -> None:
     """Not by the raw [CLS] state: pooling and similarity define the embedding."""
-    from trainer.engine.engine import Engine as RealEngine
+    from trainer.training.engine.engine import Engine as RealEngine
 
     vocabulary = tokenizers.load(shards / "tokenizer.json")
     torch.manual_seed(0)

@@ -20,24 +20,24 @@ from tests.trainer.killed import kill_at
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 from tests.warm import PATIENCE
-from trainer.checkpoints import checkpoint
-from trainer.checkpoints.load import load_trained
-from trainer.data import generation as generation_module
-from trainer.data.generation import Generation
-from trainer.data.group_source import GroupSource
-from trainer.data.open_data import pair_data, resume_invariants
-from trainer.engine.world import World
-from trainer.errors import SharedError
 from trainer.indexes import encode_blocks
 from trainer.indexes.dense import DenseIndex
-from trainer.recipe.schema import FinetuneRecipe, RefreshConfig
-from trainer.recipe.yaml_file import build as build_recipe
-from trainer.recipe.yaml_file import load
 from trainer.retrieval.mining import mine, mining_texts
 from trainer.retrieval.search import salts_of
 from trainer.retrieval.texts import Texts, embed_task
 from trainer.run import refresh as refresh_module
 from trainer.run.refresh import Refresh
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.data import generation as generation_module
+from trainer.training.data.generation import Generation
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import pair_data, resume_invariants
+from trainer.training.engine.world import World
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
+from trainer.training.recipe.yaml_file import build as build_recipe
+from trainer.training.recipe.yaml_file import load
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 EVERY, STEPS = 4, 10

@@ -15,10 +15,10 @@ import pytest
 from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.runs import STEP, write_run
-from trainer.checkpoints import checkpoint
-from trainer.run.stop import RESUME, STOP_FILE
 from trainer.run.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
-from trainer.run.watchdog import HUNG
+from trainer.training.checkpoints import checkpoint
+from trainer.training.run.stop import RESUME, STOP_FILE
+from trainer.training.run.watchdog import HUNG
 
 # the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
 ENDS_AS_ASKED = """

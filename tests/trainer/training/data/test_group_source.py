@@ -1,0 +1,324 @@
+"""Labelled groups as examples: disjoint splits, small label sets as subsets of larger ones, units for the lanes."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from models.batching.candidates import Candidates, Example
+from models.matching.siamese import SiameseConfig
+from tests import toy
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import pair_data
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
+
+
+@pytest.fixture
+def collection(toy_collection: Path) -> Collection:
+    """100 pairs for training and 20 for test, one document each."""
+    return Collection.open(toy_collection)
+
+
+def examples(source: GroupSource) -> list[Example]:
+    """All examples, in order."""
+    return [example for shard in range(len(source.chunks)) for example in source.read(shard, 0)]
+
+
+def first_documents(source: GroupSource) -> list[int]:
+    return [int(example.candidates[0]) for example in examples(source)]
+
+
+def test_pairs_and_negatives_are_of_the_split_alone(collection: Collection) -> None:
+    train, test = (GroupSource(collection, split, "positive", None, seed=1, unit=32) for split in ("train", "test"))
+    assert (len(train), len(test)) == (100, 20)
+    assert not set(train.candidates) & set(test.candidates)
+    assert set(first_documents(train)) == set(train.candidates.tolist())
+    for example in examples(train):
+        assert example.candidates[0] in example.relevant
+
+
+def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
+    few, more = (GroupSource(collection, "train", "positive", limit, seed=1, unit=32) for limit in (10, 40))
+    assert first_documents(few) == first_documents(more)[:10]
+    assert list(few.candidates) == list(more.candidates)
+    other = GroupSource(collection, "train", "positive", 10, seed=2, unit=32)
+    assert set(first_documents(other)) != set(first_documents(few))
+
+
+def test_more_labels_than_the_split_has_are_refused(collection: Collection) -> None:
+    with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
+        GroupSource(collection, "train", "positive", 101, seed=1, unit=32)
+
+
+@pytest.mark.parametrize(
+    ("unit", "least_units", "sizes"),
+    [
+        (32, 1, [32, 32, 32, 4]),
+        (32, 4, [25] * 4),
+        (32, 30, [3] * 33 + [1]),
+        (32, 100, [1] * 100),
+        (32, 1000, [1] * 100),  # never empty
+        (200, 1, [100]),
+    ],
+)
+def test_units_hold_every_pair_once_in_order_and_are_as_many_as_asked(
+    collection: Collection, unit: int, least_units: int, sizes: list[int]
+) -> None:
+    source = GroupSource(collection, "train", "positive", None, seed=1, unit=unit, least_units=least_units)
+    units = [source.read(shard, 0) for shard in range(len(source.chunks))]
+    assert [len(pairs) for pairs in units] == sizes
+    whole = GroupSource(collection, "train", "positive", None, seed=1, unit=100)
+    assert first_documents(source) == first_documents(whole)
+    assert set(source.chunks) == {1}
+    for shard, pairs in enumerate(units):
+        for item, pair in enumerate(pairs):
+            document = collection.corpus.ids[int(pair.candidates[0])]
+            assert source.name(shard, 0, item) == f"query q{document[1:]}, document {document}"
+
+
+@pytest.fixture
+def judged(shards: Path, tmp_path: Path) -> Collection:
+    """Two queries with given negatives; "c" is relevant to one of them and negative for the other."""
+    lines = [
+        {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]},
+        {"query": "two two two two", "pos": ["c"], "neg": ["a", "e"]},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    return Collection.open(tmp_path / "out")
+
+
+def shown(collection: Collection, example: Example) -> tuple[str, list[str], list[float]]:
+    """The texts of an example's query and candidates, and their labels."""
+    queries = collection.queries
+    by_tokens = {queries.tokens(i).tobytes(): queries.text(i) for i in range(len(queries))}
+    texts = [collection.corpus.text(int(i)) for i in example.candidates]
+    return by_tokens[example.query.tobytes()], texts, example.labels.tolist()
+
+
+def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
+    def all_of(kind: str) -> list[tuple[str, list[str], list[float]]]:
+        source = GroupSource(judged, "train", kind, None, seed=1, unit=9)  # type: ignore[arg-type]
+        found = [shown(judged, example) for example in examples(source)]
+        return sorted((query, [texts[0], *sorted(texts[1:])], labels) for query, texts, labels in found)
+
+    assert all_of("positive") == [
+        ("one", ["a", "c", "d"], [1, 0, 0]),
+        ("one", ["b", "c", "d"], [1, 0, 0]),
+        ("two two two two", ["c", "a", "e"], [1, 0, 0]),
+    ]
+    assert [(query, labels) for query, _, labels in all_of("group")] == [
+        ("one", [1, 1, 0, 0]),
+        ("two two two two", [1, 0, 0]),
+    ]
+    assert all_of("pair") == sorted(
+        [("one", [text], [label]) for text, label in zip("abcd", [1, 1, 0, 0], strict=True)]
+        + [("two two two two", [text], [label]) for text, label in zip("cae", [1, 0, 0], strict=True)]
+    )
+
+
+@pytest.fixture
+def repeated(shards: Path, tmp_path: Path) -> Collection:
+    """Two ids of one query: what is relevant to one is a given negative of the other. A query is a document, too."""
+    corpus = {"d0": "abcd ab", "d1": "bcd ab", "d2": "cd ab", "q2": "hij hi"}
+    queries = {"q0": "dab ab", "q1": "  dab  ab", "q2": "hij hi"}
+    rows = ["q0\td0\t1", "q0\td1\t0", "q0\td2\t0", "q1\td1\t1", "q2\td0\t1", "q2\td2\t1"]
+    toy.write_beir(tmp_path, corpus, queries, train="\n".join(rows))
+    main(["collection", str(tmp_path), "--tokenizer", str(shards / "tokenizer.json")])
+    return Collection.open(tmp_path)
+
+
+def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(repeated: Collection) -> None:
+    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    ids = repeated.corpus.ids
+    found = {
+        (source.name(0, 0, i).split()[1], ids[int(e.candidates[0])]): (
+            [ids[int(d)] for d in e.candidates[1:]],
+            [ids[int(d)] for d in e.relevant],
+        )
+        for i, e in enumerate(source.read(0, 0))
+    }
+    assert found == {
+        ("q0,", "d0"): (["d2"], ["d0", "d1"]),
+        ("q1,", "d1"): ([], ["d0", "d1"]),
+        ("q2,", "d0"): ([], ["d0", "d2", "q2"]),
+        ("q2,", "d2"): ([], ["d0", "d2", "q2"]),
+    }
+    assert dict(source.given_negatives()) == {"q0": 1, "q1": 0, "q2": 0}
+    assert source.negatives == 1
+    pairs = GroupSource(repeated, "train", "pair", None, seed=1, unit=9)
+    labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
+    assert {name for name, label in labels.items() if label <= 0} == {"query q0, document d2"}
+    assert len(pairs) == 5
+
+
+def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repeated: Collection) -> None:
+    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    keys = SiameseConfig(name="siamese", max_query_tokens=16, max_document_tokens=16)
+    batcher = keys.batcher(repeated.tokenizer, Candidates(repeated.corpus, source.candidates))
+    examples = source.read(0, 0)
+    allowed = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays["allowed"]
+    for i, example in enumerate(examples):
+        for j, other in enumerate(examples):
+            assert allowed[i, j] == (i == j or int(other.candidates[0]) not in example.relevant)
+
+
+def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> None:
+    source = GroupSource(judged, "train", "positive", None, seed=1, unit=9)
+    assert [number for _, number in source.given_negatives()] == [2, 2]
+    assert {judged.corpus.text(int(i)) for i in source.candidates} == {"a", "b", "c"}
+
+
+def recipe(path: Path, collection: Path, lanes: int, window: int) -> FinetuneRecipe:
+    values = {
+        "run": str(path),
+        "steps": 2,
+        "init_from": "none",
+        "data": {"collection": str(collection), "lanes": lanes, "window": window},
+        "validation": {"split": "test", "every": 1},
+        "batch": {"size": 16, "micro": 8},
+        "method": {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32},
+        "optimizer": {"lr": 1e-3},
+    }
+    return load(FinetuneRecipe, toy.write_recipe(path, **values))
+
+
+@pytest.mark.parametrize(("lanes", "window", "unit"), [(2, 1, 32), (2, 2, 25), (4, 5, 5), (25, 16, 1), (100, 16, 1)])
+def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
+    toy_collection: Path, tmp_path: Path, lanes: int, window: int, unit: int
+) -> None:
+    order = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes, window)).order
+    source = order.sources[""].source
+    assert source.unit == unit
+    assert len(source.chunks) >= min(100, lanes * window)
+    micro_batches = islice(order.stream(order.start(), 0, 1), 40 * lanes)
+    names = {name for batch in micro_batches for example in order.origins(batch) for name in example}
+    read = [(shard, item) for shard in range(len(source.chunks)) for item in range(len(source.read(shard, 0)))]
+    assert names == {source.name(shard, 0, item) for shard, item in read}
+
+
+def test_a_held_out_micro_batch_has_batch_micro_pairs_whose_documents_are_all_its_negatives(
+    toy_collection: Path, tmp_path: Path
+) -> None:
+    held_out = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=4, window=16)).held_out
+    assert held_out is not None
+    batches = list(held_out.micro_batches(0, 1))
+    assert [batch.arrays["query_ids"].shape[0] for batch in batches] == [8, 8, 4]
+    assert [batch.arrays["document_ids"].shape[0] for batch in batches] == [8, 8, 4]
+
+
+def test_more_lanes_than_pairs_are_refused(toy_collection: Path, tmp_path: Path) -> None:
+    words = r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100"
+    with pytest.raises(InputError, match=words):
+        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16))
+
+
+def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    recipe(path, judged.directory, lanes=1, window=1)
+    asked = ["method.hard_negatives=3", "validation=null"]
+    words = "method.hard_negatives: 3, but split train gives query .* only 2: set 2 or less"
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, asked))
+
+
+def test_a_query_that_all_documents_are_relevant_to_has_no_negatives(shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps({"query": "one", "pos": ["a", "b"], "neg": []}) + "\n")
+    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    path = tmp_path / "run.yaml"
+    recipe(path, tmp_path / "out", lanes=1, window=1)
+    words = "method.negatives: all documents of split train are relevant to one of its queries, which is left without"
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["validation=null"]))
+
+
+def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tmp_path: Path) -> None:
+    lines = [
+        {"query": "one", "pos": ["a", "b"], "neg": ["d", "e"]},
+        {"query": "two two", "pos": ["c"], "neg": ["a", "d", "e"]},
+        {"query": "three three three", "pos": ["d"], "neg": []},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    path, opened = tmp_path / "run.yaml", Collection.open(tmp_path / "out")
+    recipe(path, opened.directory, lanes=1, window=1)
+    data = pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=2", "validation=null"]))
+    assert data.remarks == [
+        "split train: 1 of 3 groups give fewer than method.hard_negatives=2: the others are drawn at random"
+    ]
+    arrays = next(data.order.stream(data.order.start(), 0, 1)).micro_batch.arrays
+    assert (arrays["candidates"] >= 0).all()
+    assert arrays["candidates"].shape == (8, 3)
+    with pytest.raises(InputError, match="method.hard_negatives: 4, but split train gives query .* only 3: set 3 or"):
+        pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=4", "validation=null"]))
+    words = "method.hard_negatives: 3, but split train gives query .* only 0: mine some"  # of the other query: a, b, c
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
+
+
+def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: Path) -> None:
+    source = GroupSource(judged, "train", "pair", None, seed=1, unit=9)
+    source.check_classes(2)
+    words = r"method.classes: 1, but split train has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"
+    with pytest.raises(InputError, match=words):
+        source.check_classes(1)
+
+
+def test_labels_of_one_class_only_are_refused(toy_collection: Path) -> None:
+    source = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
+    with pytest.raises(InputError, match="method.loss=classes: every pair of split train has the label 1, so there is"):
+        source.check_classes(2)
+
+
+def test_labels_that_are_classes_are_no_relevance(toy_classes: Path) -> None:
+    source = GroupSource(Collection.open(toy_classes), "train", "positive", None, seed=1, unit=9)
+    with pytest.raises(InputError, match=r"are classes \(entailment, .*\), not relevance: set method.loss=classes"):
+        source.check_relevance("softmax")
+
+
+def test_pairs_that_are_all_relevant_are_nothing_to_learn_from(judged: Collection, toy_collection: Path) -> None:
+    GroupSource(judged, "train", "pair", None, seed=1, unit=9).check_relevance("binary")
+    alike = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
+    with pytest.raises(InputError, match="method.loss=binary: every pair of split train is relevant"):
+        alike.check_relevance("binary")
+    GroupSource(Collection.open(toy_collection), "train", "positive", None, seed=1, unit=9).check_relevance("binary")
+
+
+def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: Path) -> None:
+    texts = ["the same text"] * 4 + ["another text", "a third one"]
+    rows = "".join(f"q{i}\td{i}\t1\n" for i in range(len(texts)))
+    (tmp_path / "c" / "qrels").mkdir(parents=True)
+    for name, records in {
+        "corpus": [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)],
+        "queries": [{"_id": f"q{i}", "text": f"query {i}"} for i in range(len(texts))],
+    }.items():
+        (tmp_path / "c" / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "c" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    main(["collection", str(tmp_path / "c"), "--tokenizer", str(shards / "tokenizer.json")])
+    path = tmp_path / "run.yaml"
+    recipe(path, tmp_path / "c", lanes=1, window=1)
+    pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=2", "validation=null"]))
+    words = "negatives_per_query .* 3, but split train has only 2 documents with another text .* query q[0-3]: set 2 or"
+    with pytest.raises(InputError, match=words):
+        pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=3", "validation=null"]))
+
+
+def test_labels_of_0_and_1_are_no_teachers_scores(judged: Collection) -> None:
+    with pytest.raises(InputError, match="method.loss=kl learns a teacher's scores, but all labels of split train are"):
+        GroupSource(judged, "train", "group", None, seed=1, unit=9).check_teacher("kl")
+
+
+def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(toy_collection: Path) -> None:
+    alone = GroupSource(Collection.open(toy_collection), "train", "group", None, seed=1, unit=9)
+    words = "method.loss=margin_mse compares the candidates of a query, but split train gives query q[0-9]+ one only"
+    with pytest.raises(InputError, match=words):
+        alone.check_teacher("margin_mse")

@@ -1,0 +1,91 @@
+"""DeepSpeed's files: what is refused, and why."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from data_prep.common.errors import InputError
+from trainer.training.engine import ds_config
+
+
+@pytest.fixture(autouse=True)
+def _fp16_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+
+
+def refused(tmp_path: Path, config: Any) -> str:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError) as error:
+        ds_config.load(str(path))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"fp16": {"enabled": True}}, "fp16 with ZeRO stage 0"),
+        ({"fp16": {"enabled": True}, "zero_optimization": {"stage": 0}}, "fp16 with ZeRO stage 0"),
+        ({"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}, 'fp16.enabled: "auto"'),
+        ({"zero_optimizations": {"stage": 1}}, "did you mean zero_optimization?"),
+        ({"qwxyz": 1}, "unknown key"),
+        ({"train_batch_size": 8}, "the recipe sets this (batch.size)"),
+        ({"optimizer": {"type": "Adam"}}, "the recipe sets this (optimizer)"),
+        ({"gradient_clipping": 1.0}, "optimizer.clip"),
+        ([1], "must be a JSON object"),
+        ({"fp16": True}, 'fp16: must be an object such as {"enabled": true}, not true'),
+        ({"bf16": [1]}, 'bf16: must be an object such as {"enabled": true}, not [1]'),
+        ({"zero_optimization": 3}, 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
+    ],
+)
+def test_what_deepspeed_would_get_wrong_is_refused_with_the_reason(tmp_path: Path, config: Any, words: str) -> None:
+    assert words in refused(tmp_path, config)
+
+
+def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name one of cpu, zero1_bf16"):
+        ds_config.load("zero9")
+    for content, words in {
+        b"{": "not JSON",
+        b'{"fp16": "\xff"}': "not JSON",
+        b'{"aio": ' + b"[" * 100_000: "nested too deeply",
+    }.items():
+        (tmp_path / "c.json").write_bytes(content)
+        with pytest.raises(InputError, match=words):
+            ds_config.load(str(tmp_path / "c.json"))
+    with pytest.raises(InputError, match="cannot read: File name too long"):
+        ds_config.load("z" * 300)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(InputError, match=r"c.json: cannot read: Permission denied"):
+        ds_config.load(str(tmp_path / "c.json"))
+
+
+@pytest.mark.parametrize("path", sorted(ds_config.FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_the_projects_own_files_match_their_names(path: Path) -> None:
+    _, config = ds_config.load(path.stem)
+    stage, dtype = config["zero_optimization"]["stage"], ds_config.precision(config)
+    expected = {"cpu": (1, torch.float32)} | {
+        f"zero{s}_{name}": (s, d) for s in (1, 2, 3) for name, d in (("fp16", torch.float16), ("bf16", torch.bfloat16))
+    }
+    assert (stage, dtype) == expected[path.stem]
+
+
+def test_fp16_without_a_processor_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    if torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        assert ds_config.load("zero2_fp16")
+    else:
+        with pytest.raises(InputError, match="asks for fp16, which this processor does not support"):
+            ds_config.load("zero2_fp16")
+
+
+def test_auto_names_a_file_that_this_machine_can_use() -> None:
+    assert ds_config.load("auto")[0].stem in ("zero1_fp16", "zero1_bf16", "cpu")

@@ -1,0 +1,81 @@
+"""The engine and DeepSpeed: buffers keep their own precision, checkpoint files on a full disk."""
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.training import free_port
+from data_prep.common.files import sha256_of
+from tests import toy
+from tests.trainer.training.engine.full_disk import files_of_at_most
+from trainer.training.engine import hashed_file
+from trainer.training.engine.engine import CheckpointFiles
+
+STATE = {"moments": torch.zeros(300), "step": 7}
+
+
+@pytest.mark.parametrize("piece", [64, hashed_file.PIECE])  # the disk fails during torch's writes, or at the end
+def test_a_disk_that_is_full_at_any_byte_gives_the_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(hashed_file, "PIECE", piece)
+    whole = tmp_path / "whole.pt"
+    torch.save(STATE, whole)
+    for size in range(0, whole.stat().st_size, 23):
+        files = CheckpointFiles()
+        with files_of_at_most(size):
+            files.save(STATE, str(tmp_path / "cut.pt"))
+        assert isinstance(files.error, OSError), f"at byte {size}"
+        assert files.error.errno == errno.EFBIG
+        assert files.error.filename == str(tmp_path / "cut.pt")
+        assert files.written == {}
+
+
+def test_after_the_first_error_nothing_is_written(tmp_path: Path) -> None:
+    files = CheckpointFiles()
+    files.save(STATE, str(tmp_path / "none" / "first.pt"))
+    assert isinstance(files.error, FileNotFoundError)
+    files.save(STATE, str(tmp_path / "second.pt"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -> None:
+    files = CheckpointFiles()
+    files.save(STATE, str(tmp_path / "file.pt"))
+    assert files.error is None
+    path = tmp_path / "file.pt"
+    assert files.written == {path: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}}
+    with pytest.raises(TypeError):  # a bug, not a disk error
+        files.save({"step": (i for i in range(3))}, str(tmp_path / "generator.pt"))
+    assert torch.load(tmp_path / "file.pt", weights_only=True)["step"] == 7
+
+
+@pytest.mark.slow
+def test_rotary_frequencies_stay_in_fp32() -> None:
+    # an exported encoder recomputes them: had training rounded them to bf16, the export would rotate differently
+    lines = """
+import os
+from models.pretraining.mlm import Mlm
+from models.trunk import build_trunk
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World, join
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+values = {"run": "none", "steps": 1, "deepspeed": "zero1_bf16", "data": {"shards": "none"}, "trunk": {}}
+values |= {"batch": {"size": 1, "micro": 1}, "method": {"name": "mlm"}, "optimizer": {"lr": 1e-3}}
+trunk = {"model_type": "modernbert", "vocab_size": 40, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 2}
+model = Mlm(build_trunk({**trunk, "num_attention_heads": 2, "intermediate_size": 48}))
+join(World.from_environment())
+Engine(model, build(PretrainRecipe, values, "test"), World.from_environment())
+frequencies = {buffer.dtype for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
+print(frequencies, {parameter.dtype for parameter in model.parameters()}, flush=True)
+os._exit(0)
+"""
+    environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-c", lines]
+    done = subprocess.run(command, cwd=toy.ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "{torch.float32} {torch.bfloat16}", done.stderr

@@ -1,0 +1,300 @@
+"""GradCache against one graph of the whole step, on simulated ranks: threads that exchange tensors."""
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import Tensor
+from torch.profiler import profile
+
+from models.batching.candidates import Example
+from models.encode import encode
+from models.matching.dual_encoder import DualEncoder
+from models.matching.siamese import Siamese
+from models.pretraining.cross_thought import checkpoint_activations
+from models.vectors import Vectors
+from tests.models.matching.examples import Corpus, micro_batch, positive, siamese
+from tests.models.tiny import tensors, trunk
+from trainer.training.engine import grad_cache
+
+DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
+# documents 10 and 11 are copies of 0 and 1; texts of a micro-batch are padded to 8 or 12 tokens, as its longest needs
+EXAMPLES = [
+    positive(0, 1),
+    positive(1, query=(7, 30)),
+    positive(10, query=(31, 8)),
+    positive(2, 0, query=(6, 30, 12)),
+    positive(9, query=(9, 9)),
+    positive(7, 11, query=(30, 13)),
+    positive(1, 3, query=(14,)),
+    positive(8, query=(5, 31, 20, 21)),
+]
+COUNT = len(EXAMPLES)
+Gradients = dict[str, Tensor]
+Result = TypeVar("Result")
+
+
+class EveryToken(DualEncoder):
+    """A text has a vector for every token; a score sums each query token's best match among the document's tokens."""
+
+    index = "multi_vector"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        return Vectors(encode(self.trunk, ids, mask), mask)
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        return self.embed_queries(ids, mask)
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        products = torch.einsum("qmh,dnh->qdmn", queries.vectors, documents.vectors)
+        best = products.masked_fill(~documents.mask[None, :, None], -torch.inf).amax(dim=3)
+        return (best * queries.mask[:, None]).sum(dim=2)
+
+
+MODELS: dict[str, Callable[..., DualEncoder]] = {
+    "one vector": lambda **config: Siamese(trunk(**config), KEYS).double(),
+    "every token": lambda **config: EveryToken(trunk(**config), KEYS).double(),
+}
+KEYS = siamese(
+    negatives="step",
+    negatives_per_query=1,
+    pooling="mean",
+    similarity="cosine",
+    temperature=0.2,
+    learn_temperature=True,
+)
+
+
+class Ranks:
+    """The part of torch.distributed that GradCache uses, between threads: one thread per rank."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.of_thread = size, threading.local()
+        self.barrier, self.given = threading.Barrier(size), [torch.empty(0)] * size
+
+    def run(self, work: Callable[[int], Result]) -> list[Result]:
+        """Call `work` with the number of each rank, all in parallel."""
+
+        def of_rank(rank: int) -> Result:
+            self.of_thread.rank = rank
+            try:
+                return work(rank)
+            except BaseException:
+                self.barrier.abort()
+                raise
+
+        with ThreadPoolExecutor(self.size) as threads:
+            return list(threads.map(of_rank, range(self.size)))
+
+    def get_rank(self) -> int:
+        return self.of_thread.rank
+
+    def get_world_size(self) -> int:
+        return self.size
+
+    def all_gather(self, out: list[Tensor], own: Tensor) -> None:
+        for place, given in zip(out, self._exchange(own), strict=True):
+            assert place.shape == given.shape
+            place.copy_(given)
+
+    def all_reduce(self, own: Tensor) -> None:
+        own.copy_(torch.stack(self._exchange(own)).sum(dim=0))
+
+    def _exchange(self, own: Tensor) -> list[Tensor]:
+        self.given[self.get_rank()] = own.clone()
+        self.barrier.wait()
+        given = list(self.given)
+        self.barrier.wait()
+        return given
+
+
+def micro_batches(size: int, examples: Sequence[Example] = EXAMPLES) -> list[dict[str, Tensor]]:
+    """The micro-batches of the step; an example has the same sampled negative for every micro-batch size."""
+    starts = range(0, len(examples), size)
+    return [tensors(micro_batch(KEYS, examples[start : start + size], start=start)) for start in starts]
+
+
+def in_one_graph(model: DualEncoder, batches: Sequence[dict[str, Tensor]]) -> tuple[list[float], Gradients]:
+    """Compute the loss of each micro-batch and the gradient of the mean loss, in loops over queries and documents."""
+    encoded = []
+    for seed, batch in enumerate(batches):
+        torch.manual_seed(seed)
+        encoded.append(model(**batch, represent=True))
+    losses, example = [], 0
+    for batch, texts in zip(batches, encoded, strict=True):
+        loss = torch.zeros(())
+        for row, column in enumerate(batch["candidates"][:, 0].tolist()):
+            query = Vectors(texts["query_vectors"][row, None], texts["query_real"][row, None])
+            relevant = {tuple(Corpus().tokens(int(i)).tolist()) for i in EXAMPLES[example].relevant}
+            scores, positive_score = [], torch.zeros(())
+            for other, documents in zip(batches, encoded, strict=True):
+                among = model.score(query, Vectors(documents["document_vectors"], documents["document_real"]))[0]
+                for i, score in enumerate(among):
+                    text = tuple(other["document_ids"][i][other["document_mask"][i]][1:-1].tolist())
+                    if other is batch and i == column:
+                        positive_score = score
+                    elif text not in relevant:
+                        scores.append(score)
+            loss = loss + torch.logsumexp(torch.stack([positive_score, *scores]), 0) - positive_score
+            example += 1
+        losses.append(loss)
+    (torch.stack(losses).sum() / COUNT).backward()
+    return [loss.item() for loss in losses], gradients_of([model])
+
+
+def accumulate(
+    model: DualEncoder, batches: Sequence[dict[str, Tensor]], encode: Sequence[Callable[[], dict[str, Tensor]]]
+) -> list[float]:
+    """Add the gradient of a rank's micro-batches to its model; return their losses."""
+    losses = []
+    for sums, objective in grad_cache.objectives(model, batches, encode, lambda sums: sums["softmax"] / COUNT):
+        assert not sums["softmax"].requires_grad
+        losses.append(float(sums["softmax"]))
+        objective.backward()
+    return losses
+
+
+def cached(
+    model: DualEncoder, batches: Sequence[dict[str, Tensor]], ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[float], Gradients]:
+    """Compute the same with GradCache: micro-batch i is micro-batch i // ranks of rank i % ranks."""
+    world, lock = Ranks(ranks), threading.Lock()
+    monkeypatch.setattr(grad_cache, "dist", world)
+    models = [copy.deepcopy(model) for _ in range(ranks)]
+
+    def encode_one(model: DualEncoder, number: int) -> dict[str, Tensor]:
+        with lock:  # dropout uses the process-wide generator
+            torch.manual_seed(number)
+            return model(**batches[number], represent=True)
+
+    def train(rank: int) -> list[float]:
+        encode = [partial(encode_one, models[rank], i) for i in range(rank, len(batches), ranks)]
+        return accumulate(models[rank], batches[rank::ranks], encode)
+
+    losses = world.run(train)
+    return [losses[i % ranks][i // ranks] for i in range(len(batches))], gradients_of(models)
+
+
+def gradients_of(models: Sequence[DualEncoder]) -> Gradients:
+    """The gradients by name, summed over the ranks."""
+    named = [dict(model.named_parameters()) for model in models]
+    return {
+        name: torch.stack([parameters[name].grad for parameters in named]).sum(dim=0)
+        for name, parameter in named[0].items()
+        if parameter.grad is not None
+    }
+
+
+def compare(ours: tuple[list[float], Gradients], expected: tuple[list[float], Gradients], tolerance: float) -> None:
+    assert ours[0] == pytest.approx(expected[0], rel=tolerance)
+    assert ours[1].keys() == expected[1].keys() >= {"log_temperature"}
+    largest = max(float(gradient.abs().max()) for gradient in expected[1].values())
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(ours[1][name], gradient, rtol=tolerance, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 4), (1, 1), (2, 4), (2, 2), (4, 2), (4, 1), (8, 1)])
+def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
+    monkeypatch: pytest.MonkeyPatch, name: str, ranks: int, size: int
+) -> None:
+    model, (whole,) = MODELS[name](), micro_batches(COUNT)
+    losses, gradients = in_one_graph(copy.deepcopy(model), [whole])
+    ours = cached(model, micro_batches(size), ranks, monkeypatch)
+    compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_dropout_is_that_of_each_micro_batch_for_any_number_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, name: str, ranks: int
+) -> None:
+    model, batches = MODELS[name](**DROPOUT), micro_batches(2)
+    expected = in_one_graph(copy.deepcopy(model), batches)
+    compare(cached(model, batches, ranks, monkeypatch), expected, 1e-9)
+    without, _ = in_one_graph(copy.deepcopy(model).eval(), batches)
+    assert without != pytest.approx(expected[0], rel=0.01)
+
+
+def test_dropout_is_repeated_where_activations_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["one vector"](**DROPOUT)
+    expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
+    for layer in model.trunk.encoder.layer:
+        checkpoint_activations(layer)
+    compare(cached(model, micro_batches(2), 1, monkeypatch), expected, 1e-9)
+
+
+def test_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["one vector"](**DROPOUT).float()
+    expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
+    compare(cached(model, micro_batches(2), 2, monkeypatch), expected, 1e-5)
+
+
+def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batches of 1, 2 and 3 documents with at most 3, 1 and 2 vectors; the fourth has only padding."""
+    shapes = [(1, 3), (2, 1), (3, 2), (1, 1)]
+    texts = [
+        {
+            "document_vectors": torch.full((count, width, 2), float(i)),
+            "document_real": torch.arange(width).expand(count, -1) < (i != 3),
+        }
+        for i, (count, width) in enumerate(shapes)
+    ]
+    keys = [torch.arange(10 * i, 10 * i + count) for i, (count, _) in enumerate(shapes)]
+    for size in (1, 2, 4):
+        ranks = Ranks(size)
+        monkeypatch.setattr(grad_cache, "dist", ranks)
+        gathered = ranks.run(lambda rank, size=size: grad_cache.gather(texts[rank::size], keys[rank::size]))
+        for rank, documents in enumerate(gathered):
+            assert documents.vectors.shape == (7, 3, 2)
+            assert documents.keys.tolist() == [0, 10, 11, 20, 21, 22, 30]
+            assert documents.vectors[:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2, 3]
+            assert documents.mask.tolist() == [[True, False, False]] * 6 + [[False] * 3]
+            assert documents.own == [slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)][rank::size]
+
+
+def test_a_copy_of_a_relevant_document_is_no_negative_in_any_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query's loss does not change if another micro-batch has a copy of its document."""
+    keys = siamese(negatives="step", similarity="cosine")
+    model = Siamese(trunk(), keys).double()
+
+    def losses(*documents: int) -> list[float]:
+        batches = [tensors(micro_batch(keys, [positive(i, query=(30, i + 5))])) for i in documents]
+        return cached(model, batches, 2, monkeypatch)[0]
+
+    without, with_copy = losses(0, 2), losses(0, 2, 10, 10)
+    assert with_copy[0] == pytest.approx(without[0], rel=1e-9)  # 10 is a copy of 0
+    assert with_copy[1] > without[1] + 0.1  # but not of 2
+
+
+def live_bytes(work: Callable[[], object]) -> int:
+    """Return the peak increase, in bytes, of tensor memory on the CPU while `work` runs."""
+    with profile(profile_memory=True) as recorded:
+        work()
+    changes = [e.nbytes() for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    peak = now = 0
+    for change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+def test_more_micro_batches_need_room_for_their_vectors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ranks = MODELS["one vector"](), Ranks(1)
+    ranks.of_thread.rank = 0
+    monkeypatch.setattr(grad_cache, "dist", ranks)
+    ours, one_graph = {}, {}
+    for count in (2, 8):
+        batches = micro_batches(1, [positive(9)] * count)  # the longest text: all have the same width
+        encode = [partial(model, **batch, represent=True) for batch in batches]
+        accumulate(model, batches, encode)  # from here on, the parameters have gradients
+        ours[count] = live_bytes(partial(accumulate, model, batches, encode))
+        one_graph[count] = live_bytes(lambda encode=encode: [encode_one() for encode_one in encode])
+    vectors = 3 * 16 * 8  # bytes of the vectors of a query and two documents
+    assert one_graph[8] - one_graph[2] > 6 * 100 * vectors
+    assert ours[8] - ours[2] < 6 * 3 * vectors

@@ -1,0 +1,69 @@
+"""The variables that DeepSpeed's launcher sends to the hosts."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from deepspeed.launcher import runner
+
+from data_prep.common.errors import InputError
+from trainer.training.engine import launcher
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of the launcher's variables file, not yet written."""
+    monkeypatch.setattr(runner, "DEEPSPEED_ENVIRONMENT_PATHS", [str(tmp_path)])
+    monkeypatch.setattr(runner, "DEEPSPEED_ENVIRONMENT_NAME", ".deepspeed_env")
+    return tmp_path / ".deepspeed_env"
+
+
+def test_variables_come_from_the_environment_by_prefix_and_from_the_file(
+    settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")  # not sent
+    sent = launcher.exported()
+    assert sent["PYTHONHASHSEED"] == "7"
+    assert "GLOO_SOCKET_IFNAME" not in sent
+    settings.write_text("GLOO_SOCKET_IFNAME=eth1\nA=b=c\n")
+    sent = launcher.exported()
+    assert (sent["GLOO_SOCKET_IFNAME"], sent["A"]) == ("eth1", "b=c")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'A="eth1"',  # as some tools write it
+        "A='eth1'",  # these quotes stay: DeepSpeed puts others around them
+        "A = eth1\r",
+        'A="eth 1"',
+        "A=eth 1",
+        "A=",
+        "A=^lo,docker",
+        'A=x="1"',
+        "A=10.0.0.0/8",
+    ],
+)
+def test_a_value_is_what_the_hosts_shells_make_of_it(settings: Path, line: str) -> None:
+    """Compared with bash, given what DeepSpeed gives to it through ssh."""
+    settings.write_text(f"{line}\n")
+    given = launcher.options(["train.py"])
+    sent = runner.LAUNCHER_CLASSES[runner.PDSH_LAUNCHER](given, "")
+    sent.add_export(*line.split("=", maxsplit=1))
+    exports = "".join(f"export {name}={value}; " for name, value in sent.exports.items())
+    shown = subprocess.run(["bash", "-c", f'{exports} printf %s "$A"'], capture_output=True, text=True, check=True)
+    assert launcher.exported()["A"] == shown.stdout
+
+
+def test_quotes_that_do_not_match_are_one_line(settings: Path) -> None:
+    settings.write_text('A="eth1\n')
+    with pytest.raises(InputError, match=r"\.deepspeed_env:1: the quotes of \"eth1 do not match"):
+        launcher.exported()
+
+
+@pytest.mark.parametrize("line", ["", "# the fast network"])
+def test_a_line_at_which_the_launcher_crashes_is_named(settings: Path, line: str) -> None:
+    settings.write_text(f"A=b\n{line}\n")
+    with pytest.raises(InputError, match=r"\.deepspeed_env:2: .* is not NAME=value"):
+        launcher.exported()

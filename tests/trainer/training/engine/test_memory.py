@@ -1,0 +1,93 @@
+"""Micro-batches that cannot fit into memory are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from data_prep.common.errors import InputError
+from models.registry import PRETRAINING
+from models.trunk import build_trunk
+from tests import toy
+from trainer.training.engine import memory
+from trainer.training.engine.activations import bytes_per_token
+from trainer.training.engine.memory import check_memory
+from trainer.training.recipe.build import build_model
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+
+BERT_BASE = {"model_type": "bert", "vocab_size": 32768 + 4, "max_position_embeddings": 569}
+
+
+def recipe(micro: int = 1, **method: Any) -> PretrainRecipe:
+    values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": micro, "micro": micro}}
+    return build(PretrainRecipe, {**values, "trunk": {}, "optimizer": {"lr": 1e-3}, "method": method}, "a recipe")
+
+
+def test_a_sample_beyond_memory_is_refused_by_the_names_of_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "device_memory", lambda: 24_000_000_000)
+    with torch.device("meta"):
+        trunk = build_trunk(BERT_BASE)
+    usual = recipe(name="cross_thought")
+    model = build_model(usual.method, trunk)
+    check_memory(usual, model)  # 500 x 64 at BERT-base: 12 GB
+    large = recipe(name="cross_thought", sequences=5000)
+    sizes = "batch.micro=1, method.sequences=5000, method.sequence_tokens=64"
+    problem = "a micro-batch of 345,000 tokens keeps at least 57 GB .* has 24 GB"
+    with pytest.raises(InputError, match=f"^{sizes}: {problem}: .* method.activation_checkpointing=true$"):
+        check_memory(large, model)
+    check_memory(recipe(name="cross_thought", sequences=5000, activation_checkpointing=True), model)
+    with pytest.raises(InputError, match="lower one of them$"):
+        check_memory(recipe(micro=10, name="cross_thought", sequences=5000, activation_checkpointing=True), model)
+
+
+def test_the_bound_is_less_than_what_autograd_keeps(shards: Path) -> None:
+    """The bound must not refuse what fits: docs/cross_thought.md counts 12.0 GB, and 1.0 GB with checkpointing."""
+    with torch.device("meta"):
+        model = build_model(recipe(name="cross_thought").method, build_trunk(BERT_BASE))
+    tokens = 500 * 69
+    assert 0.4 * 12.0e9 < tokens * bytes_per_token(recipe(name="cross_thought"), model) < 12.0e9
+    checkpointed = recipe(name="cross_thought", activation_checkpointing=True)
+    assert 0.4 * 1.0e9 < tokens * bytes_per_token(checkpointed, model) < 1.0e9
+
+
+def test_frozen_layers_keep_nothing() -> None:
+    with torch.device("meta"):
+        model = build_model(recipe(name="mlm").method, build_trunk(BERT_BASE))
+    whole, top = recipe(name="mlm"), recipe(name="mlm")
+    top = top.model_copy(update={"optimizer": top.optimizer.model_copy(update={"train": 3})})
+    assert bytes_per_token(top, model) * 4 == bytes_per_token(whole, model)
+
+
+@pytest.mark.parametrize("name", [*PRETRAINING])
+def test_every_method_states_how_large_an_example_is(name: str) -> None:
+    assert recipe(name=name).method.example_tokens >= recipe(name=name).method.positions >= 8
+
+
+@pytest.mark.slow
+def test_pretraining_ends_with_that_line_before_the_first_step(shards: Path, tmp_path: Path) -> None:
+    method = {"name": "cross_thought", "sequences": 10**7, "sequence_tokens": 16, "special_tokens": 2}
+    done = toy.launch(1, "trainer.pretrain", toy.seed_recipe(tmp_path / "run.yaml", shards, method=method))
+    assert done.returncode == 2, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("trainer.pretrain: "))
+    assert "method.sequences=10000000" in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "trunk"),
+    [
+        ("ict", {"model_type": "albert", "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 2}),
+        ("ict", {"model_type": "electra", "embedding_size": 16, "hidden_size": 32, "num_attention_heads": 2}),
+        ("clm", {"model_type": "gpt2", "n_embd": 32, "n_head": 2}),
+        ("clm", {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48}),
+    ],
+)
+def test_the_bound_needs_no_more_of_a_trunk_than_its_sizes(name: str, trunk: dict[str, Any]) -> None:
+    """A narrow embedding, and keys that only BERT's configuration has, do not matter."""
+    sizes = {"vocab_size": 60, "pad_token_id": 0, "num_hidden_layers": 2, "max_position_embeddings": 512}
+    model = build_model(recipe(name=name).method, build_trunk({**sizes, **trunk}))
+    check_memory(recipe(name=name), model)
+    inner = {"albert": 16384, "electra": 1024, "gpt2": 0, "llama": 48}[trunk["model_type"]]
+    assert bytes_per_token(recipe(name=name), model) == 2 * 2 * (5 * 32 + inner)

@@ -1,0 +1,121 @@
+"""This process's place among all ranks."""
+
+import pytest
+
+from data_prep.common.errors import InputError
+from trainer.training.engine import world
+from trainer.training.engine.rendezvous import end_others
+from trainer.training.engine.world import LAUNCHERS, World, check_address, device_memory, join
+from trainer.training.errors import SharedError
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in {name for names in LAUNCHERS for name in names} | {"MASTER_ADDR", "MASTER_PORT", "SLURM_NODEID"}:
+        monkeypatch.delenv(name, raising=False)
+
+
+def set_variables(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    for name, value in (pair.split("=") for pair in values.split()):
+        monkeypatch.setenv(name, value)
+
+
+def test_without_a_launcher_it_is_one_process() -> None:
+    assert World.from_environment() == World(rank=0, size=1, local_rank=0, local_size=1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",
+        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+        "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
+        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4,2(x2) SLURM_NODEID=1",
+        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_NODEID=2",
+    ],
+)
+def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    set_variables(monkeypatch, values)
+    assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
+        "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        "WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # --launcher mpich sets WORLD_SIZE
+    ],
+)
+def test_a_launcher_that_srun_has_started_counts(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    set_variables(monkeypatch, "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x4)")
+    set_variables(monkeypatch, values)
+    assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
+
+
+def test_a_batch_script_is_one_process_whatever_the_job_has_been_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_variables(monkeypatch, "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)")
+    assert World.from_environment().size == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("WORLD_SIZE=8", "WORLD_SIZE is 8, and RANK and LOCAL_RANK and LOCAL_SIZE not set"),
+        ("WORLD_SIZE=8 RANK=1 LOCAL_RANK=1", "WORLD_SIZE is 8, and LOCAL_SIZE not set: start the ranks with"),
+        ("PMI_SIZE=2 PMI_RANK=1", "PMI_SIZE is 2, and MPI_LOCALRANKID and MPI_LOCALNRANKS not set"),
+        ("RANK=first WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2", "RANK is 'first', not a number"),
+        ("WORLD_SIZE=all", "WORLD_SIZE is 'all', not a number"),
+        ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_SIZE=few", "LOCAL_SIZE is 'few', not a number"),
+        ("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_NODEID is ''"),
+    ],
+)
+def test_ranks_that_nothing_tells_apart_are_refused(monkeypatch: pytest.MonkeyPatch, values: str, message: str) -> None:
+    set_variables(monkeypatch, values)
+    with pytest.raises(InputError) as caught:
+        World.from_environment()
+    assert str(caught.value).startswith(message)
+
+
+def test_ranks_of_several_hosts_need_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(world.time, "sleep", waited.append)
+    check_address(World(rank=1, size=2, local_rank=1, local_size=2))
+    for rank in (0, 2):
+        with pytest.raises(SharedError, match="^MASTER_ADDR is not set"):
+            join(World(rank=rank, size=4, local_rank=0, local_size=2))
+    assert len(waited) == 1  # rank 0 prints it first
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    check_address(World(rank=0, size=4, local_rank=0, local_size=2))
+
+
+@pytest.mark.parametrize("port", ["", "http", "0", "65536", "-1", "29500.0", "٣٠٠٠", "29500 "])
+def test_a_port_that_is_none_is_one_error_that_rank_0_prints(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(world.time, "sleep", waited.append)
+    monkeypatch.setenv("MASTER_PORT", port)
+    for rank in (0, 1):
+        with pytest.raises(SharedError, match=f"^MASTER_PORT: {port!r} is not a port from 1 to 65535"):
+            join(World(rank=rank, size=2, local_rank=rank, local_size=2))
+    assert len(waited) == 1
+    end_others(2, 2)  # nobody can be reached, which is no second error
+
+
+def test_the_memory_of_a_cpu_is_shared_by_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = device_memory()
+    set_variables(monkeypatch, "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=4")
+    assert device_memory() == alone // 4 > 0
+
+
+def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # restored after the test
+    monkeypatch.setattr(world, "_joined", False)
+    taken: list[int] = []
+    monkeypatch.setattr(world.get_accelerator(), "set_device", taken.append, raising=False)
+    monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
+    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **_: None)
+    join(World(rank=7, size=8, local_rank=3, local_size=4))
+    assert taken == [3]
+    assert World.from_environment() == World(rank=7, size=8, local_rank=3, local_size=4)

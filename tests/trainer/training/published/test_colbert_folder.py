@@ -1,0 +1,204 @@
+"""What was trained of a ColBERT is kept where another run starts from its folder: markers, projection."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Tokenizer
+from torch import Tensor
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.trunk import build_trunk
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer import finetune
+from trainer.checkpoints.export import export_encoder
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
+from trainer.training.run.job import Job
+
+METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
+NEW = "the markers of queries and documents are new, drawn at random"
+IN_VOCABULARY = ("a", "b")  # tokens that the tokenizer has anyway, as BERT's has [unused0] and [unused1]
+
+
+def job(start: Path, collection: Path, **keys: Any) -> Job:
+    values = {
+        "run": str(start / "run"),
+        "init_from": str(start),
+        "steps": 2,
+        "data": {"collection": str(collection), "lanes": 4},
+        "batch": {"size": 4, "micro": 4},
+        "optimizer": {"lr": 1e-3},
+        "method": METHOD,
+        **keys,
+    }
+    return finetune.build(build(FinetuneRecipe, values, "test"))
+
+
+def markers_of(model: Any, tokenizer_json: Path) -> Tensor:
+    """The rows that the model reads as markers."""
+    framings = (
+        getattr(model.keys, f"{side}_framing")(tokenizers.load(tokenizer_json)) for side in ("query", "document")
+    )
+    rows: Tensor = model.trunk.get_input_embeddings().weight[[framing.marker for framing in framings]]
+    return rows.detach()
+
+
+def write_folder(folder: Path, tokenizer_json: Path, tokens: tuple[str, str], settings: dict[str, Any]) -> Path:
+    """Write a ColBERT in the library's layout, whose markers are these tokens."""
+    backend = Tokenizer.from_file(str(tokenizer_json))
+    backend.add_tokens([AddedToken(token, normalized=False) for token in tokens if backend.token_to_id(token) is None])
+    torch.manual_seed(3)
+    build_trunk({**toy.TRUNK, "vocab_size": backend.get_vocab_size()}).save_pretrained(folder)
+    backend.save(str(folder / "tokenizer.json"))
+    modules = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
+    (folder / "modules.json").write_text(json.dumps([{"path": path, "type": kind} for path, kind in modules]))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (folder / "1_Dense").mkdir()
+    (folder / "1_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 6, "bias": False}))
+    save_file({"linear.weight": torch.randn(6, 32)}, folder / "1_Dense" / "model.safetensors")
+    return folder
+
+
+def as_stanford(folder: Path) -> None:
+    """Turn it into the layout of Stanford's ColBERT."""
+    for name in ("modules.json", "config_sentence_transformers.json"):
+        (folder / name).unlink()
+    weights = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights | load_file(folder / "1_Dense" / "model.safetensors"), folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
+    query, document = IN_VOCABULARY
+    (folder / "artifact.metadata").write_text(json.dumps({"query_token_id": query, "doc_token_id": document}))
+
+
+def nothing(folder: Path) -> None:
+    """Leave it as it is."""
+
+
+PYLATE = ("[Q] ", "[D] ")
+PREFIXES = {"query_prefix": "[Q] ", "document_prefix": "[D] "}
+FOLDERS: dict[str, tuple[tuple[str, str], dict[str, Any], Callable[[Path], None]]] = {
+    "added": (PYLATE, PREFIXES, nothing),
+    "in the vocabulary": (IN_VOCABULARY, {"query_prefix": "a", "document_prefix": "b"}, nothing),
+    "prompts": (("[Q]", "[D]"), {"prompts": {"query": "[Q] ", "document": "[D] "}}, nothing),
+    "Stanford": (IN_VOCABULARY, {}, as_stanford),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("prepared_with", ["its tokenizer", "the original one"])
+@pytest.mark.parametrize("trained", ["all", "all_but_embeddings"])
+def test_markers_and_projection_are_those_of_the_folder(
+    tmp_path: Path,
+    toy_collection: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    prepared_with: str,
+    trained: str,
+) -> None:
+    tokens, settings, change = FOLDERS[name]
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", tokens, settings)
+    known = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    change(folder)
+    vocabulary = tokenizers.load(folder / "tokenizer.json").vocabulary()
+    collection = toy_collection
+    if prepared_with == "its tokenizer":
+        collection = toy.write_collection(tmp_path / "collection", folder / "tokenizer.json")
+    made = job(folder, collection, optimizer={"lr": 1e-3, "train": trained}).model
+    own = markers_of(made, collection / "tokenizer.json")
+    assert torch.equal(own, known[[vocabulary[token] for token in tokens]])
+    assert torch.equal(made.projection.weight, load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"])
+    said = capsys.readouterr().out
+    assert "1 of the 1 head weights\nthe markers of queries and documents are those of the start" in said
+
+
+def test_an_export_may_give_the_tokenizer_too(tmp_path: Path, toy_collection: Path) -> None:
+    tokenizer_json = toy_collection / "tokenizer.json"
+    run = write_run(tmp_path / "run", tokenizer_json, **METHOD)
+    export_encoder(load_trained(run), tmp_path / "export")
+    collection = toy.write_collection(tmp_path / "collection", tmp_path / "export" / "tokenizer.json")
+    own = markers_of(load_trained(run).model, tokenizer_json)
+    again = job(tmp_path / "export", collection).model
+    assert torch.equal(markers_of(again, collection / "tokenizer.json"), own)
+    # a run on these data has markers of other names, and its export likewise keeps them
+    second = load_trained(write_run(tmp_path / "second", collection / "tokenizer.json", seed=1, **METHOD))
+    export_encoder(second, tmp_path / "again")
+    settings = json.loads((tmp_path / "again" / "config_sentence_transformers.json").read_text())
+    assert settings["query_prefix"] == "[query marker 2]"
+    third = job(tmp_path / "again", collection).model
+    assert torch.equal(
+        markers_of(third, collection / "tokenizer.json"), markers_of(second.model, second.tokenizer.path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "trained", "line"),
+    [
+        ({}, "all", NEW),
+        ({"query_prefix": "", "document_prefix": ""}, "all", NEW),
+        ({"prompts": {"query": "search for: ", "document": ""}}, "all", NEW),
+        (PREFIXES, 1, f"{NEW}, and stay so: optimizer.train=1 does not train the token embedding"),
+    ],
+)
+def test_new_markers_are_said(
+    tmp_path: Path,
+    toy_collection: Path,
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, Any],
+    trained: Any,
+    line: str,
+) -> None:
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", IN_VOCABULARY, settings)
+    job(folder, toy_collection, optimizer={"lr": 1e-3, "train": trained})
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_a_special_tokens_rows_follow_those_of_its_own_tokenizer(tmp_path: Path, toy_collection: Path) -> None:
+    """The encoder was trained with a tokenizer that has one more added token than that of the data."""
+    backend = Tokenizer.from_file(str(toy_collection / "tokenizer.json"))
+    backend.add_tokens(["[more]"])
+    backend.save(str(tmp_path / "more.json"))
+    keys = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
+    run = write_run(tmp_path / "run", tmp_path / "more.json", **keys)
+    export_encoder(load_trained(run), tmp_path / "export")
+    size = tokenizers.load(tmp_path / "more.json").vocab_size
+    learned = load_trained(run).model.trunk.get_input_embeddings().weight
+    for start in (run, tmp_path / "export"):
+        method = {"name": "siamese", "special_tokens": 3, "max_query_tokens": 8, "max_document_tokens": 16}
+        rows = job(start, toy_collection, method=method).model.trunk.get_input_embeddings().weight
+        assert torch.equal(rows, torch.cat([learned[: size - 1], learned[size:]]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bias": True}, "1_Dense/config.json: bias: True: only a linear layer is supported"),
+        ({"activation_function": "torch.nn.modules.activation.Tanh"}, "activation_function: 'torch"),
+        ({"use_residual": True}, "use_residual: True"),
+    ],
+)
+def test_a_projection_that_does_more_is_refused(
+    tmp_path: Path, toy_collection: Path, settings: dict[str, Any], message: str
+) -> None:
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, PREFIXES)
+    (folder / "1_Dense" / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=message):
+        job(folder, toy_collection)
+
+
+def test_a_table_without_the_markers_rows_is_refused(tmp_path: Path, toy_collection: Path) -> None:
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, PREFIXES)
+    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
+    build_trunk({**toy.TRUNK, "vocab_size": tokenizer.vocab_size}).save_pretrained(folder)
+    with pytest.raises(
+        InputError, match=r"token embeddings are fewer than the [\d,]+ tokens of its tokenizer.json and"
+    ):
+        job(folder, toy_collection)

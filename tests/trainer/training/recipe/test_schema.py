@@ -1,0 +1,100 @@
+"""The keys of recipes: their limits, combinations that cannot work, and the recipes of the project."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from data_prep.common.errors import InputError
+from tests.toy import ROOT, SEED_RECIPE, write_recipe
+from trainer.training.data.rng import dropout_seed
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from trainer.training.recipe.yaml_file import load, read
+from trainer.training.run.watchdog import Watchdog
+
+
+def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    recipe = load(PretrainRecipe, path, [f"seed={2**63 - 1}", f"faults.hang_seconds={threading.TIMEOUT_MAX}"])
+    dropout_seed(recipe.seed, 0)
+    with Watchdog(recipe.faults.hang_seconds, rank=0):
+        time.sleep(0.1)  # a longer timeout would end the watchdog's thread at once
+
+
+@pytest.mark.parametrize("value", ["all", "all_but_embeddings", 0, 3])
+def test_what_is_trained_is_named_or_counted(tmp_path: Path, value: str | int) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    assert load(PretrainRecipe, path).optimizer.train == "all"
+    assert load(PretrainRecipe, path, [f"optimizer.train={value}"]).optimizer.train == value
+
+
+@pytest.mark.parametrize("value", ["some", "-1", "true", "1.0", "null"])
+def test_anything_else_is_refused(tmp_path: Path, value: str) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match=r"^\S+: optimizer.train: "):
+        load(PretrainRecipe, path, [f"optimizer.train={value}"])
+
+
+def test_a_plateau_is_that_of_a_validation(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match="optimizer.plateau: .* name them in validation"):
+        load(PretrainRecipe, path, ["optimizer.plateau={}"])
+    plateau = ["optimizer.plateau.patience=2", "validation={shards: x, every: 5}"]
+    keys = load(PretrainRecipe, path, plateau).optimizer.plateau
+    assert keys is not None
+    assert (keys.factor, keys.patience) == (0.4, 2)
+    for wrong in ("factor=0.0", "factor=1.0", "patience=-1"):
+        with pytest.raises(InputError, match=f"optimizer.plateau.{wrong.split('=')[0]}: "):
+            load(PretrainRecipe, path, [*plateau, f"optimizer.plateau.{wrong}"])
+
+
+def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) -> None:
+    values = {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", "loss": "hinge"}}
+    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in {**SEED_RECIPE, **values}.items() if k != "trunk"})
+    with pytest.raises(InputError, match="set method.hard_negatives, .* or method.negatives_per_query"):
+        load(FinetuneRecipe, path)
+
+
+def test_a_batch_without_another_document_is_refused_where_it_has_the_negatives(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
+    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese"}}
+    path = write_recipe(tmp_path / "r.yaml", **values)
+    step, one = "method.negatives=step", ["batch.size=1", "batch.micro=1"]
+    words = "batch.{}=1 leaves no other document to compare a query with: set it to 2 or more, or draw negatives"
+    for key, wrong in {
+        "micro": ["batch.size=8", "batch.micro=1"],
+        "size": [step, *one],
+        "micro ": [step, "batch.size=8", "batch.micro=1", "validation={split: dev, every: 5}"],
+    }.items():
+        with pytest.raises(InputError, match=words.format(key.strip())):
+            load(FinetuneRecipe, path, wrong)
+    load(FinetuneRecipe, path, [step, "batch.size=8", "batch.micro=1"])
+    load(FinetuneRecipe, path, [*one, "method.negatives_per_query=1"])
+
+
+@pytest.mark.parametrize("length", ["max_query_tokens", "max_document_tokens"])
+def test_a_text_has_room_for_a_word(tmp_path: Path, length: str) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
+    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", length: 2}}
+    with pytest.raises(InputError, match=f"method.{length}: .*greater than or equal to 3, not 2"):
+        load(FinetuneRecipe, write_recipe(tmp_path / "r.yaml", **values))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_of_the_project_is_valid(path: Path) -> None:
+    recipe = load(kind_of(read(path)), path)
+    assert recipe.batch.micro_batches % 2 == 0
+
+
+def test_the_base_recipe_is_that_of_the_paper() -> None:
+    """SEED, sections 4.1 and A.1."""
+    recipe = load(PretrainRecipe, ROOT / "recipes" / "seed_base.yaml")
+    trunk, optimizer, method = recipe.trunk, recipe.optimizer, recipe.method
+    assert (trunk["num_hidden_layers"], trunk["hidden_size"], trunk["intermediate_size"]) == (12, 768, 3072)
+    assert (trunk["vocab_size"], method.max_tokens, recipe.batch.size, recipe.steps) == (32768, 512, 256, 1_000_000)
+    assert (optimizer.lr, optimizer.betas, optimizer.eps) == (1e-4, (0.9, 0.999), 1e-6)
+    assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip) == (10_000, 0.01, 1.0)
+    assert (trunk["hidden_dropout_prob"], trunk["attention_probs_dropout_prob"]) == (0.1, 0.1)
+    assert (method.decoder_layers, method.window, method.variant) == (3, 2, "paper")
+    assert method.weights == {"mlm": 1.0, "decoder": 1.0}

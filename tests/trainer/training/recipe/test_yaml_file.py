@@ -1,0 +1,224 @@
+"""Recipes from YAML: extending, overriding, and errors that name the key."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from tests.toy import SEED_RECIPE, write_recipe
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import _Loader, load, read
+
+
+def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **values: Any) -> str:
+    path = write_recipe(tmp_path / "r.yaml", **{**SEED_RECIPE, **values})
+    with pytest.raises(InputError) as error:
+        load(kind, path, overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", steps=20, batch={"micro": 2}, method={"window": 4})
+    recipe = load(PretrainRecipe, top, ["optimizer.lr=2e-4", "method.window=all", "data.workers=2"])
+    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
+
+
+def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
+    write_recipe(tmp_path / "sizes.yaml", steps=20, batch={"micro": 2}, optimizer={"lr": 0.5, "warmup_steps": 3})
+    top = write_recipe(tmp_path / "top.yaml", extends=["base.yaml", "sizes.yaml"], optimizer={"lr": 0.25})
+    recipe = load(PretrainRecipe, top)
+    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.optimizer.warmup_steps) == (0.25, 3)
+    assert recipe.method.model_dump() == load(PretrainRecipe, tmp_path / "base.yaml").method.model_dump()
+
+
+def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
+    defaults = {"name": "mlm", "max_tokens": 512, "blocks": "complete", "mask": 0.15}
+    assert load(PretrainRecipe, top).method.model_dump() == defaults
+
+
+def test_another_optimizer_inherits_the_keys(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "optimizer": {"name": "adamw", "lr": 0.5, "clip": 2.0}})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", optimizer={"name": "adamax"})
+    optimizer = load(PretrainRecipe, top).optimizer
+    assert (optimizer.name, optimizer.lr, optimizer.clip) == ("adamax", 0.5, 2.0)
+
+
+def test_floats_without_a_point_are_floats_in_the_free_part_too(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    assert load(PretrainRecipe, path, ["trunk.layer_norm_eps=1e-5"]).trunk["layer_norm_eps"] == 1e-5
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-30, max_value=1e30))
+def test_every_way_to_write_a_float_is_read_as_that_float(value: float) -> None:
+    for text in (repr(value), f"{value:e}", f"{value:.17g}"):
+        assert float(yaml.load(text, _Loader)) == float(text)
+        if "e" in text:
+            assert isinstance(yaml.load(text, _Loader), float)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("optimizer.lrr=1", ("optimizer.lrr: unknown key", "did you mean optimizer.lr?")),
+        ("sede=3", ("sede: unknown key", "did you mean seed?")),
+        ("method.decoder_layer=3", ("method.decoder_layer: unknown key", "method.decoder_layers")),
+        ("steps=soon", ("steps:", "'soon'")),
+        ("steps=1.5", ("steps:", "1.5")),
+        ("method.window=none", ("method.window:", "'none'")),
+        ("method.name=sed", ("method.name:", "'seed'")),
+        ("batch.micro=3", ("batch.micro=3 does not divide batch.size=8",)),
+        ("steps.more=1", ("steps is a single value",)),
+        ("steps", ("key=value",)),
+        ("optimizer.betas=[0.9]", ("optimizer.betas",)),
+        ("optimizer.betas=[0.9, 1.0]", ("optimizer.betas:", "less than 1, not 1.0")),
+        ("optimizer.betas=[-0.1, 0.9]", ("optimizer.betas:", "greater than or equal to 0")),
+        ("optimizer.lr=.inf", ("optimizer.lr:", "finite number, not inf")),
+        ("optimizer.weight_decay=.nan", ("optimizer.weight_decay:", "finite number, not nan")),
+        ("data={mix: {a: {shard: s, weight: 1}}}", ("data.mix.a.shard: unknown key; did you mean data.mix.a.shards?",)),
+        ("data={mix: {a: {shards: s, weight: .inf}}}", ("data.mix.a.weight:", "finite number, not inf")),
+        ("faults.hang_seconds=1e300", ("faults.hang_seconds:", "less than or equal to")),
+        ("seed=9223372036854775808", ("seed:", "less than 9223372036854775808")),
+        ("run=2020-13-45", ("'run=2020-13-45': not YAML: month must be in 1..12",)),
+        ("run=!!int x", ("'run=!!int x': not YAML",)),
+        ("run=!!timestamp x", ("'run=!!timestamp x': not YAML",)),
+        ("run=!!bool x", ("'run=!!bool x': not YAML",)),
+        ("data=[}", ("'data=[}': not YAML",)),
+        ("method.name=bert", ("r.yaml: method.name: input should be one of 'seed', 'mlm', ", ", not 'bert'")),
+        ("method.name=siamese", ("method.name: input", "not 'siamese': train it by trainer.finetune")),
+        ("run=", ("run: input should be a path, not None",)),
+        ("method={max_tokens: 32}", ("method.name: missing",)),
+        ("method={name: mlm, name: seed}", ("the key 'name' appears twice",)),
+        ("trunk=" + "[" * 10_000, ("nested too deeply",)),
+    ],
+)
+def test_an_error_names_the_key_with_its_path(tmp_path: Path, override: str, words: tuple[str, ...]) -> None:
+    message = refused(tmp_path, override)
+    for word in words:
+        assert word in message
+
+
+def test_for_an_unknown_key_only_keys_of_its_own_method_are_suggested(tmp_path: Path) -> None:
+    changed = refused(tmp_path, "method.name=mlm", "method.decoder_layers=3")
+    assert "method.decoder_layers: unknown key" in changed
+    assert "did you mean method.decoder_layers" not in changed
+    assert "data.mix" not in changed
+    assert "did you mean method.max_tokens?" in refused(tmp_path, "method.name=mlm", "method.max_token=3")
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in SEED_RECIPE.items() if k != "optimizer"})
+    with pytest.raises(InputError, match="optimizer: missing"):
+        load(PretrainRecipe, path)
+
+
+def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "a.yaml", extends="b.yaml")
+    write_recipe(tmp_path / "b.yaml", extends="a.yaml")
+    (tmp_path / "c.yaml").write_text("a: [1,\nb: }")
+    (tmp_path / "d.yaml").write_text("!!python/object/apply:os.system ['true']")
+    (tmp_path / "e.yaml").write_text("steps: 1\nbatch:\n  size: 8\n  micro: 4\n  size: 16\n")
+    (tmp_path / "f.yaml").write_text("run: 2020-13-45")
+    (tmp_path / "g.yaml").write_text("[" * 10_000)
+    (tmp_path / "h.yaml").symlink_to(tmp_path / "i.yaml")
+    (tmp_path / "i.yaml").symlink_to(tmp_path / "h.yaml")
+    (tmp_path / "j.yaml").write_text("? [a]\n: 1\n? [b]\n: 2\n")
+    (tmp_path / "k.yaml").write_text('extends: "a\\0b"')
+    (tmp_path / "l.yaml").write_text("extends: [c.yaml, l.yaml]")
+    (tmp_path / "m.yaml").write_text("extends: [n.yaml]")
+    (tmp_path / "n.yaml").write_text("extends: [m.yaml]")
+    (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    (tmp_path / "o.yaml").write_text("extends: pipe.yaml")
+    (tmp_path / "large.yaml").write_text("#" * 300_000)
+    (tmp_path / "p.yaml").write_text("1: 2")
+    for name, words in {
+        "a": "extends itself",
+        "missing": "missing.yaml: cannot read: No such file",
+        "c": "not YAML",
+        "d": "not YAML",
+        "e": "the key 'size' appears twice .*line 5",
+        "f": "f.yaml: not YAML: month",
+        "g": "g.yaml: nested too deeply",
+        "h": "cannot read this recipe",
+        "j": "not YAML",
+        "k": "cannot read this recipe",
+        "l": "c.yaml: not YAML",
+        "m": "m.yaml: extends itself through m.yaml -> n.yaml",
+        "folder": "folder.yaml: not a plain file",
+        "pipe": "pipe.yaml: not a plain file",
+        "endless": "endless.yaml: not a plain file",
+        "o": "pipe.yaml: not a plain file",
+        "large": "larger than 262,144 bytes",
+        "p": "a mapping of keys",
+    }.items():
+        with pytest.raises(InputError, match=words) as error:
+            load(PretrainRecipe, tmp_path / f"{name}.yaml")
+        assert "\n" not in str(error.value)
+
+
+LAUGHS = "[{}]".format(", ".join(["&a0 [ha]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12))]))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("steps", LAUGHS, "has too many values"),
+        ("trunk", "{x: " + LAUGHS + "}", "has too many values"),
+        ("data", "{mix: " + LAUGHS + "}", "has too many values"),
+        ("trunk", "{a: &a {x: 1}, b: &b {<<: [" + "*a, " * 99 + "*a]}, c: {<<: [" + "*b, " * 99 + "*b]}}", "too many"),
+        ("steps", "[" + "1, " * 20_000 + "1]", "has too many values"),
+        ("trunk", "&a [*a]", r"\*a contains itself"),
+        ("trunk", "{x: &a {y: [*a]}}", "contains itself"),
+        ("trunk", "[" * 51 + "]" * 51, "nested too deeply"),
+        ("trunk", "*nothing", "undefined alias"),
+    ],
+)
+def test_values_without_end_are_refused_before_they_are_built(tmp_path: Path, key: str, text: str, words: str) -> None:
+    (tmp_path / "r.yaml").write_text(f"{key}: {text}\n")
+    for read_it in (
+        lambda: read(tmp_path / "r.yaml"),
+        lambda: read(write_recipe(tmp_path / "o.yaml"), [f"{key}={text}"]),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            read_it()
+        assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+def test_a_long_wrong_value_is_shown_in_part(tmp_path: Path) -> None:
+    message = refused(tmp_path, steps=["long"] * 5000)
+    assert "steps: input should be a valid integer, not ['long'" in message
+    assert len(message) < 300 + len(str(tmp_path))
+
+
+def test_recipes_that_extend_one_another_many_times_are_each_read_once(tmp_path: Path) -> None:
+    for number in range(40):
+        write_recipe(tmp_path / f"{number}.yaml", extends=[f"{number + 1}.yaml"] * 3, **{f"k{number}": number})
+    write_recipe(tmp_path / "40.yaml", end=1)
+    assert len(read(tmp_path / "0.yaml")) == 41
+    for number in range(41, 100):
+        write_recipe(tmp_path / f"{number}.yaml", extends=f"{number + 1}.yaml")
+    with pytest.raises(InputError, match="91.yaml: is extended through 50 recipes"):
+        read(tmp_path / "41.yaml")
+
+
+def test_aliases_of_a_usual_number_are_read(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: [1, 2]}\nb: *a\nc: [*a, *a]\n")
+    assert read(tmp_path / "r.yaml") == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": [{"x": [1, 2]}] * 2}
+
+
+def test_a_yaml_merge_is_not_a_duplicate_key(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
+    assert read(tmp_path / "r.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}

@@ -1,0 +1,141 @@
+"""Which micro-batch is to blame, how it is reported, and when a run must end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.interface import MicroBatch
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.lanes import START, Skip
+from trainer.training.data.order import LaneBatch
+from trainer.training.engine.engine import StepResult
+from trainer.training.engine.world import World
+from trainer.training.errors import SharedError
+from trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
+
+NAN = float("nan")
+
+
+class OneRank:
+    world, weights, fp16 = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False
+    spread = 1e-2  # how much the second number of a vector depends on the text
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return np.stack([np.ones(len(ids)), 1 + self.spread * (ids * mask).sum(1)], 1).astype(np.float32)
+
+
+class Origins:
+    names = ["wiki"]
+
+    def origins(self, batch: LaneBatch) -> list[list[str]]:
+        return [[f"document {i}"] for i in range(8)]
+
+
+def health(on_nan: str = "stop", fp16: bool = False, most: int = 1) -> Health:
+    engine = OneRank()
+    engine.fp16 = fp16
+    faults = SimpleNamespace(on_nan=on_nan, most_bad_shards=most)
+    return Health(SimpleNamespace(run="runs/x", faults=faults), engine, Origins())  # type: ignore[arg-type]
+
+
+def batch(index: int) -> LaneBatch:
+    return LaneBatch(MicroBatch({}, {}, 0), index, 0, index % 4, START, START, ())
+
+
+def result(*losses: list[float], norm: float = 1.0, skipped: bool = False) -> StepResult:
+    return StepResult(norm, 1.0, skipped, torch.tensor(losses))
+
+
+@pytest.mark.parametrize(
+    ("losses", "norm", "overflow", "blamed"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], 1.0, False, []),
+        ([[1.0, 2.0], [3.0, NAN]], 1.0, False, [1]),
+        ([[float("inf"), 2.0], [3.0, 4.0]], NAN, True, [0]),
+        ([[1.0, 2.0], [3.0, 4.0]], NAN, False, [0, 1]),
+        ([[1.0, 2.0], [3.0, 4.0]], float("inf"), True, []),
+    ],
+)
+def test_who_is_to_blame(losses: list[list[float]], norm: float, overflow: bool, blamed: list[int]) -> None:
+    assert blame(torch.tensor(losses), norm, overflow=overflow) == blamed
+
+
+def test_a_loss_that_is_nan_ends_the_run_with_lane_micro_batch_and_documents() -> None:
+    with pytest.raises(SharedError) as stopped:
+        health().is_sound(37, [batch(74), batch(75)], result([1.0, 2.0], [1.0, NAN]))
+    message = str(stopped.value)
+    assert message.startswith("step 37: the decoder loss is nan: micro-batch 75, wiki lane 3, documents document 0;")
+    assert "document 4 and 3 more" in message
+    assert "--show 37" in message
+
+
+def test_the_run_goes_back_a_few_times_only() -> None:
+    checks = health(on_nan="skip")
+    for _ in range(MOST_ROLLBACKS):
+        assert not checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+    with pytest.raises(SharedError, match="went back 3 times without reaching a new checkpoint"):
+        checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+    checks.rollbacks = 0  # as after a save
+    assert not checks.is_sound(6, [batch(1)], result([NAN, 1.0]))
+
+
+def test_fp16_overflow_is_normal_up_to_40_times_in_a_row() -> None:
+    checks = health(fp16=True)
+    overflow = result([1.0, 1.0], norm=float("inf"), skipped=True)
+    for _ in range(MOST_OVERFLOWS):
+        assert checks.is_sound(1, [batch(1)], overflow)
+    assert checks.is_sound(1, [batch(1)], result([1.0, 1.0]))
+    for _ in range(MOST_OVERFLOWS):
+        assert checks.is_sound(1, [batch(1)], overflow)
+    with pytest.raises(SharedError, match="fp16 overflow skipped 41 steps in a row"):
+        checks.is_sound(1, [batch(1)], overflow)
+
+
+def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health(most=1)
+    damaged = [Skip(0, epoch, 7, 2, "shard 7 is damaged") for epoch in range(3)]
+    cursor = Cursor([[START]], 0, set(damaged))
+    checks.check_bad_shards(cursor, damaged)
+    assert "bad shard 1 of at most 1, skipped: shard 7 is damaged\n" in capsys.readouterr().err
+    missing = Skip(0, 1, 8, 0, "shard 8 is missing")  # skipped by a slower lane, which is in an earlier epoch
+    cursor.skips.add(missing)
+    with pytest.raises(SharedError, match="2 bad shards, faults.most_bad_shards is 1; among them: shard 8 is missing$"):
+        checks.check_bad_shards(cursor, [missing])
+
+
+def test_a_gradient_of_zero_is_said_after_ten_steps_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health()
+    for step in [*range(1, MOST_STILL), *range(11, 11 + 2 * MOST_STILL)]:
+        assert checks.is_sound(step, [batch(1)], result([1.0, 1.0], norm=1e-9))
+        if step == MOST_STILL - 1:
+            assert checks.is_sound(10, [batch(1)], result([1.0, 1.0], norm=1e-3))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("step 20: the gradient was zero in the last 10 steps: nothing is learned: check method.pool")
+
+
+def documents(*texts: list[int]) -> LaneBatch:
+    ids = np.array([text + [0] * (4 - len(text)) for text in texts])
+    micro_batch = MicroBatch({"document_ids": ids, "document_mask": ids > 0}, {}, 0)
+    return LaneBatch(micro_batch, 0, 0, 0, START, START, ())
+
+
+def test_equal_vectors_of_different_documents_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = health()
+    for spread in (1e-2, 1e-7, 1e-7, 1e-2, 1e-7):
+        checks.engine.spread = spread  # type: ignore[attr-defined]
+        checks.compare_vectors(3, [documents([2, 5, 3], [2, 6, 3]), documents([2, 5, 3])])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("step 3: 2 different documents have the same vector: nothing tells texts apart")
+    checks.compare_vectors(4, [documents([2, 5, 3], [2, 5, 3])])  # one text
+    checks.compare_vectors(5, [batch(1)])  # no documents: a pre-training
+    assert capsys.readouterr().err == ""

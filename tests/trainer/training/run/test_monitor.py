@@ -1,0 +1,222 @@
+"""What a run reports: events and progress lines, from rank 0 only."""
+
+import errno
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from models.interface import MicroBatch
+from tests.toy import scalars
+from trainer.training.data.lanes import START
+from trainer.training.data.order import LaneBatch
+from trainer.training.engine.clock import DeviceClock
+from trainer.training.engine.engine import StepResult
+from trainer.training.engine.world import World
+from trainer.training.run.monitor import Monitor, duration
+
+
+@dataclass
+class TwinEngine:
+    """An engine of one of two ranks; both ranks have the same values."""
+
+    world: World
+    weights: dict[str, float]
+    device = torch.device("cpu")
+    forward_clock = DeviceClock(device)
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values * 2
+
+    def gather(self, value: tuple[str, int]) -> list[tuple[str, int]]:
+        return [(value[0], local_rank) for local_rank in (0, 1)]
+
+
+def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
+    engine = TwinEngine(World(rank, 2, rank, 2), {"mlm": 1.0})
+    return Monitor(SimpleNamespace(run=run, steps=10), engine, sources, start)  # type: ignore[arg-type]
+
+
+def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
+    mask = (np.arange(100) < tokens).reshape(10, 10)
+    micro_batch = MicroBatch({"attention_mask": mask}, {"mlm": targets}, int(mask.sum()))
+    return LaneBatch(micro_batch, 0, source, 0, START, START, ())
+
+
+def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
+    result = StepResult(0.5, 1.0, skipped, torch.tensor([[loss * 4]]))
+    monitor.count([batch()], result)
+    monitor.log(step, 1e-4, result)
+
+
+def test_the_mean_is_over_targets_and_each_source_has_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = monitor(tmp_path, sources=("wiki", "books"))
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
+    m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: pytest.approx(40 / 15)}
+    assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
+    assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
+    assert "wiki" not in capsys.readouterr().out
+
+
+def test_the_share_of_padding(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0]]))
+    m.count([batch(tokens=97), batch(tokens=91)], result)
+    m.log(1, 1e-4, result)
+    m.close()
+    assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
+
+
+def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    one_step(m, 2, 2.25, skipped=True)
+    m.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 2.5, 2: 2.25}
+    assert scalars(tmp_path, "skipped_steps") == {1: 0, 2: 1}
+    assert scalars(tmp_path, "grad_norm")[1] == 0.5
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
+    assert "tokens/s" in line
+    assert "ETA" in line
+
+
+def test_what_follows_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs that are stopped after steps 2 and 3, and resumed from the checkpoint of step 2."""
+    negatives = {"of_a_query": 20.0, "new": 1.0, "above_relevant": 0.5, "minutes": 2.0}
+    for start, steps in ((0, (1, 2)), (2, (3,)), (2, (3, 4))):
+        m = monitor(tmp_path, start=start)
+        for step in steps:
+            if step == 3:
+                m.probed(2, {"rank": 3.0})
+                m.refreshed(2, {**negatives, "minutes": float(len(steps))})
+            one_step(m, step, step / 2)
+        m.close()
+    lines = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("step 2  ")]
+    assert lines == [["step 2", "probe"], ["step 2", "negatives"]]
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    for tag, value in (("probe/rank", 3), ("negatives/new", 1), ("negatives/minutes", 1)):
+        assert [(event.step, event.value) for event in events.Scalars(tag)] == [(2, value)]
+    assert [event.step for event in events.Scalars("loss/mlm")] == [1, 2, 3, 4]
+
+
+def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> None:
+    for figures in ({"rank": 3.0}, {"rank": 3.0, "norm": 2.0}):
+        m = monitor(tmp_path)
+        m.probed(0, figures)
+        m.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    assert [[event.step for event in events.Scalars(f"probe/{name}")] for name in ("rank", "norm")] == [[0], [0]]
+
+
+def test_slow_ranks_are_figures_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path)
+    assert m.stragglers is not None
+    m.stragglers.compare = Mock(return_value=({"ranks/forward_slowest": 3.0}, ["rank 1 on node2 is slow"]))  # type: ignore[method-assign]
+    with m.waiting():
+        time.sleep(0.01)
+    with m.engine.forward_clock.counting():
+        time.sleep(0.02)
+    one_step(m, 1, 2.5)
+    m.close()
+    (steps, seconds, forward, waited), _ = m.stragglers.compare.call_args
+    assert steps == 1
+    assert 0.01 <= waited < forward < seconds
+    assert forward >= 0.02
+    assert scalars(tmp_path, "ranks/forward_slowest") == {1: 3.0}
+    assert capsys.readouterr().err == "step 1: rank 1 on node2 is slow\n"
+
+
+def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m = monitor(tmp_path, rank=1)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
+    first = monitor(tmp_path)
+    for step in (1, 2, 3):
+        one_step(first, step, float(step))
+    first.close()
+    second = monitor(tmp_path, start=2)  # resumed from a checkpoint before step 3
+    one_step(second, 3, 30.0)
+    second.close()
+    assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}
+
+
+def test_utilisation_where_the_peak_is_known(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    m.peak, m.flops_per_token = 1e12, 1e6
+    one_step(m, 1, 1.0)
+    m.close()
+    rate = scalars(tmp_path, "tokens_per_second")[1]
+    assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
+
+
+def test_a_full_disk_ends_the_events_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = monitor(tmp_path)
+    one_step(m, 1, 2.5)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.training.run.monitor.SummaryWriter.add_scalar", Mock(side_effect=full))
+        one_step(m, 2, 2.5)
+        one_step(m, 3, 2.5)
+        printed = capsys.readouterr()
+    assert printed.err == f"{tmp_path}/tensorboard: no more events are written: No space left on device\n"
+    assert [line.split("/")[0] for line in printed.out.splitlines()] == ["step 1", "step 2", "step 3"]
+    m.close()
+    m.restart(1)
+    one_step(m, 2, 4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.training.run.monitor.SummaryWriter.close", Mock(side_effect=full))
+        m.writer.flush()  # type: ignore[union-attr]
+        with pytest.raises(ZeroDivisionError), closing(m):
+            raise ZeroDivisionError
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.training.run.events.SummaryWriter", Mock(side_effect=full))
+        m.restart(1)
+    one_step(m, 2, 5.0)
+    assert capsys.readouterr().err.count("no more events are written") == 2
+    assert 4.0 in scalars(tmp_path, "loss/mlm").values()
+
+
+def test_untimed_work_is_not_in_the_rates(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    with m.untimed():
+        time.sleep(1.0)
+    one_step(m, 1, 2.5)
+    m.close()
+    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
+
+
+def test_waiting_for_data_is_a_share_of_the_time(tmp_path: Path) -> None:
+    m = monitor(tmp_path)
+    with m.waiting():
+        time.sleep(0.2)
+    one_step(m, 1, 2.5)
+    one_step(m, 2, 2.5)
+    m.close()
+    shares = scalars(tmp_path, "data_wait_share")
+    assert 0.5 < shares[1] <= 1
+    assert shares[2] == 0
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,46 @@
+"""Validation: the mean loss over every target of the held-out data."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.interface import MicroBatch
+from tests.trainer.training.data.integers import UNEVEN, Echo, Numbers
+from trainer.training.data.held_out import HeldOut
+from trainer.training.engine.world import World
+from trainer.training.run.validation import Validation
+
+HELD_OUT = HeldOut(Numbers(UNEVEN), Echo(), seed=1, window=2, micro_batch=4)
+
+
+class OneRank:
+    """An engine of one rank whose loss is a sum of sines over its micro-batch."""
+
+    weights = {"loss": 1.0}
+    world = World(0, 1, 0, 1)
+
+    def __init__(self) -> None:
+        self.evaluated = 0
+
+    def evaluate(self, batch: MicroBatch) -> torch.Tensor:
+        self.evaluated += 1
+        return torch.tensor([float(np.sin(batch.arrays["items"]).sum())])
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def test_the_loss_is_the_mean_over_every_target_and_each_batch_is_progress() -> None:
+    beats: list[int] = []
+    engine = OneRank()
+    losses = Validation(HELD_OUT, every=10).losses(engine, lambda: beats.append(1))  # type: ignore[arg-type]
+    batches = list(HELD_OUT.micro_batches(0, 1))
+    expected = math.fsum(float(np.float32(np.sin(batch.arrays["items"]).sum())) for batch in batches)
+    assert losses == {"loss": pytest.approx(expected / (sum(UNEVEN) * 3), rel=1e-12)}
+    assert len(beats) == engine.evaluated == len(batches)

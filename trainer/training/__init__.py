@@ -1,0 +1,1 @@
+"""Train: recipes, the order of data, the DeepSpeed engine, checkpoints, the loop."""

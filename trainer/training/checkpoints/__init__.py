@@ -1,0 +1,1 @@
+"""Checkpoints: save, verify, resume, load, start from."""

@@ -1,0 +1,347 @@
+"""Atomic checkpoints: written under a temporary name, hashed, renamed; verified before use.
+
+RUN/checkpoints/step-00001000/
+    weights.safetensors   every parameter in fp32, for fine-tuning, evaluation and export (no pickle)
+    recipe.yaml           the recipe as it ran
+    tokenizer.json        the tokenizer of its data
+    trunk.json            the encoder's configuration
+    state.json            step, every lane's position, validations, and the settings that a resumed run must match
+    engine/               DeepSpeed's own files, one set per rank, to resume exactly (see engine/plain_files.py)
+    manifest.json         size and SHA-256 of all of the above
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import Field
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, replace_folder, sha256_of, sync, whole_file
+from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
+from trainer.training.checkpoints.weights_file import write_weights
+from trainer.training.data.cursor import Cursor
+from trainer.training.engine.hashed_file import FileEntry, hashed_file
+from trainer.training.errors import SharedError
+from trainer.training.recipe.plateau import Plateau
+from trainer.training.recipe.schema import CheckpointConfig
+
+if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
+    from trainer.training.engine.engine import Engine
+
+WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
+FORMAT = 2
+Result = TypeVar("Result")
+RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+MICRO = "batch.micro"
+COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
+LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
+REMEDIES = {
+    MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",
+    "init_from": ": leave it as it was (a resume does not read it), or start a new run folder",
+}
+# implied in older checkpoints, which do not name them
+FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
+
+
+REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
+
+
+class _Entry(Record):
+    """A file's entry in manifest.json."""
+
+    bytes: Count
+    sha256: Sha256
+
+
+class _Manifest(Record):
+    """The content of manifest.json."""
+
+    format: int
+    files: dict[InsideName, _Entry]
+
+
+class _StateFile(Record):
+    """The content of state.json."""
+
+    step: Count
+    world_size: int = Field(ge=1, lt=2**20)
+    fixed: dict[str, Any]
+    cursor: Cursor
+    plateau: Plateau = Plateau()  # older checkpoints have none
+
+
+class SaveError(SharedError):
+    """A checkpoint could not be written; nothing partial is left, and earlier checkpoints are intact."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a run after `step` optimizer steps, and the settings that determine its numbers."""
+
+    step: int
+    cursor: Cursor
+    world_size: int
+    resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must match these
+    plateau: Plateau = Plateau()
+
+    def to_json(self) -> bytes:
+        """Return the content of state.json, which `read_state` reads."""
+        values = {
+            "step": self.step,
+            "world_size": self.world_size,
+            "fixed": self.resume_invariants,
+            "cursor": self.cursor.to_json(),
+            "plateau": asdict(self.plateau),
+        }
+        return json.dumps(values, indent=1).encode()
+
+
+def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:
+    """Save a checkpoint with the small `sidecar_files` (name to content); all ranks call.
+
+    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError on every rank if any of them
+    cannot write (disk full).
+    """
+    final = folder(run, state.step)
+    partial = final.with_name(f"{final.name}.partial")
+    on_rank_0 = engine.world.rank == 0
+    try:
+        _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
+        written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        written += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
+        entries = {name: entry for of_rank in written for name, entry in of_rank.items()}
+        contents = {**sidecar_files, STATE: state.to_json()}
+        _together(engine, "save", partial, lambda: _finish(partial, final, contents, entries) if on_rank_0 else None)
+    except SaveError:
+        if on_rank_0:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if on_rank_0:
+        for old in newest_first(run)[policy.keep :]:
+            if not policy.keep_every or step_of(old) % policy.keep_every:
+                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+    return final
+
+
+def newest(run: Path) -> Path | None:
+    """Return the newest checkpoint of a run that passes verification; None if the run has no checkpoint.
+
+    Raise InputError if all checkpoints are damaged; the message names what is wrong with the newest.
+    """
+    problems: list[str] = []
+    for checkpoint in newest_first(run):
+        problem = verify(checkpoint)
+        if problem is None:
+            if problems:
+                print(f"{problems[0]}: using {checkpoint.name} instead", file=sys.stderr, flush=True)
+            return checkpoint
+        problems.append(problem)
+    if problems:
+        raise InputError(f"{problems[0]}; no older checkpoint is intact either: restore one, or start a new run folder")
+    return None
+
+
+def verify(checkpoint: Path) -> str | None:
+    """Check a checkpoint against its manifest; return what is wrong with it in one line, or None."""
+    try:
+        manifest = read_json(checkpoint / MANIFEST, _Manifest, "restore it from a copy")
+    except InputError as error:
+        return f"{checkpoint}: its {MANIFEST} is missing or damaged ({error})"
+    if manifest.format != FORMAT:
+        return f"{checkpoint}: its format is version {manifest.format}, but this code reads version {FORMAT}"
+    with ThreadPoolExecutor() as threads:  # hashing releases Python's lock
+        problems = threads.map(lambda name: _damage(checkpoint / name, manifest.files[name]), manifest.files)
+        for name, problem in zip(manifest.files, problems, strict=True):
+            if problem:
+                return f"{checkpoint}: {name} {problem}"
+    return None
+
+
+def _damage(file: Path, entry: _Entry) -> str | None:
+    """Return what is wrong with a file of a checkpoint, or None."""
+    if not file.is_file():
+        return "is missing"
+    if file.stat().st_size != entry.bytes or sha256_of(file) != entry.sha256:
+        return "is damaged (its size or SHA-256 is not the saved one)"
+    return None
+
+
+def read_state(checkpoint: Path) -> State:
+    """Read the state of a verified checkpoint; raise InputError where a value is of another type or out of bounds."""
+    file = read_json(checkpoint / STATE, _StateFile, REMEDY)
+    cursor = file.cursor
+    if not cursor.micro_sizes:  # older checkpoints have only one size
+        if not isinstance(size := file.fixed.get(MICRO), int) or size < 1:
+            raise InputError(f"{checkpoint / STATE}: cursor.micro_sizes: field required; {REMEDY}")
+        cursor = replace(cursor, micro_sizes={0: size})
+    return State(file.step, cursor, file.world_size, file.fixed, file.plateau)
+
+
+def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:
+    """Write the manifest of a checkpoint whose other files are complete; hash the files that are not in `hashed`.
+
+    For example, states that DeepSpeed offloads to a disk and copies by itself were not hashed while written.
+    """
+    files = dict(hashed or {})
+    for path in checkpoint.rglob("*"):
+        name = str(path.relative_to(checkpoint))
+        if path.is_dir():
+            sync(path)
+        elif name not in files:
+            files[name] = _size_and_hash(path)
+    with whole_file(checkpoint / MANIFEST) as manifest:
+        manifest.write(json.dumps({"format": FORMAT, "files": dict(sorted(files.items()))}, indent=1).encode())
+
+
+def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
+    """Load the engine's state from a verified checkpoint that `saved_by` ranks saved; all ranks call.
+
+    For another number of ranks, rank 0 first converts DeepSpeed's files to a temporary universal checkpoint.
+    """
+    if saved_by == engine.world.size:
+        engine.load(checkpoint, ENGINE)
+        return
+    universal = checkpoint.parent.parent / "universal" / checkpoint.name
+    on_rank_0 = engine.world.rank == 0
+    if on_rank_0:
+        print(f"{checkpoint.name} was saved by {saved_by} ranks: converting it for {engine.world.size}", flush=True)
+    _together(engine, "convert", universal, lambda: _convert(checkpoint / ENGINE, universal) if on_rank_0 else None)
+    engine.load(universal.parent, universal.name, universal=True)
+    engine.gather(None)  # until every rank has read it
+    _together(engine, "remove", universal, lambda: shutil.rmtree(universal.parent) if on_rank_0 else None)
+
+
+def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
+    """Refuse to resume with settings that would change the run's numbers.
+
+    Keys absent from older checkpoints are not compared, nor is where the data are, if their SHA-256 are the saved ones.
+    """
+    formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
+    saved = formerly | read_state(checkpoint).resume_invariants
+    saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_NAMED}
+    given = {key: value for key, value in invariants.items() if key in saved}
+    if "data sha256" in saved and saved["data sha256"] == given.get("data sha256"):
+        saved, given = _without_locations(saved), _without_locations(given)
+    for key, was, now in _differences(saved, given):
+        remedy = REMEDIES.get(key, "").format(was=was)
+        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
+
+
+def folder(run: Path, step: int) -> Path:
+    """Return the folder of a run's checkpoint after `step` optimizer steps."""
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the number of optimizer steps before a checkpoint, from its folder's name."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def newest_first(run: Path) -> list[Path]:
+    """Return every finished checkpoint folder, newest first; folders with any other name are ignored."""
+    finished = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
+    return sorted(finished, key=step_of, reverse=True)
+
+
+def _without_locations(invariants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without the folders or URLs of their data, in `data` and in each source of `data.mix`."""
+
+    def strip(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: strip(part) for key, part in value.items() if key not in LOCATIONS}
+
+    return {key: strip(value) if key == "data" else value for key, value in invariants.items()}
+
+
+def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield every dotted key in which two plain values differ, with both values."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in {**was, **now}:
+            yield from _differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
+    elif was != now:
+        yield key, was, now
+
+
+def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result]) -> list[Result]:
+    """Do this rank's part of writing `path`, and return the results of all ranks.
+
+    Raise SaveError on every rank if any of them could not `verb` it.
+    """
+    result, problem = None, None
+    try:
+        result = part()
+    except (OSError, InputError) as error:
+        problem = f"{path}: cannot {verb} a checkpoint: {error}"
+    results, problems = zip(*engine.gather((result, problem)), strict=True)
+    for line in filter(None, problems):
+        raise SaveError(line)
+    return list(results)
+
+
+def _prepare(partial: Path) -> None:
+    for stale in partial.parent.glob("step-*.partial"):
+        shutil.rmtree(stale)
+    make_directory(partial / ENGINE)
+
+
+def _save_weights(engine: Engine, partial: Path) -> dict[str, FileEntry]:
+    """Write the file of weights on rank 0; all ranks call."""
+    weights = engine.full_weights()
+    try:
+        if engine.world.rank != 0:
+            return {}
+        with hashed_file(partial / WEIGHTS) as file:
+            write_weights(file, engine.weight_shapes(), weights)
+        return {WEIGHTS: file.entry()}
+    finally:
+        deque(weights, maxlen=0)  # every rank takes part in gathering every weight, even after an error
+
+
+def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: Mapping[str, FileEntry]) -> None:
+    """Do rank 0's part after every rank has written: write the small files and the manifest, set the final name.
+
+    `entries` describe the files that the ranks have written.
+    """
+    files = dict(entries)
+    for name, content in contents.items():
+        with hashed_file(partial / name) as file:
+            file.write(content)
+        files[name] = file.entry()
+    write_manifest(partial, files)
+    replace_folder(partial, final)  # a damaged checkpoint may be there, if the run resumed from an earlier one
+
+
+def _convert(source: Path, universal: Path) -> None:
+    """Convert DeepSpeed's files into a checkpoint at `universal` that any number of ranks can load.
+
+    It need not be atomic: a resume never reads what an earlier one left there.
+    """
+    shutil.rmtree(universal.parent, ignore_errors=True)
+    make_directory(universal)
+    command = [sys.executable, "-m", "trainer.training.engine.to_universal"]
+    options = ["--input_folder", str(source), "--output_folder", str(universal), "--num_extract_workers", "1"]
+    done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(universal.parent, ignore_errors=True)
+        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
+
+
+def _size_and_hash(file: Path) -> FileEntry:
+    """Return the manifest's entry for a file, which is synced to disk first."""
+    with open(file, "rb") as opened:
+        os.fsync(opened.fileno())
+    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}

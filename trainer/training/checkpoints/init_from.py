@@ -1,0 +1,143 @@
+"""`init_from`: load the encoder of a run, an export, a Hugging Face folder or a sentence-transformers folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
+from data_prep.common.json_file import Count, Record, read_json
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.config import MethodConfig
+from models.trunk import TrunkModel
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import TrainedModel, load_trained
+from trainer.training.published import colbert_folder, cross_encoder_folder
+from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
+from trainer.training.published.same_reading import require_same_reading
+from trainer.training.published.sentence_transformer import (
+    is_sentence_transformer,
+    lower_cases,
+    modules_of,
+    refuse_encoder,
+)
+from trainer.training.published.settings import DECODER, MARK
+
+
+class _Mark(Record):
+    """What trainer.export wrote into a folder about its encoder."""
+
+    tokenizer: str
+    added_tokens: Count | None = None
+
+
+@dataclass(frozen=True)
+class PretrainedEncoder:
+    """An encoder, and the heads that were trained with it.
+
+    Attributes:
+        heads: the weights of its heads, by their names in the model.
+        added_tokens: how many special tokens its training added; None if unknown.
+        special_rows: the rows of these in the trunk's token table; none if unknown.
+        marker_rows: the rows of the tokens that mark a ColBERT's queries and documents; none for other models.
+    """
+
+    path: Path
+    trunk: PreTrainedModel
+    heads: dict[str, Tensor]
+    added_tokens: int | None
+    special_rows: Sequence[int] = ()
+    marker_rows: Sequence[int] = ()
+
+    def rows_for(self, method: MethodConfig) -> list[int]:
+        """Return the rows of the tokens that a method adds, in its order; none if the start lacks some."""
+        rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
+        return rows if len(rows) == method.added_tokens + method.markers else []
+
+    def copy_heads(self, model: TrunkModel) -> str:
+        """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
+        own = model.heads
+        matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
+        with torch.no_grad():
+            for name in matching:
+                own[name].copy_(self.heads[name])
+        return f"starting from {self.path}: the encoder, and {len(matching)} of the {len(own)} head weights"
+
+
+def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Load the encoder of a run, a checkpoint, an export, a Hugging Face folder or a sentence-transformers folder.
+
+    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
+
+    Raises:
+        InputError: the folder is none of these, is damaged, has a setting that is not supported
+            (`published_settings.TABLE`), or its token ids differ from those of `tokenizer`.
+    """
+    folder = modules_of(path)["Transformer"] if is_sentence_transformer(path) else path
+    if not (folder / CONFIG).is_file():
+        return _of_run(load_trained(path), path, tokenizer)
+    fingerprint, added_tokens = _recorded(folder)
+    refuse_encoder(folder, to_rank=False)
+    _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
+    trunk, heads = load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
+    special: Sequence[int] = ()
+    markers: Sequence[int] = ()
+    if (folder / DECODER).is_file():
+        heads = read_tensors(folder / DECODER)
+    if added_tokens:
+        special = _rows_after(tokenizers.load(folder / TOKENIZER), added_tokens)
+    if colbert_folder.is_colbert(path):
+        heads = colbert_folder.read_projection(path)
+        markers = colbert_folder.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
+    if trunk.config.vocab_size < needed:
+        raise InputError(
+            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
+            "its tokenizer.json and its training: they are not of one model"
+        )
+    if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
+    return PretrainedEncoder(path, trunk, heads, added_tokens, special, markers)
+
+
+def _of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Take the encoder of a run."""
+    _check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
+    heads = {name: head.detach() for name, head in trained.model.heads.items()}
+    rows = _rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)
+    special, markers = rows[: trained.method.added_tokens], rows[trained.method.added_tokens :]
+    return PretrainedEncoder(path, trained.model.trunk.train(), heads, len(special), special, markers)
+
+
+def _rows_after(tokenizer: Tokenizer, number: int) -> range:
+    """Return the rows of the tokens that a method added to a tokenizer's."""
+    return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
+
+
+def _recorded(path: Path) -> tuple[str | None, int | None]:
+    """Return the tokenizer's fingerprint and the added tokens that trainer.export wrote into a folder.
+
+    None stands for what is unknown: both of any other folder, the added tokens of an older export.
+    """
+    if not (path / MARK).is_file():
+        return None, None
+    mark = read_json(path / MARK, _Mark, "damaged; export the run again, or copy the folder again")
+    return mark.tokenizer, mark.added_tokens
+
+
+def _check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
+    """Raise InputError if an id of the data's `tokenizer` is of another token in `file`."""
+    if fingerprint == tokenizer.fingerprint:
+        return
+    if not tokenizers.load(file).extends(tokenizer):
+        raise InputError(
+            f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
+            f"prepare the data with --tokenizer {file}, or start from another encoder"
+        )

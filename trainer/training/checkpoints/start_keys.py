@@ -1,0 +1,69 @@
+"""The keys of a recipe's method that come from the folder named in `init_from`, unless the recipe sets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from models.config import MatchingConfig
+from models.matching.colbert import ColbertConfig
+from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.siamese import SiameseConfig
+from trainer.training.checkpoints import checkpoint
+from trainer.training.published import colbert_folder, cross_encoder_folder, sentence_transformer
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build, read_one
+
+TAKEN_OVER = {  # the keys of each method that a folder has
+    "siamese": ("pooling", "similarity", "temperature"),
+    "colbert": ("dimension",),
+    "cross_encoder": (
+        "pooling",
+        "hidden_activation",
+        "hidden_norm",
+        "separators",
+        "token_types",
+        "max_pair_tokens",
+    ),
+}
+
+
+def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
+    """Fill in what a model of the folder's own kind needs, to compute what the folder's model computes.
+
+    Raises:
+        InputError: the folder is damaged, or its model does more than ours, or does not suit the recipe's keys.
+    """
+    start, method = recipe.init_from, recipe.method
+    if isinstance(method, SiameseConfig):
+        return sentence_transformer.take_over(recipe)
+    if start is None or not (taken := _keys(start, method)):
+        return recipe
+    return _with(recipe, taken, start)
+
+
+def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
+    """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
+    names = TAKEN_OVER.get(recipe.method.name)
+    if recipe.init_from is None or names is None:
+        return recipe
+    file = resume_from / checkpoint.RECIPE
+    saved = read_one(file).get("method")
+    return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
+
+
+def _with(recipe: FinetuneRecipe, taken: dict[str, Any], source: Path) -> FinetuneRecipe:
+    """Give the recipe's method the keys that it does not set."""
+    values = recipe.model_dump(exclude_unset=True)
+    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{source} and the recipe")
+
+
+def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
+    if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
+        (projection,) = colbert_folder.read_projection(start).values()
+        return {"dimension": len(projection)}
+    if isinstance(method, CrossEncoderConfig) and cross_encoder_folder.is_cross_encoder(start):
+        taken = cross_encoder_folder.read(start).keys
+        kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
+        return {key: taken[key] for key in kept}
+    return {}

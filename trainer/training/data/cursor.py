@@ -1,0 +1,74 @@
+"""The position of a run in its data, recorded when data is consumed, so prefetching loses and repeats nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from data_prep.common.json_file import Count
+from trainer.training.data.lanes import Skip
+from trainer.training.data.order import LaneBatch, Positions
+
+MicroSize = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+@dataclass
+class Cursor:
+    """How many global micro-batches were taken, every lane's position after them, and the shards that any rank skipped.
+
+    A rank moves only the lanes that it serves; `merged` combines the cursors of all ranks. `micro_sizes` maps a step
+    to the number of examples in a micro-batch from that step on.
+    """
+
+    positions: Positions
+    micro_batches: Count = 0
+    skips: set[Skip] = field(default_factory=set)
+    micro_sizes: Mapping[Count, MicroSize] = field(default_factory=dict)
+
+    @property
+    def micro(self) -> int:
+        """The number of examples in the last micro-batch."""
+        return self.micro_sizes[max(self.micro_sizes)]
+
+    def with_micro(self, size: int, step: int) -> Cursor:
+        """Return the position that continues after a step with micro-batches of `size`; itself for the same size.
+
+        Every lane stays where it is, so no example is lost or repeated; micro-batches are numbered as if all earlier
+        ones had this size.
+        """
+        if size == self.micro:
+            return self
+        taken = self.micro_batches * self.micro // size
+        return replace(self, micro_batches=taken, micro_sizes={**self.micro_sizes, step: size})
+
+    @property
+    def bad_shards(self) -> int:
+        """How many different shards were skipped, in any epoch."""
+        return len({(skip.source, skip.shard) for skip in self.skips})
+
+    def advance(self, batches: Sequence[LaneBatch], micro_batches: int) -> None:
+        """Record that this rank consumed `batches`; the step has `micro_batches` over all ranks."""
+        for batch in batches:
+            self.positions[batch.source][batch.lane] = batch.after
+        self.micro_batches += micro_batches
+
+    @staticmethod
+    def merged(cursors: Sequence[Cursor]) -> Cursor:
+        """Combine the cursors of all ranks, in rank order: lane v is taken from rank v mod the number of ranks."""
+        positions = [
+            [cursors[lane % len(cursors)].positions[source][lane] for lane in range(len(lanes))]
+            for source, lanes in enumerate(cursors[0].positions)
+        ]
+        return replace(cursors[0], positions=positions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cursor as plain values, from which pydantic builds it again."""
+        return {
+            "micro_batches": self.micro_batches,
+            "micro_sizes": dict(self.micro_sizes),
+            "positions": self.positions,
+            "skips": sorted(self.skips),
+        }

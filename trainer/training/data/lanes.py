@@ -1,0 +1,194 @@
+"""The lanes of one source of data: V logical readers, whose order is independent of the cluster.
+
+A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards one after
+another, epoch after epoch, without end; the documents of every `window` consecutive chunks are shuffled together. A
+lane's position is three integers: resuming re-reads one window. order.py combines the lanes of all sources into the
+order of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from data_prep.common.errors import InputError
+from data_prep.common.json_file import Count
+from models.interface import Batcher, MicroBatch
+from trainer.training.data.rng import keyed_rng, keyed_rngs
+
+
+class Source(Protocol):
+    """Numbered shards of numbered chunks of items: what is dealt to the lanes."""
+
+    @property
+    def chunks(self) -> Sequence[int]:
+        """The number of chunks of every shard."""
+
+    def read(self, shard: int, chunk: int) -> list[Any]:
+        """Read the items of one chunk, in their stored order; raise InputError if it cannot be read."""
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Prepare shards that will be read soon."""
+
+    def release(self, shard: int) -> None:
+        """Release a shard that is no longer in use."""
+
+    def check_room(self, lanes: int) -> None:
+        """Raise InputError if the host cannot keep one shard open for each of `lanes` lanes."""
+
+    def name(self, shard: int, chunk: int, item: int) -> str:
+        """Describe an item in readable form: its place and its id."""
+
+
+class Position(NamedTuple):
+    """The next example of a lane: the epoch, the window in the epoch, the example in the window."""
+
+    epoch: Count
+    window: Count
+    example: Count
+
+
+START = Position(0, 0, 0)
+MOST_EMPTY_EPOCHS = 10  # consecutive epochs without an example after which a lane gives up
+
+
+class Skip(NamedTuple):
+    """A shard that could not be read in an epoch, from one of its chunks on."""
+
+    source: Count
+    epoch: Count
+    shard: Count
+    chunk: Count
+    reason: str
+
+
+class LaneStep(NamedTuple):
+    """A micro-batch of a lane, the positions before and after it, and the shards skipped before it."""
+
+    micro_batch: MicroBatch
+    before: Position
+    after: Position
+    skips: tuple[Skip, ...]
+
+
+def examples_of(batcher: Batcher, items: list[Any]) -> list[Any]:
+    """Cut a window of items into a batcher's examples; raise InputError where the method cannot use such data."""
+    try:
+        return batcher.examples(items)
+    except ValueError as error:
+        raise InputError(f"method: {error}") from None
+
+
+class Lanes:
+    """Every lane of a source, readable from any position.
+
+    `number` is the source's number in the run. With `skip_bad`, unreadable shards are skipped. Raise InputError if the
+    source has fewer shards than lanes: a lane would have nothing to read.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batcher: Batcher,
+        *,
+        seed: int,
+        lanes: int,
+        window: int,
+        micro_batch: int,
+        number: int = 0,
+        skip_bad: bool = False,
+    ):
+        if len(source.chunks) < lanes:
+            raise InputError(
+                f"data.lanes: {lanes} lanes need at least {lanes} shards (in fine-tuning: pairs), the data has "
+                f"{len(source.chunks)}: set data.lanes to {len(source.chunks)} or less, or prepare more of them"
+            )
+        self.source, self.batcher = source, batcher
+        self.seed, self.lanes, self.window, self.size = seed, lanes, window, micro_batch
+        self.number, self.skip_bad = number, skip_bad
+        self.bad_from: dict[tuple[int, int], int] = {}  # (epoch, shard): the first chunk skipped
+
+    def skip(self, skips: Iterable[Skip]) -> None:
+        """Skip the shards that the run skipped before it was resumed."""
+        self.bad_from |= {(skip.epoch, skip.shard): skip.chunk for skip in skips if skip.source == self.number}
+
+    def micro_batches(self, lane: int, position: Position) -> Iterator[LaneStep]:
+        """Yield the lane's micro-batches from `position` on, without end."""
+        examples: list[Any] = []
+        keys: list[tuple[int, ...]] = []
+        skips: list[Skip] = []
+        for example, key, after in self._examples(lane, position, skips):
+            examples.append(example)
+            keys.append(key)
+            if len(examples) == self.size:
+                micro_batch = self.batcher.micro_batch(examples, keyed_rngs("example", keys))
+                yield LaneStep(micro_batch, position, after, tuple(skips))
+                position = after
+                examples, keys = [], []
+                skips.clear()
+
+    def origins(self, lane: int, position: Position, count: int) -> list[list[str]]:
+        """For each of the `count` examples from `position` on, name the items that it was cut from."""
+        named: list[list[str]] = []
+        first = position.example
+        for _, _, items in self.windows(lane, position, []):
+            cut = self.batcher.origins([item for _, item in items])
+            for numbers in cut[first : first + count - len(named)]:
+                named.append([self.source.name(*items[i][0]) for i in numbers])
+            if len(named) == count:
+                break
+            first = 0
+        return named
+
+    def windows(
+        self, lane: int, position: Position, skips: list[Skip]
+    ) -> Iterator[tuple[int, int, list[tuple[tuple[int, int, int], Any]]]]:
+        """Yield (epoch, window, shuffled items with their (shard, chunk, number)); add unreadable shards to `skips`."""
+        epoch, from_window, _ = position
+        while True:
+            chunks = self._chunks(lane, epoch)
+            for window in range(from_window, max(1, -(-len(chunks) // self.window))):
+                in_window, next_window = (chunks[w * self.window : (w + 1) * self.window] for w in (window, window + 1))
+                shards, later = (list(dict.fromkeys(shard for shard, _ in w)) for w in (in_window, next_window))
+                self.source.fetch_ahead(later)
+                items = [item for place in in_window for item in self._read(epoch, *place, skips)]
+                for shard in set(shards) - set(later):
+                    self.source.release(shard)
+                order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
+                yield epoch, window, [items[i] for i in order]
+            epoch, from_window = epoch + 1, 0
+
+    def _examples(
+        self, lane: int, position: Position, skips: list[Skip]
+    ) -> Iterator[tuple[Any, tuple[int, ...], Position]]:
+        first, last_epoch = position.example, position.epoch  # the last epoch with an example
+        for epoch, window, items in self.windows(lane, position, skips):
+            if epoch - last_epoch > MOST_EMPTY_EPOCHS:
+                raise InputError(f"lane {lane}, epochs {last_epoch} to {epoch - 1}: its shards give no example")
+            examples = examples_of(self.batcher, [item for _, item in items])
+            for index in range(first, len(examples)):
+                key = (self.seed, epoch, lane, window, index)
+                yield examples[index], key, Position(epoch, window, index + 1)
+                last_epoch = epoch
+            first = 0
+
+    def _chunks(self, lane: int, epoch: int) -> list[tuple[int, int]]:
+        """Return the (shard, chunk) pairs that the lane reads in an epoch, in order."""
+        deal = keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
+        return [(int(s), chunk) for s in deal[lane :: self.lanes] for chunk in range(self.source.chunks[s])]
+
+    def _read(
+        self, epoch: int, shard: int, chunk: int, skips: list[Skip]
+    ) -> Iterator[tuple[tuple[int, int, int], Any]]:
+        if chunk >= self.bad_from.get((epoch, shard), chunk + 1):
+            return
+        try:
+            items = self.source.read(shard, chunk)
+        except InputError as error:
+            if not self.skip_bad:
+                raise
+            self.bad_from[epoch, shard] = chunk
+            skips.append(Skip(self.number, epoch, shard, chunk, str(error)))
+            return
+        for number, item in enumerate(items):
+            yield (shard, chunk, number), item

@@ -1,0 +1,92 @@
+"""Micro-batches of one rank, prefetched by worker processes that share its lanes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from data_prep.common.errors import InputError
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.lanes import Position
+from trainer.training.data.order import LaneBatch, Order
+
+
+class Loader:
+    """Make a rank's micro-batches in the order of the run, in the rank itself or in `workers` processes.
+
+    Where Python forks its processes (on Linux, before 3.14), workers share the rank's memory pages, torch included, and
+    import nothing themselves. The code that they run, sources and batchers, uses only numpy.
+    """
+
+    def __init__(self, order: Order, rank: int, world_size: int, workers: int):
+        self.order, self.rank, self.world_size, self.workers = order, rank, world_size, workers
+
+    def micro_batches(self, cursor: Cursor) -> Iterator[LaneBatch]:
+        """Yield the rank's micro-batches from the cursor on, without end; raise InputError if data cannot be read.
+
+        These are the global micro-batches `taken + rank`, `taken + rank + world_size`, ..., where `taken` is the number
+        recorded in the cursor.
+        """
+        positions = [list(lanes) for lanes in cursor.positions]
+        stream = _RankStream(self.order, positions, cursor.micro_batches + self.rank, self.world_size)
+        batches: Iterable[LaneBatch | InputError] = stream
+        if self.workers:
+            batches = DataLoader(
+                stream,
+                batch_size=None,
+                num_workers=self.workers,
+                collate_fn=_unchanged,
+                worker_init_fn=_ignore_signals,
+                prefetch_factor=4,
+            )
+        for batch in batches:
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
+
+
+def check_layout(lanes: int, micro_batches: int, world_size: int, workers: int) -> None:
+    """Raise InputError if ranks or workers cannot share the lanes, or the micro-batches of a step, evenly."""
+    if lanes % world_size:
+        raise InputError(
+            f"data.lanes: {lanes} lanes cannot be shared by {world_size} ranks: use a number of ranks that divides it"
+        )
+    if micro_batches % world_size:
+        raise InputError(
+            f"batch: {micro_batches} micro-batches a step cannot be shared by {world_size} ranks: "
+            f"change batch.micro so that batch.size / batch.micro is a multiple of {world_size}"
+        )
+    if workers and lanes % (world_size * workers):
+        raise InputError(
+            f"data.workers: {lanes} lanes cannot be shared by {world_size} ranks x {workers} workers: "
+            f"data.workers must divide {lanes // world_size}"
+        )
+
+
+class _RankStream(IterableDataset[LaneBatch | InputError]):
+    """Micro-batches w, w + n, ... of the rank, from worker w of n; the loader takes from the workers in rotation."""
+
+    def __init__(self, order: Order, positions: Sequence[Sequence[Position]], first: int, world_size: int):
+        self.order, self.positions, self.first, self.world_size = order, positions, first, world_size
+
+    def __iter__(self) -> Iterator[LaneBatch | InputError]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        first = self.first + number * self.world_size
+        try:
+            yield from self.order.stream(self.positions, first, workers * self.world_size)
+        except InputError as error:  # yielded: an error raised in a worker would carry that process's traceback
+            yield error
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _ignore_signals(worker: int) -> None:
+    # the launcher signals the whole process tree; a worker that exits first would prevent the rank's last save
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

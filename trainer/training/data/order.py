@@ -1,0 +1,103 @@
+"""The order of a run: the content of every global micro-batch, on any cluster.
+
+Global micro-batch `a` comes entirely from lane `a mod V` of the source that trainer/training/data/mixing.py draws for it. Ranks
+and loader workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from data_prep.common.errors import InputError
+from models.interface import Batcher, MicroBatch
+from trainer.training.data.lanes import START, Lanes, LaneStep, Position, Skip, Source
+from trainer.training.data.mixing import Mix
+from trainer.training.data.rng import keyed_rng
+from trainer.training.recipe.schema import Recipe
+
+Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]
+
+
+@dataclass(frozen=True)
+class LaneBatch:
+    """A micro-batch and its origin; `after` is recorded once the batch has been trained on."""
+
+    micro_batch: MicroBatch
+    index: int  # the global micro-batch number
+    source: int
+    lane: int
+    before: Position
+    after: Position
+    skips: tuple[Skip, ...]  # unreadable shards met before it
+
+
+@dataclass(frozen=True)
+class Order:
+    """The lanes of every source, by the source's name, and which source each global micro-batch is made from."""
+
+    sources: dict[str, Lanes]
+    mix: Mix
+
+    @property
+    def names(self) -> list[str]:
+        """The sources' names, by number."""
+        return list(self.sources)
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes, the same for every source."""
+        return next(iter(self.sources.values())).lanes
+
+    def start(self) -> Positions:
+        """The first position of every lane."""
+        return [[START] * self.lanes for _ in self.sources]
+
+    def check(self, positions: Positions, where: object) -> None:
+        """Raise InputError, naming `where` they come from, unless `positions` are of the lanes of these sources."""
+        if [len(lanes) for lanes in positions] != [self.lanes] * len(self.sources):
+            raise InputError(f"{where}: cursor.positions: not {len(self.sources)} sources of {self.lanes} lanes each")
+
+    def skip(self, skips: Iterable[Skip]) -> None:
+        """Skip the shards that the run skipped before it was resumed, even if they have been repaired since."""
+        for lanes in self.sources.values():
+            lanes.skip(skips)
+
+    def stream(self, positions: Sequence[Sequence[Position]], first: int, stride: int) -> Iterator[LaneBatch]:
+        """Yield the global micro-batches `first`, `first + stride`, ... of one rank or one of its workers.
+
+        `positions` holds every lane's position before the first micro-batch that this stream takes from it.
+        """
+        readers: dict[tuple[int, int], Iterator[LaneStep]] = {}
+        sources = list(self.sources.values())
+        index = first
+        while True:
+            source, lane = self.mix.source(index), index % self.lanes
+            if (source, lane) not in readers:
+                readers[source, lane] = sources[source].micro_batches(lane, positions[source][lane])
+            micro_batch, before, after, skips = next(readers[source, lane])
+            yield LaneBatch(micro_batch, index, source, lane, before, after, skips)
+            index += stride
+
+    def origins(self, batch: LaneBatch) -> list[list[str]]:
+        """Return the names of the documents that each example of a micro-batch was cut from."""
+        lanes = list(self.sources.values())[batch.source]
+        return lanes.origins(batch.lane, batch.before, lanes.size)
+
+
+def make_order(recipe: Recipe, sources: Mapping[str, tuple[Source, float]], batcher: Batcher) -> Order:
+    """Build the order that a recipe asks for, from one source or from several weighted sources."""
+    lanes = {}
+    for number, (name, (source, _)) in enumerate(sources.items()):
+        own_seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62))  # sources must not share their masks
+        lanes[name] = Lanes(
+            source,
+            batcher,
+            seed=own_seed if name else recipe.seed,
+            lanes=recipe.data.lanes,
+            window=recipe.data.window,
+            micro_batch=recipe.batch.micro,
+            number=number,
+            skip_bad=recipe.faults.on_bad_shard == "skip",
+        )
+    return Order(lanes, Mix([weight for _, weight in sources.values()], recipe.seed))

@@ -1,0 +1,152 @@
+"""DeepSpeed's JSON files: find them by name, check them, complete them with the recipe's own settings.
+
+DeepSpeed silently misinterprets some settings; they are refused here, with the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import os_errors_as_input_errors, read_bytes
+from trainer.training.recipe.schema import Recipe
+
+FOLDER = Path(__file__).resolve().parents[3] / "ds_configs"
+
+# set by the trainer from the recipe, so that each value has one owner
+RECIPE_OWNS = {
+    "train_batch_size": "batch.size",
+    "train_micro_batch_size_per_gpu": "batch.micro",
+    "gradient_accumulation_steps": "batch.size and batch.micro",
+    "gradient_clipping": "optimizer.clip",
+    "optimizer": "optimizer",
+    "scheduler": "optimizer.warmup_steps and steps",
+    "tensorboard": "run",
+}
+# DeepSpeed ignores unknown top-level keys; a misspelt one would silently do nothing
+KNOWN = {
+    "activation_checkpointing",
+    "aio",
+    "bf16",
+    "comms_logger",
+    "communication_data_type",
+    "compile",
+    "data_types",
+    "flops_profiler",
+    "fp16",
+    "gradient_predivide_factor",
+    "memory_breakdown",
+    "prescale_gradients",
+    "steps_per_print",
+    "timers",
+    "wall_clock_breakdown",
+    "zero_optimization",
+}
+SECTIONS = {  # the sections that this module reads, with an example
+    "bf16": '{"enabled": true}',
+    "fp16": '{"enabled": true}',
+    "zero_optimization": '{"stage": 1}',
+}
+
+
+def load(name: str, *, for_here: bool = True) -> tuple[Path, dict[str, Any]]:
+    """Return the path of the file that a recipe's `deepspeed` key names, and its checked content.
+
+    Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, fp16
+    without ZeRO, and, if it is for this machine, fp16 on a processor without it.
+    """
+    path = _path(fastest() if name == "auto" else name)
+    try:
+        config = json.loads(read_bytes(path))
+        if not isinstance(config, dict):
+            raise InputError(f"{path}: a DeepSpeed configuration must be a JSON object")
+        for problem in _problems(config, for_here):
+            raise InputError(f"{path}: {problem}")
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply for a DeepSpeed configuration") from None
+    return path, config
+
+
+def complete(config: dict[str, Any], recipe: Recipe, world_size: int) -> dict[str, Any]:
+    """Complete a file's configuration with the recipe's batch and clipping, for DeepSpeed."""
+    return {
+        **config,
+        "train_batch_size": recipe.batch.size,
+        "train_micro_batch_size_per_gpu": recipe.batch.micro,
+        "gradient_accumulation_steps": recipe.batch.micro_batches // world_size,
+        "gradient_clipping": recipe.optimizer.clip,
+        "steps_per_print": config.get("steps_per_print", 2**31),  # the trainer prints its own progress line
+        # the throughput timer would synchronise the device at every step
+        "timers": config.get("timers", {"throughput": {"enabled": False}}),
+        # torch's AdamW updates offloaded states too: DeepSpeed's own needs a C++ compiler at the first start
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+
+def fastest() -> str:
+    """Name the file for the fastest precision of this machine: fp16 on a GPU, bf16 on a CPU that has it, else fp32."""
+    if torch.cuda.is_available():
+        return "zero1_fp16"
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return "zero1_bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "cpu"
+
+
+def precision(config: dict[str, Any]) -> torch.dtype:
+    """Return the precision that a configuration trains in."""
+    for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        if config.get(name, {}).get("enabled"):
+            return dtype
+    return torch.float32
+
+
+def states(config: dict[str, Any]) -> str:
+    """Return the kind of a run's saved optimizer states: DeepSpeed cannot load states of one kind as another."""
+    stage = config.get("zero_optimization", {}).get("stage", 0)
+    return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
+
+
+def _path(name: str) -> Path:
+    path = Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
+    with os_errors_as_input_errors(path, "read"):
+        exists = path.is_file()
+    if not exists:
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.json")))
+        raise InputError(f"deepspeed: no file {path}: name one of {known}, auto, or the path of a .json file")
+    return path
+
+
+def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
+    for key in config:
+        if key in RECIPE_OWNS:
+            yield f"{key}: the recipe sets this ({RECIPE_OWNS[key]}); remove it here"
+        elif key not in KNOWN:
+            near = difflib.get_close_matches(key, KNOWN, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(KNOWN))}"
+            yield f"{key}: unknown key, which DeepSpeed would silently ignore; {hint}"
+        elif key in SECTIONS and not isinstance(config[key], dict):
+            yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
+    for path in _paths_of_auto(config):
+        yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
+    if precision(config) != torch.float16:
+        return
+    here = torch.accelerator.is_available() or torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    if for_here and not here:
+        yield "asks for fp16, which this processor does not support: use bf16 or cpu"
+    if config.get("zero_optimization", {}).get("stage", 0) == 0:
+        yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
+
+
+def _paths_of_auto(value: Any, path: str = "") -> Iterator[str]:
+    if value == "auto":
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths_of_auto(inner, f"{path}.{key}" if path else key)

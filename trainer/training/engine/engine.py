@@ -1,0 +1,231 @@
+"""The DeepSpeed engine: optimizer steps with accumulation and clipping, evaluation, DeepSpeed's checkpoint files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import numpy as np
+import torch
+import torch.distributed as dist
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+from deepspeed.utils import safe_get_full_fp32_param
+
+from data_prep.common.errors import InputError
+from models.interface import MicroBatch
+from models.matching.dual_encoder import DualEncoder
+from models.trunk import Encoder, TrunkModel
+from trainer.training.engine import ds_config, grad_cache
+from trainer.training.engine.clock import DeviceClock
+from trainer.training.engine.compiler import without_compiler
+from trainer.training.engine.hashed_file import FileEntry, hashed_file
+from trainer.training.engine.optimizer import build_optimizer
+from trainer.training.engine.plain_files import REMEDY, plain_values_only
+from trainer.training.engine.world import World, rank_0_speaks
+from trainer.training.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of an optimizer step."""
+
+    grad_norm: float  # before clipping
+    loss_scale: float
+    skipped: bool  # by DeepSpeed, for an overflow
+    losses: torch.Tensor  # this rank's sums, fp32 [micro-batches, terms] on the device
+
+
+class Engine:
+    """A model under DeepSpeed, trained on global sums of losses over global counts of targets.
+
+    The gradient of a step is that of sum_k weight_k * (sum of losses of term k over all ranks and micro-batches) /
+    (number of targets of term k over all ranks and micro-batches): what one process would compute on the whole batch.
+    """
+
+    def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
+        self.model, self.world, self.weights = model, world, recipe.method.weights
+        _, config = ds_config.load(recipe.deepspeed)
+        with without_compiler():
+            self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
+                model=model,
+                optimizer=build_optimizer(model, recipe.optimizer),
+                config=ds_config.complete(config, recipe, world.size),
+            )
+        self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
+        self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
+        self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
+        self.device: torch.device = self.deepspeed.device
+        self.fp16: bool = self.deepspeed.fp16_enabled()
+        self.forward_clock = DeviceClock(self.device)
+
+    def step(
+        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int], lr: float
+    ) -> StepResult:
+        """Take one optimizer step on this rank's micro-batches; `seeds` has the dropout seed of each.
+
+        `targets` is the number of targets of every loss term in the whole step, over all ranks.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        losses = []
+        skipped_before = self.deepspeed.skipped_steps
+        for sums, objective in self._objectives(micro_batches, targets, seeds):
+            losses.append(torch.stack([sums[term].detach() for term in self.weights]))
+            # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
+            self.deepspeed.backward(objective * (self.world.size * self.accumulation))
+            self.deepspeed.step()
+        return StepResult(
+            grad_norm=float(self.deepspeed.get_global_grad_norm() or 0.0),
+            loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
+            skipped=self.deepspeed.skipped_steps > skipped_before,
+            losses=torch.stack(losses),
+        )
+
+    def evaluate(self, micro_batch: MicroBatch, **options: bool) -> torch.Tensor:
+        """Return the summed losses of a micro-batch, fp32 [terms] on the device, without dropout.
+
+        Under ZeRO-3 all ranks call. `options` are keywords of the model's `forward` (see models.interface.Bottleneck).
+        """
+        self.deepspeed.eval()
+        with torch.no_grad():
+            sums = self.deepspeed(**self._tensors(micro_batch), **options)
+        self.deepspeed.train()
+        return torch.stack([sums[term] for term in self.weights])
+
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Embed texts, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all ranks call."""
+        assert isinstance(self.model, Encoder)
+        self.deepspeed.eval()
+        with torch.no_grad():
+            tensors = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
+            vectors, _ = self.model.embed_documents(*tensors)
+        self.deepspeed.train()
+        return vectors[:, 0].float().cpu().numpy()
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter by name, in the order of the names; tied parameters occur once."""
+        named = sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0))
+        return {name: tuple(getattr(parameter, "ds_shape", parameter.shape)) for name, parameter in named}
+
+    def full_weights(self) -> Iterator[torch.Tensor]:
+        """Yield every parameter at full precision and size, at any ZeRO stage, in the order of `weight_shapes`.
+
+        Each is gathered from all ranks when it is requested: all ranks call, and iterate to the end.
+        """
+        for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
+            full = safe_get_full_fp32_param(parameter)
+            if full is None:  # no master copy: stage 0, or a frozen parameter, which stage 3 still partitions
+                with deepspeed.zero.GatheredParameters(parameter):
+                    full = parameter.detach().clone()
+            yield full.detach()
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The size of all gradients in bytes, in the precision of the weights."""
+        return sum(math.prod(shape) for shape in self.weight_shapes().values()) * next(
+            parameter.element_size() for parameter in self.deepspeed.module.parameters()
+        )
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
+        values = values.to(self.device)
+        dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, by rank; all ranks call. Slow: only for rare exchanges."""
+        values = [None] * self.world.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def save(self, folder: Path, tag: str) -> dict[str, FileEntry]:
+        """Write DeepSpeed's own files, to resume exactly; all ranks call.
+
+        Return the bytes and SHA-256 of this rank's files, by their names in `folder`; they are on disk. The first file
+        error is raised only after this rank's part of the collective save: a rank that left the save earlier would
+        keep the others waiting.
+        """
+        self.files.error, self.files.written = None, {}
+        # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
+        self.deepspeed.save_checkpoint(
+            str(folder), tag=tag, save_latest=False, client_state={"universal_checkpoint_info": {}}
+        )
+        if self.files.error is not None:
+            raise self.files.error
+        return {str(path.relative_to(folder)): entry for path, entry in self.files.written.items()}
+
+    def load(self, folder: Path, tag: str, *, universal: bool = False) -> None:
+        """Load what `save` wrote, or a `universal` checkpoint converted from it; all ranks call.
+
+        Raise InputError for files that are not DeepSpeed's plain values, or do not suit this engine.
+        """
+        self.deepspeed._config.load_universal_checkpoint = universal
+        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
+        with rank_0_speaks(self.world.rank), plain_values_only():
+            try:
+                loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
+            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                raise InputError(f"{folder / tag}: DeepSpeed cannot load its files ({error!r}): {REMEDY}") from error
+        if loaded is None:
+            raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
+        if universal:
+            # stage 3 copies the first group's settings to all groups, and has one step counter that each state advances
+            for group, decay in zip(self.optimizer.param_groups, decays, strict=True):
+                group["weight_decay"] = decay
+            for state in self.optimizer.state.values():
+                state["step"] = torch.clone(torch.as_tensor(state["step"]))
+
+    def _objectives(
+        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int]
+    ) -> Iterator[tuple[Mapping[str, torch.Tensor], torch.Tensor]]:
+        """Yield each micro-batch's summed losses and its part of the step's objective, to differentiate at once."""
+
+        def forward(tensors: Mapping[str, torch.Tensor], seed: int, **options: bool) -> dict[str, torch.Tensor]:
+            torch.manual_seed(seed)
+            with self.forward_clock.counting():
+                return self.deepspeed(**tensors, **options)
+
+        def objective(sums: Mapping[str, torch.Tensor]) -> Any:
+            # max: a step may have no targets for a term
+            return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
+
+        if isinstance(self.model, DualEncoder) and self.model.keys.negatives == "step":
+            batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
+            encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
+            yield from grad_cache.objectives(self.model, batches, encode, objective)
+        else:
+            for micro_batch, seed in zip(micro_batches, seeds, strict=True):
+                sums = forward(self._tensors(micro_batch), seed)
+                yield sums, objective(sums)
+
+    def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
+        return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}
+
+
+def _do_nothing(*arguments: object) -> None:
+    """Do nothing, in place of an unwanted function."""
+
+
+class CheckpointFiles(TorchCheckpointEngine):
+    """Write and hash DeepSpeed's files; keep the first error until the collective save is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        self.written: dict[Path, FileEntry] = {}
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Write one file, unless an earlier one failed."""
+        if self.error is None:
+            try:
+                with hashed_file(Path(path)) as file:
+                    torch.save(state_dict, file)  # type: ignore[arg-type]  # it calls only write and flush
+                self.written[Path(path)] = file.entry()
+            except (OSError, RuntimeError) as error:
+                self.error = error.__context__ if isinstance(error.__context__, OSError) else error

@@ -1,0 +1,10 @@
+"""Run DeepSpeed's conversion of a checkpoint for another number of ranks, with files of plain values only."""
+
+from deepspeed.checkpoint import ds_to_universal
+
+from data_prep.common.errors import exit_on_input_error
+from trainer.training.engine.plain_files import plain_values_only
+
+if __name__ == "__main__":
+    with exit_on_input_error("conversion"), plain_values_only():
+        ds_to_universal.main(ds_to_universal.parse_arguments())

@@ -1,0 +1,177 @@
+"""This process among the ranks: its rank, how it joins the others, its device's memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+
+from data_prep.common.errors import InputError
+from trainer.training.engine.rendezvous import meet_at, port, wait_for_rank_0
+from trainer.training.errors import SharedError
+
+# the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),  # deepspeed
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # Hydra: MPICH, Intel MPI, MVAPICH
+    # srun, last because launchers above may run under it; a batch script has no SLURM_STEP_NUM_TASKS
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+RANK_0_FIRST_SECONDS = 10
+FAILED_FIRST_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class World:
+    """The place of this process: global rank, number of ranks, rank and number of ranks on this host."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @classmethod
+    def from_environment(cls) -> World:
+        """Read the launcher's environment variables; without a launcher, return a single process.
+
+        Raises:
+            InputError: a variable that tells several ranks apart is missing: each rank would train alone.
+        """
+        for names in LAUNCHERS:
+            if all(name in os.environ for name in names):
+                rank, size, local_rank = map(_number, names[:3])
+                return cls(rank, size, local_rank, _on_this_host(names[3]))
+        for names in LAUNCHERS:
+            if names[1] in os.environ and _number(names[1]) > 1:
+                missing = " and ".join(name for name in names if name not in os.environ)
+                raise InputError(
+                    f"{names[1]} is {os.environ[names[1]]}, and {missing} not set: start the ranks with deepspeed, "
+                    f"torchrun, mpirun or srun, or set {', '.join(LAUNCHERS[0])} for each"
+                )
+        return cls(rank=0, size=1, local_rank=0, local_size=1)
+
+
+def _number(name: str) -> int:
+    """Return the number that a launcher has set; raise InputError where a variable is not one."""
+    value = os.environ.get(name, "")
+    if not (value.isascii() and value.isdigit()):
+        raise InputError(f"{name} is {value!r}, not a number: a launcher sets it; unset it to run without one")
+    return int(value)
+
+
+def _on_this_host(name: str) -> int:
+    """Return the number of ranks on this host, from a number or from Slurm's list: `8(x2),4` means 8, 8 and 4."""
+    each: list[int] = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ[name]):
+        each += [int(number)] * int(times or 1)
+    if not each:
+        return _number(name)
+    return each[_number("SLURM_NODEID")] if len(each) > 1 else each[0]
+
+
+def device_memory() -> int:
+    """Return the bytes of memory of this rank's accelerator; on a CPU, the rank's share of the host's memory."""
+    accelerator = get_accelerator()
+    total = int(accelerator.total_memory())
+    return total // World.from_environment().local_size if accelerator.device_name() == "cpu" else total
+
+
+_joined = False
+
+
+def has_joined() -> bool:
+    """Whether this process has joined the other ranks."""
+    return _joined
+
+
+def has_address(world: World) -> bool:
+    """Whether this rank knows where the ranks meet."""
+    return world.size == world.local_size or "MASTER_ADDR" in os.environ
+
+
+def check_address(world: World) -> None:
+    """Raise SharedError if the ranks do not know where to meet: mpirun and srun do not tell those of several hosts."""
+    with rank_0_speaks(world.rank):
+        try:
+            port()
+        except InputError as error:
+            raise SharedError(str(error)) from None
+        if has_address(world):
+            return
+        raise SharedError(
+            "MASTER_ADDR is not set, and the ranks are on several hosts: set it to the address of rank 0's host "
+            "(mpirun -x MASTER_ADDR=node1, mpiexec -genv MASTER_ADDR node1, or export it before srun)"
+        )
+
+
+@contextmanager
+def rank_0_speaks(rank: int) -> Iterator[None]:
+    """Let rank 0 raise the block's InputError first, so that an error that all ranks raise is printed once.
+
+    The launcher ends all ranks as soon as one ends.
+    """
+    try:
+        yield
+    except InputError:
+        if rank:
+            time.sleep(RANK_0_FIRST_SECONDS)
+        raise
+
+
+@contextmanager
+def failed_rank_exits_first() -> Iterator[None]:
+    """If another rank is gone, wait for the launcher, which ends all ranks: the one that failed says why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
+            raise
+        time.sleep(FAILED_FIRST_SECONDS)
+        raise SystemExit("lost contact with another rank, which reported no error") from error
+
+
+def join(world: World) -> None:
+    """Join the other ranks.
+
+    Raises:
+        InputError: the port where they meet is in use, or its host is unknown.
+        SystemExit: rank 0 has ended; it has printed the reason.
+    """
+    check_address(world)
+    address, number = meet_at()
+    place = (world.rank, world.size, world.local_rank, world.local_size)
+    os.environ |= {name: str(value) for name, value in zip(LAUNCHERS[0], place, strict=True)}
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    # CPU ranks use gloo only; DeepSpeed's shared-memory kernel would need a C++ compiler at start. DeepSpeed would also
+    # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
+    deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
+    get_accelerator().set_device(world.local_rank)  # else models without an engine would all be on the first device
+    global _joined
+    try:
+        store = wait_for_rank_0(world.rank) if world.size > 1 else None
+        deepspeed.init_distributed(verbose=False)
+        del store
+    except (dist.DistNetworkError, RuntimeError) as error:
+        if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
+            raise
+        raise InputError(
+            f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
+        ) from None
+    _joined = True

@@ -1,0 +1,1 @@
+"""Folders that others published: read, compared with what training reads, refused."""

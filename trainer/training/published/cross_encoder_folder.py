@@ -1,0 +1,225 @@
+"""Read a cross-encoder as Hugging Face and sentence-transformers' CrossEncoder write it: `…ForSequenceClassification`.
+
+What the folder says about a pair's score is applied, so that it is the score of `CrossEncoder.predict`: the layers of
+the head, how the two texts are joined, and cut where they are too long, and the activation at the end. What cannot be
+computed exactly is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.matching.cross_encoder import Activation
+from trainer.training.published.hugging_face import (
+    CONFIG,
+    TOKENIZER,
+    architecture_of,
+    read_config,
+    read_keys,
+    read_weights,
+)
+from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of, refuse_prompts
+from trainer.training.published.settings import MODULES, SETTINGS
+
+CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
+OF_TOKENIZER = "tokenizer_config.json"
+SHORTEST = 8  # tokens of a pair of short texts
+PROBE = ("Naïve, b", "c")
+ACTIVATIONS = {"Identity": nn.Identity, "Sigmoid": nn.Sigmoid}  # of the scores
+
+
+@dataclass(frozen=True)
+class Head:
+    """The tensors of a model type's head, and what it computes from the first state: hidden layer, output layer."""
+
+    hidden: str
+    output: str = "classifier"
+    activation: str = "tanh"  # of the hidden layer; or the key of the configuration that names it
+    norm: str = ""  # a LayerNorm after the activation
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of its layers in a file, by those in `models.matching.cross_encoder.CrossEncoder`."""
+        norm = {"head.2": self.norm} if self.norm else {}
+        return {"head.0": self.hidden, **norm, f"head.{3 + len(norm)}": self.output}
+
+
+ROBERTA = Head("classifier.dense", "classifier.out_proj")
+DEBERTA = Head("pooler.dense", activation="pooler_hidden_act")
+HEADS = {
+    "albert": Head("albert.pooler"),
+    "bert": Head("bert.pooler.dense"),
+    "camembert": ROBERTA,
+    "data2vec-text": ROBERTA,
+    "deberta": DEBERTA,
+    "deberta-v2": DEBERTA,
+    "distilbert": Head("pre_classifier", activation="relu"),
+    "electra": Head("classifier.dense", "classifier.out_proj", activation="gelu"),
+    "megatron-bert": Head("bert.pooler.dense"),
+    "modernbert": Head("head.dense", activation="classifier_activation", norm="head.norm"),
+    "mpnet": ROBERTA,
+    "rembert": Head("rembert.pooler.dense"),
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "xlm-roberta-xl": ROBERTA,
+}
+
+
+@dataclass(frozen=True)
+class CrossEncoderFolder:
+    """What a folder says.
+
+    Attributes:
+        folder: the encoder's.
+        labels: how many numbers a pair gets: 1 is a score, more are the logits of classes.
+        keys: of the method, without the lengths of the single texts.
+        activation: of a score.
+        classes: their names, in the order of the logits; none if the folder has only numbers.
+    """
+
+    folder: Path
+    labels: int
+    keys: dict[str, Any]
+    activation: nn.Module
+    classes: tuple[str, ...]
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Return whether a folder has a model that reads pairs; one with a Pooling module embeds single texts."""
+    modules = modules_of(folder) if is_sentence_transformer(folder) else {"Transformer": folder}
+    encoder = modules["Transformer"]
+    if "Pooling" in modules or not (encoder / CONFIG).is_file():
+        return False
+    return architecture_of(encoder).endswith(CLASSIFIER)
+
+
+def read(folder: Path) -> CrossEncoderFolder:
+    """Read how a folder's model scores a pair.
+
+    Raises:
+        InputError: a file is damaged, or the model is of another kind than those of `HEADS`.
+    """
+    settings = read_keys(folder / SETTINGS, missing=True) if is_sentence_transformer(folder) else {}
+    if is_sentence_transformer(folder):
+        modules = modules_of(folder)
+        if others := modules.keys() - {"Transformer"}:
+            raise InputError(
+                f"{folder / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
+            )
+        refuse_prompts(folder / SETTINGS, settings)
+        folder = modules["Transformer"]
+    path, config = folder / CONFIG, read_config(folder)
+    kind, architecture = config.model_type, architecture_of(folder)
+    if kind not in HEADS or architecture != CLASSIFIERS[kind]:
+        raise InputError(
+            f"{path}: architectures {architecture}, model_type {kind!r}: a cross-encoder whose head is not supported; "
+            f"those of {', '.join(sorted(HEADS))} are"
+        )
+    name = HEADS[kind].activation
+    hidden, pooling = str(getattr(config, name, name)), getattr(config, "classifier_pooling", "cls")
+    if hidden not in get_args(Activation):
+        raise InputError(f"{path}: {name}: {hidden!r} is not one of {', '.join(get_args(Activation))}")
+    if pooling not in ("cls", "mean"):
+        raise InputError(f"{path}: classifier_pooling: {pooling!r} is not cls or mean")
+    keys = {
+        "pooling": pooling,
+        "hidden_activation": hidden,
+        "hidden_norm": bool(HEADS[kind].norm),
+        **_keys_of_pairs(folder),
+    }
+    labels = int(config.num_labels or 0)
+    names = tuple(str(name) for _, name in sorted((config.id2label or {}).items()))
+    classes = () if names == tuple(f"LABEL_{i}" for i in range(labels)) else names
+    return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), classes)
+
+
+def read_heads(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of a cross-encoder's head, by their names in the model; none for a model without a known head.
+
+    Raises:
+        InputError: one is missing, or has another shape than the configuration says.
+    """
+    config = read_config(folder)
+    head, width, labels = HEADS.get(config.model_type), int(config.hidden_size), int(config.num_labels or 0)
+    if head is None or not architecture_of(folder).endswith(CLASSIFIER):
+        return {}
+    weights = read_weights(folder)
+    found = {}
+    for own, theirs in head.names.items():
+        rows = labels if theirs == head.output else width
+        shapes = {"weight": [rows] if theirs == head.norm else [rows, width], "bias": [rows]}
+        for part, shape in shapes.items():
+            tensor = weights.get(f"{theirs}.{part}")
+            if tensor is None and part == "bias" and head.norm:  # ModernBERT's layers have biases only if asked for
+                tensor = torch.zeros(shape)
+            if tensor is None or list(tensor.shape) != shape:
+                what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
+                raise InputError(f"{folder}: {theirs}.{part} of the head {what}; copy the folder again")
+            found[f"{own}.{part}"] = tensor
+    return found
+
+
+def _activation(folder: Path, settings: Mapping[str, Any], labels: int) -> nn.Module:
+    """Return what the library applies to a score: versions 2 and 3, 4 and 5, 6 say it in other places."""
+    config = read_keys(folder / CONFIG)
+    block = config.get("sentence_transformers")
+    said = {
+        f"{SETTINGS}: activation_fn": settings.get("activation_fn"),
+        f"{CONFIG}: sentence_transformers.activation_fn": block.get("activation_fn")
+        if isinstance(block, dict)
+        else None,
+        f"{CONFIG}: sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
+    }
+    for where, name in said.items():
+        if name is not None:
+            package, _, last = str(name).rpartition(".")
+            if not package.startswith("torch.nn") or last not in ACTIVATIONS:
+                raise InputError(f"{folder}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are")
+            return ACTIVATIONS[last]()
+    return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
+
+
+def _keys_of_pairs(folder: Path) -> dict[str, Any]:
+    """Return how a folder's tokenizer joins two texts, as the library would: by running it.
+
+    Raises:
+        InputError: it cannot be loaded, joins them in another way than [CLS] query [SEP] document [SEP], or cuts at the
+            start.
+    """
+    tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / OF_TOKENIZER
+    try:
+        library = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        joined = library(*PROBE)
+    except Exception as error:  # transformers documents no errors, and the tokenizers package raises plain Exception
+        raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
+    first, second = (text.tolist() for text in tokenizer.encode(PROBE))
+    ids, types = joined["input_ids"], joined.get("token_type_ids")
+    after = [*second, tokenizer.sep]
+    before = {n: [tokenizer.cls, *first, *[tokenizer.sep] * n] for n in (1, 2)}
+    separators = next((n for n, query in before.items() if query + after == ids), None)
+    if separators is None or types not in (None, [0] * len(ids), [0] * len(before[separators]) + [1] * len(after)):
+        raise InputError(
+            f"{where}: joins two texts as {tokenizer.decode(ids)!r}, with token types {types}; [CLS] query [SEP] "
+            "document [SEP], with types 0 and 1 or none, and one or two [SEP] in the middle, is supported"
+        )
+    if library.truncation_side != "right":
+        raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
+    tokens = library.model_max_length
+    if tokens < SHORTEST:
+        raise InputError(f"{where}: model_max_length is {tokens}, not a number of tokens from {SHORTEST}")
+    return {
+        "separators": separators,
+        "token_types": types is not None and any(types),
+        "max_pair_tokens": int(tokens) if tokens < VERY_LARGE_INTEGER else None,
+    }

@@ -1,0 +1,126 @@
+"""Read a Hugging Face folder: its configuration, and its weights in one safetensors file or several with an index.
+
+No code of the folder is run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, read_bytes
+from models.sizes import check_sizes
+from models.trunk import REFUSALS
+from trainer.training.recipe.build import as_input_error, settings_of, trunk_of
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+AGAIN = "copy the folder again"
+
+
+def load_hugging_face(folder: Path) -> PreTrainedModel:
+    """Load the encoder of a folder, whatever head it was published with; run no code of the folder.
+
+    Raises:
+        InputError: a file is missing or damaged, or the weights are not those of the configuration.
+    """
+    return trunk_of(settings_of(read_config(folder)), str(folder), read_weights(folder))
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return a folder's tensors by their published names; model.safetensors takes precedence, as in transformers.
+
+    Raises:
+        InputError: a file is missing or damaged, or a tensor is in two files or in none.
+    """
+    if (folder / WEIGHTS).exists() or not (folder / INDEX).exists():
+        return read_tensors(folder / WEIGHTS)
+    places = _places(folder / INDEX)
+    weights: dict[str, Tensor] = {}
+    owners: dict[str, str] = {}
+    for file in sorted(set(places.values())):
+        tensors = read_tensors(folder / file)
+        if twice := sorted(tensors.keys() & weights.keys()):
+            raise InputError(f"{folder / file}: has {twice[0]}, which is also in {owners[twice[0]]}: which one counts?")
+        weights |= tensors
+        owners |= dict.fromkeys(tensors, file)
+    if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
+        raise InputError(f"{folder / places[lost[0]]}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}")
+    return weights
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file; raise InputError if it is missing or damaged."""
+    if not path.is_file():
+        raise InputError(f"{path}: cannot read the weights (no such file); only safetensors files are read")
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot read the weights ({error}): the file is damaged; {AGAIN}") from None
+
+
+def read_config(folder: Path) -> PreTrainedConfig:
+    """Read config.json; raise InputError if transformers does not know it, or the weights are quantised."""
+    path = folder / CONFIG
+    with as_input_error(str(path)):
+        check_sizes(read_keys(path, missing=True).items(), "")
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, RecursionError, *REFUSALS) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not the configuration of an encoder ({reason})") from None
+    if getattr(config, "quantization_config", None):
+        raise InputError(f"{path}: quantization_config: its weights are quantised; name a folder with the full weights")
+    return config
+
+
+def architecture_of(folder: Path) -> str:
+    """Return the name of the class that config.json says the weights are of; "" if it says none."""
+    names = read_keys(folder / CONFIG).get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def read_keys(path: Path, *, missing: bool = False) -> dict[str, Any]:
+    """Return a JSON object; with `missing` an empty one if the file is absent.
+
+    Raises:
+        InputError: it cannot be read, or is not a JSON object.
+    """
+    if missing and not path.exists():
+        return {}
+    keys = read_json(path)
+    if not isinstance(keys, dict):
+        raise InputError(f"{path}: not a JSON object; copy the folder again")
+    return keys
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file has; raise InputError if it cannot be read."""
+    try:
+        return json.loads(read_bytes(path, LARGEST_JSON))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON; copy the folder again") from None
+
+
+def _places(path: Path) -> dict[str, str]:
+    """Return the file of each tensor from an index, all of them in the index's folder."""
+    try:
+        places = read_keys(path)["weight_map"]
+        files = set(places.values())
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: not an index with a weight_map from tensors to files; {AGAIN}") from None
+    for file in sorted(files, key=str):
+        if not isinstance(file, str) or Path(file).name != file or Path(file).suffix != Path(WEIGHTS).suffix:
+            raise InputError(f"{path}: weight_map: {file!r} is not the name of a safetensors file in its folder")
+    if absent := sorted(file for file in files if not (path.parent / file).is_file()):
+        raise InputError(f"{path}: {len(absent)} of its {len(files)} files are missing, such as {absent[0]}; {AGAIN}")
+    if not files:
+        raise InputError(f"{path}: names no file; {AGAIN}")
+    return dict(places)

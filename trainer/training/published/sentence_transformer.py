@@ -1,0 +1,240 @@
+"""Read a sentence-transformers folder: where its encoder is, and how it computes and compares embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import CONFIG
+from models.matching.siamese import SiameseConfig
+from trainer.training.published.hugging_face import read_json, read_keys
+from trainer.training.published.settings import (
+    ADAPTER,
+    MODULES,
+    NORMALIZE,
+    POOLING,
+    SETTINGS,
+    TOKENIZER,
+    TRANSFORMER,
+    refuse_unsupported,
+)
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
+
+PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
+KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TRANSFORMER in older releases
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
+SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
+NO_EFFECT = "Dropout"  # a module that does nothing outside of training
+SHORTEST = 3  # tokens of a text that has one word
+UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
+TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
+QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts that the library puts before a side's texts
+
+
+class Module(NamedTuple):
+    """A step of a model: its class, with the package if it is not the library's, and its folder."""
+
+    kind: str
+    folder: Path
+
+
+def is_sentence_transformer(folder: Path) -> bool:
+    """Return whether a folder is a sentence-transformers folder."""
+    return (folder / MODULES).is_file()
+
+
+def modules_of(folder: Path) -> dict[str, Path]:
+    """Return the folder of each module, by the module's class: Transformer, which is the encoder, Pooling, Dense, ...
+
+    Raises:
+        InputError: modules.json is damaged, or has no encoder.
+    """
+    modules = dict(_modules(folder))
+    if "Transformer" not in modules:
+        raise InputError(f"{folder / MODULES}: has no Transformer module: name the folder of an encoder instead")
+    return modules
+
+
+def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise.
+    """
+    return modules_of(folder)["Transformer"], _pooling(folder) | _similarity(folder)
+
+
+def refuse_to_rank(folder: Path) -> None:
+    """Raise InputError where a folder has a setting that would change its vectors and is not supported."""
+    path = folder / SETTINGS
+    settings = read_keys(path, missing=True)
+    refuse_unsupported(path, SETTINGS, settings, to_rank=True)
+    refuse_prompts(path, settings)
+    refuse_encoder(modules_of(folder)["Transformer"], to_rank=True)
+
+
+def refuse_prompts(path: Path, settings: dict[str, Any]) -> None:
+    """Raise InputError where the library puts a prompt before texts: a collection's tokens do not have it."""
+    prompts = settings.get("prompts")
+    for names, before in (((settings.get("default_prompt_name"),), "text"), (QUERY, "query"), (DOCUMENT, "document")):
+        for name in names:
+            if prompt := isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name):
+                by = f"prompts.{name}" if before != "text" else "default_prompt_name"
+                raise InputError(
+                    f"{path}: puts {prompt!r:.80} before every {before} by default ({by}), which is not supported: "
+                    "set it to null to rank without, or fine-tune the encoder (init_from)"
+                )
+
+
+def refuse_encoder(folder: Path, *, to_rank: bool) -> None:
+    """Raise InputError where an encoder's folder has a setting that would change its states and is not supported.
+
+    Args:
+        folder: has the encoder and its tokenizer.
+        to_rank: also refuse what a fine-tuning, which has its own lengths and inputs, starts without.
+    """
+    if (folder / ADAPTER).exists():
+        raise InputError(f"{folder / ADAPTER}: adapters are not supported: merge it into the encoder, and save that")
+    for path, file in ((_transformer(folder), TRANSFORMER), (folder / CONFIG, CONFIG)):
+        refuse_unsupported(path, file, read_keys(path, missing=True), to_rank=to_rank)
+    longest_texts(folder, SHORTEST)  # refuses a length that is none
+    if to_rank and "truncation_side" not in read_keys(folder / CONFIG, missing=True):
+        refuse_unsupported(folder / TOKENIZER, TOKENIZER, read_keys(folder / TOKENIZER), to_rank=True)
+
+
+def lower_cases(encoder: Path) -> bool:
+    """Return whether an encoder's texts are lower-cased before they reach its tokenizer."""
+    return bool(read_keys(_transformer(encoder), missing=True).get("do_lower_case"))
+
+
+def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
+    """Return the longest query and document in tokens, [CLS] and [SEP] included, of an encoder with some positions.
+
+    Raises:
+        InputError: the folder has a length that is none.
+    """
+    path = _transformer(encoder)
+    keys, config = read_keys(path, missing=True), read_keys(encoder / CONFIG, missing=True)
+    tokens = _length(path, keys, "max_seq_length")
+    if tokens is None:
+        tokens = _length(encoder / CONFIG, config, "model_max_length" if "model_max_length" in config else "max_len")
+    query, document = (_length(path, keys, f"{side}_length") or tokens or positions for side in ("query", "document"))
+    return min(query, positions), min(document, positions)
+
+
+def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
+    """Take a Siamese network's keys that a recipe does not set from the folder of one that it starts from.
+
+    Other models have neither the folder's pooling nor its similarity.
+
+    Raises:
+        InputError: the folder is damaged, or has no such key and the recipe does not set it, or it does not suit the
+            recipe's keys.
+    """
+    start, method = recipe.init_from, recipe.method
+    if start is None or not isinstance(method, SiameseConfig) or not is_sentence_transformer(start):
+        return recipe
+    if "Pooling" not in modules_of(start):  # a ColBERT
+        return recipe
+    taken: dict[str, Any] = {}
+    for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
+        if key not in method.model_fields_set:
+            try:
+                taken |= read(start)
+            except InputError as error:
+                raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
+    values = recipe.model_dump(exclude_unset=True)
+    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{start} and the recipe")
+
+
+def not_taken(recipe: FinetuneRecipe) -> list[str]:
+    """Return a line on what a Siamese network leaves of a sentence-transformers folder that it starts from."""
+    start = recipe.init_from
+    if start is None or not isinstance(recipe.method, SiameseConfig) or not is_sentence_transformer(start):
+        return []
+    left = [f"its {kind}" for kind, _ in _modules(start) if kind not in ("Transformer", "Pooling", "Normalize")]
+    settings = read_keys(start / SETTINGS, missing=True)
+    left += [f"its {key}" for key in ("prompts", "truncate_dim") if _has_any(settings.get(key))]
+    return [f"{start}: training starts without {', '.join(left)}"] if left else []
+
+
+def _has_any(value: Any) -> bool:
+    return any(value.values()) if isinstance(value, dict) else bool(value)
+
+
+def _modules(folder: Path) -> list[Module]:
+    """Return the modules in their order."""
+    path, modules = folder / MODULES, []
+    try:
+        for module in read_json(path):
+            inside = PurePath(module["path"])
+            if inside.is_absolute() or ".." in inside.parts:
+                raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")
+            kind = str(module["type"])
+            kind = kind.rpartition(".")[2] if kind.startswith(PACKAGES) else kind
+            modules.append(Module(kind, folder / inside))
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: not a list of modules with type and path; copy the folder again") from None
+    return modules
+
+
+def _pooling(folder: Path) -> dict[str, Any]:
+    """Return the key of a folder's pooling; raise InputError where its modules do more than pool and normalise."""
+    path = folder / MODULES
+    modules = {kind: inside for kind, inside in _modules(folder) if kind != NO_EFFECT}
+    kinds = [kind for kind, _ in _modules(folder) if kind != NO_EFFECT]
+    if "Pooling" not in modules:
+        raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
+    if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
+        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
+    if "Normalize" in modules:
+        config = modules["Normalize"] / "config.json"
+        refuse_unsupported(config, NORMALIZE, read_keys(config, missing=True), to_rank=True)
+    return {"pooling": _pooling_of(modules["Pooling"] / "config.json")}
+
+
+def _pooling_of(path: Path) -> str:
+    """Return our name of a pooling; its configuration names it, or in older releases has one switch per pooling."""
+    config = read_keys(path)
+    refuse_unsupported(path, POOLING, config, to_rank=True)
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else named or []
+    if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
+        raise InputError(f"{path}: pooling_mode is {named!r:.80}, not a name or a list of names")
+    named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    on = [key.removeprefix(SWITCH) for key, value in config.items() if key.startswith(SWITCH) and value]
+    modes = modes or [named_so.get(name, name) for name in on]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
+    return POOLINGS[modes[0]]
+
+
+def _similarity(folder: Path) -> dict[str, Any]:
+    """Return the keys of the folder's similarity, dot or cosine; the library's default is cosine."""
+    path = folder / SETTINGS
+    name = read_keys(path, missing=True).get("similarity_fn_name") or "cosine"
+    if name not in ("cosine", "dot"):
+        raise InputError(f"{path}: its similarity_fn_name is {name!r:.80}, not cosine or dot")
+    if name == "cosine" or "Normalize" in modules_of(folder):
+        return {"similarity": "cosine", "temperature": TEMPERATURE}
+    return {"similarity": "dot"}
+
+
+def _transformer(encoder: Path) -> Path:
+    """Return the file of an encoder's own module, which may be absent."""
+    return next((encoder / name for name in TRANSFORMERS if (encoder / name).exists()), encoder / TRANSFORMER)
+
+
+def _length(path: Path, keys: dict[str, Any], key: str) -> int | None:
+    """Return a number of tokens; None if there is none, or no limit."""
+    tokens = keys.get(key)
+    if tokens is None or (isinstance(tokens, int | float) and tokens > UNLIMITED):
+        return None
+    if not isinstance(tokens, int) or tokens < SHORTEST:
+        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {SHORTEST}")
+    return tokens

@@ -1,0 +1,260 @@
+"""The keys of a recipe: a class for each section."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from models.config import MethodConfig, Section
+from models.matching.dual_encoder import DualEncoderConfig
+from models.registry import MATCHING, MatchingMethod, PretrainingMethod
+from trainer.training.recipe.schedule import Schedule, learning_rate
+
+
+class BatchConfig(Section):
+    """How many examples an optimizer step has, and how many of them a rank processes at once."""
+
+    size: int = Field(ge=1, le=1 << 24)
+    micro: int = Field(ge=1, le=1 << 24)
+
+    @model_validator(mode="after")
+    def _divides(self) -> BatchConfig:
+        if self.size % self.micro:
+            raise ValueError(f"batch.micro={self.micro} does not divide batch.size={self.size}")
+        return self
+
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches in one optimizer step, over all ranks."""
+        return self.size // self.micro
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
+
+
+class PlateauConfig(Section):
+    """When to lower the learning rate permanently (plateau.py); defaults as in Poly-encoders, section 4.1."""
+
+    factor: float = Field(0.4, gt=0, lt=1)
+    patience: int = Field(0, ge=0)  # validations without a lower loss that are tolerated
+
+
+class OptimizerConfig(Section):
+    """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
+
+    name: Literal["adamw", "adamax"] = "adamw"
+    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number: only so many top layers
+    lr: PositiveFloat
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-6
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_steps: int = Field(0, ge=0)
+    schedule: Schedule = "linear"  # decays to zero at the run's last step; inverse_sqrt never reaches it
+    plateau: PlateauConfig | None = None
+    clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
+        return learning_rate(step, peak=self.lr, warmup_steps=self.warmup_steps, steps=steps, schedule=self.schedule)
+
+
+class CheckpointConfig(Section):
+    """When to save, and which checkpoints to keep."""
+
+    every: PositiveInt = 1000
+    keep: int = Field(2, ge=2)  # the newest; at least 2, because one may be damaged
+    keep_every: PositiveInt | None = None  # steps; checkpoints at multiples of it are never removed
+
+
+class FaultsConfig(Section):
+    """What to do when something goes wrong during a run; see docs/operations.md."""
+
+    on_bad_shard: Literal["stop", "skip"] = "stop"
+    most_bad_shards: int = Field(10, ge=0)  # a run that skips bad shards stops if there are more than this
+    on_nan: Literal["stop", "skip"] = "stop"  # skip: load the last checkpoint, continue after the bad step's data
+    hang_seconds: float = Field(1800.0, gt=0, le=threading.TIMEOUT_MAX)  # without a step, a save or a validation batch
+
+
+class LanesConfig(Section):
+    """The deterministic order of data (trainer/training/data/lanes.py); a resumed run may change only `workers`."""
+
+    lanes: int = Field(64, ge=1, le=1 << 16)
+    window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
+    workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
+
+
+class MixedShardsConfig(Section):
+    """One source of a mix: its shards, and its weight relative to the other sources."""
+
+    shards: str
+    weight: PositiveFloat
+
+
+class ShardDataConfig(LanesConfig):
+    """Shards of token documents, as written by data_prep: one source, or several with names and weights.
+
+    They are in a folder, or at an http(s), s3 or file URL; remote shards are read through a cache on every host.
+    """
+
+    shards: str | None = None
+    mix: dict[str, MixedShardsConfig] | None = None
+    cache: Path = Path("~/.cache/deepsiam/shards")
+    cache_bytes: PositiveInt = 100_000_000_000
+
+    @model_validator(mode="after")
+    def _one_or_a_mix(self) -> ShardDataConfig:
+        if (self.shards is None) == (not self.mix):
+            raise ValueError("data: name either data.shards or, for several sources, data.mix (null for the other)")
+        return self
+
+    @property
+    def sources(self) -> dict[str, MixedShardsConfig]:
+        """Return every source by name; the source in `shards` has the name ""."""
+        if self.shards is not None:
+            return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
+        return self.mix or {}
+
+
+class PairDataConfig(LanesConfig):
+    """Labelled (query, relevant document) pairs of a collection."""
+
+    collection: Path
+    split: str = "train"
+    pairs: PositiveInt | None = None  # how many, in an order that depends only on the seed; null: all
+
+
+class ValidationConfig(Section):
+    """How often the losses on held-out data are measured."""
+
+    every: PositiveInt  # optimizer steps
+
+
+class ShardValidationConfig(ValidationConfig):
+    """Held-out shards."""
+
+    shards: str
+
+
+class PairValidationConfig(ValidationConfig):
+    """Held-out pairs of the collection."""
+
+    split: str
+    pairs: PositiveInt | None = None
+
+
+class ProbeConfig(Section):
+    """What is measured besides the losses, and how often; see trainer/run/probe.py."""
+
+    collection: Path  # a tokenised BEIR folder
+    split: str
+    every: PositiveInt  # optimizer steps
+    queries: PositiveInt = 200
+    documents: PositiveInt = 2000  # the relevant documents of these queries, plus others up to this number
+    max_tokens: int = Field(128, ge=3)
+
+
+class RefreshConfig(Section):
+    """Hard negatives that the model itself mines while it learns, as ANCE does (Xiong et al., 2021)."""
+
+    every: PositiveInt  # optimizer steps; until the first refresh the groups' own negatives are used
+    depth: PositiveInt = 200  # documents ranked for each query; the irrelevant ones are kept as negatives
+    margin: float | None = Field(None, ge=0)  # a negative must score this much less than the best relevant document
+
+
+class Recipe(Section):
+    """The keys of every kind of run."""
+
+    run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
+    seed: int = Field(1, ge=0, lt=2**63)
+    steps: int = Field(ge=1, lt=1 << 48)  # optimizer steps
+    batch: BatchConfig
+    optimizer: OptimizerConfig
+    ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number
+    deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    faults: FaultsConfig = FaultsConfig()
+    log_every: PositiveInt = 20
+    data: LanesConfig
+    validation: ValidationConfig | None = None
+    method: MethodConfig
+
+    @model_validator(mode="after")
+    def _a_plateau_is_seen(self) -> Recipe:
+        if self.optimizer.plateau and self.validation is None:
+            raise ValueError(
+                "optimizer.plateau: the loss on held-out data decides: name them in validation, or set plateau to null"
+            )
+        return self
+
+
+class PretrainRecipe(Recipe):
+    """A pre-training run."""
+
+    data: ShardDataConfig
+    validation: ShardValidationConfig | None = None
+    probe: ProbeConfig | None = None
+    trunk: dict[str, Any] | None = None  # keys of the Hugging Face configuration named by trunk.model_type
+    init_from: Path | None = None  # or a trained encoder: a run or checkpoint, an export, a Hugging Face folder
+    method: PretrainingMethod
+
+    @model_validator(mode="after")
+    def _one_trunk(self) -> PretrainRecipe:
+        if (self.trunk is None) == (self.init_from is None):
+            raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
+        if self.method.needs_trained_encoder and self.init_from is None:
+            raise ValueError("method.freeze_encoder: a new encoder cannot be frozen: name a trained one in init_from")
+        return self
+
+
+class FinetuneRecipe(Recipe):
+    """A fine-tuning run."""
+
+    data: PairDataConfig
+    validation: PairValidationConfig | None = None
+    trunk: dict[str, Any] | None = None  # a new encoder, as in pre-training
+    init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
+    random_weights: bool = False  # the trunk of init_from with random weights: the baseline of pre-training
+    refresh: RefreshConfig | None = None
+    method: MatchingMethod
+
+    @model_validator(mode="after")
+    def _one_trunk(self) -> FinetuneRecipe:
+        if (self.trunk is None) == (self.init_from is None):
+            raise ValueError("trunk: name a trained encoder in init_from, or describe a new one there, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _mined_negatives_are_drawn(self) -> FinetuneRecipe:
+        if self.refresh and not (self.method.hard_negatives and self.method.unit == "positive"):
+            raise ValueError(
+                "refresh: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with a "
+                "loss of a relevant document against others, or refresh to null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_has_negatives(self) -> FinetuneRecipe:
+        method = self.method
+        if isinstance(method, DualEncoderConfig) and method.has_batch_negatives and not method.own_negatives:
+            # validation compares a query with its micro-batch, whatever training compares it with
+            key = "size" if method.negatives == "step" and self.validation is None else "micro"
+            if getattr(self.batch, key) == 1:
+                raise ValueError(
+                    f"batch.{key}=1 leaves no other document to compare a query with: set it to 2 or more, or draw "
+                    "negatives (method.hard_negatives, method.negatives_per_query)"
+                )
+        return self
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+
+def kind_of(values: Mapping[str, Any]) -> type[PretrainRecipe] | type[FinetuneRecipe]:
+    """Return the kind of recipe that plain values describe: matching models fine-tune, all other methods pre-train."""
+    method = values.get("method")
+    return FinetuneRecipe if isinstance(method, Mapping) and method.get("name") in MATCHING else PretrainRecipe

@@ -1,0 +1,237 @@
+"""Read recipes from YAML files that extend one another, with dotted overrides and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import read_bytes
+from models.registry import MATCHING, PRETRAINING
+from trainer.training.recipe.schema import AnyRecipe
+
+LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
+
+
+class _Loader(yaml.SafeLoader):
+    """A YAML 1.1 loader that also reads 1e-4 as a float, and refuses duplicate keys, and what has no end."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._depth = 0
+        self._sizes: dict[str, int] = {}  # by anchor
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        event: Any = self.peek_event()
+        is_alias = self.check_event(yaml.AliasEvent)
+        start, self._depth = self._values, self._depth + 1
+        if is_alias and event.anchor in self.anchors and event.anchor not in self._sizes:
+            raise yaml.composer.ComposerError(None, None, f"*{event.anchor} contains itself", event.start_mark)
+        self._values += self._sizes.get(event.anchor, 0) if is_alias else 0
+        self._values += 1
+        if self._depth > DEEPEST or self._values > MOST_VALUES:
+            what = f"nested too deeply (over {DEEPEST} levels)" if self._depth > DEEPEST else "has too many values"
+            raise _TooLargeError(f"{what}: a recipe has at most {MOST_VALUES:,}, where its aliases are written out")
+        node: Any = super().compose_node(parent, index)
+        if event.anchor and not is_alias:
+            self._sizes[event.anchor] = self._values - start
+        self._depth -= 1
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} appears twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
+
+
+class _TooLargeError(ValueError):
+    """A text has more values or levels than any recipe."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$|^[-+]?(\d+\.\d*|\.\d+)$|^[-+]?\.inf$|^\.nan$"),
+    list("-+0123456789."),
+)
+
+
+def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """Read a recipe file, the files it extends, and `key=value` overrides; raise InputError naming the key at fault."""
+    return build(kind, read(path, overrides), str(path))
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
+    values = _read(path, (), {})
+    for override in overrides:
+        _override(values, override)
+    return values
+
+
+def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
+    """Build a typed recipe from plain values; errors name `where` the values come from."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(dict.fromkeys(_explain(kind, problem) for problem in error.errors()))
+        raise InputError(f"{where}: {problems}") from None
+
+
+def read_one(path: Path) -> dict[str, Any]:
+    """Read the plain values of one file, with its key `extends`, if any; raise InputError if it is not a recipe."""
+    try:
+        text = read_bytes(path, LARGEST).decode()
+    except ValueError as error:  # also of a path that no file can have
+        raise InputError(f"{path}: cannot read this recipe ({error})") from None
+    values = _parse(text, str(path))
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise InputError(f"{path}: a recipe is a mapping of keys to values")
+    return values
+
+
+def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """Read a file and those that it extends, each once: `known` has the values of those that were read."""
+    try:
+        resolved = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
+        raise InputError(f"{path}: cannot read this recipe ({getattr(error, 'strerror', None) or error})") from None
+    if resolved in known:
+        return known[resolved]
+    if resolved in seen:
+        raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in seen)}")
+    if len(seen) == DEEPEST:
+        raise InputError(f"{path}: is extended through {DEEPEST} recipes, the most that may extend one another")
+    values = read_one(path)
+    extends = values.pop("extends", None)
+    merged: dict[str, Any] = {}
+    for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
+        merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved), known))
+    known[resolved] = _merge(merged, values)
+    return known[resolved]
+
+
+def _parse(text: str, where: str) -> Any:
+    """Parse a YAML text into plain values; raise InputError naming `where` the text comes from."""
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader builds only plain values
+    except (_TooLargeError, RecursionError) as error:
+        raise InputError(f"{where}: {str(error) or 'nested too deeply'}") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # PyYAML does not wrap the errors of its constructors: 2020-13-45, `!!int x`, `!!bool x`
+        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `over` into `base` key by key; a `method` with a different `name` replaces the one in `base`."""
+    merged = dict(base)
+    for key, value in over.items():
+        under = merged.get(key)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(under, dict)
+            and (key != "method" or value.get("name", under.get("name")) == under.get("name"))
+        ):
+            merged[key] = _merge(under, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"{override!r}: an override is written key=value, as optimizer.lr=2e-4")
+    value = _parse(text, reprlib.repr(override))
+    *parents, leaf = key.split(".")
+    section = values
+    for depth, parent in enumerate(parents):
+        section = section.setdefault(parent, {})
+        if not isinstance(section, dict):
+            raise InputError(f"{override!r}: {'.'.join(parents[: depth + 1])} is a single value, without keys")
+    section[leaf] = value
+
+
+def _explain(kind: type[BaseModel], problem: Any) -> str:
+    """Describe a pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
+    known = [_named(path, problem["loc"]) for path in _paths(kind, problem["loc"])]
+    unknown_key = problem["type"] == "extra_forbidden"
+    path = ""
+    for depth, part in enumerate(problem["loc"], start=1):
+        longer = f"{path}.{part}" if path else str(part)
+        # the location also contains the union member that pydantic tried, which is not a key
+        if longer in known or (unknown_key and depth == len(problem["loc"])):
+            path = longer
+    if unknown_key:
+        near = difflib.get_close_matches(path, [name for name in known if "*" not in name], n=1, cutoff=0.5)
+        return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        return f"{'.'.join(map(str, problem['loc']))}: missing"
+    if problem["type"] == "union_tag_not_found":
+        return f"{path}.name: missing"
+    if problem["type"] == "union_tag_invalid":
+        return _other_method(path, problem["ctx"]["tag"], problem["ctx"]["expected_tags"])
+    if problem["type"] == "path_type":
+        return f"{path}: input should be a path, not {reprlib.repr(problem['input'])}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{path}: {message[0].lower()}{message[1:]}, not {reprlib.repr(problem['input'])}"
+
+
+def _other_method(path: str, name: str, expected: str) -> str:
+    """Describe a method that this kind of recipe does not have, and name the command that trains it."""
+    command = "finetune" if name in MATCHING else "pretrain" if name in PRETRAINING else ""
+    trains = f": train it by trainer.{command}" if command else ""
+    return f"{path}.name: input should be one of {expected}, not {name!r}{trains}"
+
+
+def _named(path: str, loc: tuple[int | str, ...]) -> str:
+    """Replace `*` in a path with the name that the user gave, if any."""
+    before, star, after = path.partition("*")
+    depth = before.count(".")
+    matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
+    return f"{before}{loc[depth]}{after}" if matches else path
+
+
+def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") -> list[str]:
+    """Return every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
+
+    If a section depends on a `name`, return only the keys of the section that `loc` names.
+    """
+    paths = []
+    for name, field in kind.model_fields.items():
+        paths.append(prefix + name)
+        sections = _sections(field.annotation)
+        chosen = [s for s in sections if loc[:1] == (name,) and len(loc) > 1 and _has_name(s, loc[1])]
+        for section in chosen or sections:
+            paths += _paths(section, loc, f"{prefix}{name}.")
+        for section in _sections(field.annotation, named=True):
+            paths += [f"{prefix}{name}.*", *_paths(section, loc, f"{prefix}{name}.*.")]
+    return paths
+
+
+def _has_name(section: type[BaseModel], name: int | str) -> bool:
+    """Return whether this `name` selects the section."""
+    return "name" in section.model_fields and name in get_args(section.model_fields["name"].annotation)
+
+
+def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:
+    """Return the sections that an annotation allows; with `named`, those under names that the user chooses."""
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        return [section for part in get_args(annotation) for section in _sections(part, named=named)]
+    if named:
+        return _sections(get_args(annotation)[1]) if get_origin(annotation) is dict else []
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

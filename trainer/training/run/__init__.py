@@ -1,0 +1,1 @@
+"""A run: its command, job, loop, faults and monitor."""

@@ -1,0 +1,244 @@
+"""The training command: one process, started by the deepspeed launcher, from its arguments to its exit."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import torch.distributed as dist
+
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import lock, make_directory, whole_file
+from data_prep.common.parser import Parser
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.loader import check_layout
+from trainer.training.engine import ds_config, plain_files
+from trainer.training.engine.rendezvous import end_others
+from trainer.training.engine.world import World, check_address, failed_rank_exits_first, has_address, has_joined, join
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import AnyRecipe, Recipe
+from trainer.training.recipe.yaml_file import load as load_recipe
+from trainer.training.run.commit import git_commit
+from trainer.training.run.job import Job
+from trainer.training.run.loop import Run
+from trainer.training.run.shared_folder import check_shared
+from trainer.training.run.stop import RESUME, exit_with_workers
+
+INTERRUPTED = 130  # exit code
+PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
+LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
+
+
+def main(
+    name: str,
+    kind: type[AnyRecipe],
+    build: Callable[[AnyRecipe, Path | None], Job],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes from the recipe.
+
+    `build` is also given the checkpoint to resume from, if any.
+
+    Bad input exits with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous where the
+    other ranks wait, so an error common to all ranks is printed once; the others then exit with the same code.
+    """
+    with exit_on_input_error(name):
+        world = World.from_environment()
+    prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
+    with (
+        skip_interpreter_shutdown(),
+        _end_waiting_ranks(world),
+        exit_on_input_error(prefix),
+        _report_shared_errors_once(world),
+        _report_lost_workers(prefix),
+    ):
+        check_address(world)
+        resume_from = None
+        if world.rank:
+            join(world)
+            resume_from = from_rank_0(None)
+        arguments = _arguments(name, argv)
+        recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
+        _check_ranks(recipe, world)
+        ds_config.load(recipe.deepspeed)
+        # before choosing the newest checkpoint: a process that holds the lock may save a newer one
+        held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
+        if world.rank == 0:
+            resume_from = _resume_from(recipe, arguments.resume)
+        job = build(recipe, resume_from)
+        _check_cluster(job, world)
+        if world.rank == 0:
+            if resume_from is not None:
+                checkpoint.check_continues(resume_from, job.resume_invariants)
+                job.order.check(checkpoint.read_state(resume_from).cursor.positions, resume_from)
+                _report_other_micro(recipe, resume_from)
+            held = held or _lock(recipe.run)
+            join(world)
+            from_rank_0(resume_from)
+            record(job, world)
+        check_shared(recipe.run)
+        finished = True
+        if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
+            finished = Run(job, world, resume_from).train()
+        elif world.rank == 0:
+            print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
+        dist.destroy_process_group()
+        if held:
+            held.close()
+        if not finished:
+            raise SystemExit(RESUME)
+
+
+def record(job: Job, world: World) -> None:
+    """Record in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
+    environment = {
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "git_commit": git_commit(Path(__file__).parent),
+        "world_size": world.size,
+        "deepspeed_config": str(ds_config.load(job.recipe.deepspeed)[0]),
+        **job.resume_invariants,
+    }
+    for name, content in {**job.sidecar_files, "environment.json": json.dumps(environment, indent=1).encode()}.items():
+        with whole_file(job.recipe.run / name) as file:
+            file.write(content)
+
+
+def from_rank_0(path: Path | None) -> Path | None:
+    """Broadcast rank 0's path: on a shared file system another rank might see a different newest checkpoint."""
+    chosen = [str(path) if path else None]
+    dist.broadcast_object_list(chosen)
+    return Path(chosen[0]) if chosen[0] else None
+
+
+@contextmanager
+def skip_interpreter_shutdown() -> Iterator[None]:
+    """Skip interpreter shutdown in a process that has joined the ranks.
+
+    About once in a hundred exits, a live process-group thread aborts the process and the exit code is lost.
+    """
+    code: str | int | None = 0
+    try:
+        yield
+    except SystemExit as end:
+        code = end.code
+        if not has_joined():
+            raise
+    if has_joined():
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        exit_with_workers(1 if isinstance(code, str) else code or 0)
+
+
+@contextmanager
+def _end_waiting_ranks(world: World) -> Iterator[None]:
+    """If rank 0 ends before it has joined the other ranks, end them as well."""
+    try:
+        yield
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) else 1
+        waited_for = world.rank == 0 and world.size > 1 and has_address(world) and not has_joined()
+        if waited_for and isinstance(code, int) and code != INTERRUPTED:  # Ctrl-C reaches all ranks
+            end_others(world.size, code)
+        raise
+
+
+@contextmanager
+def _report_shared_errors_once(world: World) -> Iterator[None]:
+    """Let rank 0 report a SharedError, and the rank that failed a lost connection."""
+    try:
+        with failed_rank_exits_first():
+            yield
+    except SharedError:
+        if world.rank:
+            raise SystemExit(2) from None
+        raise
+
+
+@contextmanager
+def _report_lost_workers(prefix: str) -> Iterator[None]:
+    """Exit with one line, and code 1, if a loader worker was killed: PyTorch raises an error wherever the rank is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise SystemExit(
+            f"{prefix}: a loader worker was lost ({reason}): out of memory? Then lower data.workers; add --resume"
+        ) from None
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog=name, description="Train what a recipe describes.")
+    parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
+    parser.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
+    return parser.parse_intermixed_args(argv)
+
+
+def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
+    """Choose the checkpoint to resume from.
+
+    Raise InputError if the folder has a run and `resume` is not set, or if one of DeepSpeed's files could run code.
+    """
+    newest = checkpoint.newest(recipe.run)
+    if newest is not None and not resume:
+        raise InputError(
+            f"{recipe.run} contains a run ({newest.name}): add --resume to continue it, or set another run=FOLDER"
+        )
+    if newest is not None:
+        plain_files.check(newest / checkpoint.ENGINE)
+    if resume:
+        print(f"resuming from {newest}" if newest else f"{recipe.run} has no checkpoint yet: starting", flush=True)
+    return newest
+
+
+def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
+    """Print that the order of data changes if the checkpoint's micro-batches had another size."""
+    state = checkpoint.read_state(resume_from)
+    before, now = state.cursor.micro, recipe.batch.micro
+    if now != before:
+        print(
+            f"batch.micro is {now} from step {state.step + 1} on, and was {before}: no example is lost or "
+            "repeated, but other ones make a step",
+            flush=True,
+        )
+
+
+def _check_ranks(recipe: Recipe, world: World) -> None:
+    """Raise InputError if the number of ranks differs from the one that the recipe expects.
+
+    If the hostfile is missing, DeepSpeed only warns, and trains on this host alone.
+    """
+    if recipe.ranks not in (None, world.size):
+        raise InputError(
+            f"ranks: {recipe.ranks} are expected, and {world.size} were started: see that --hostfile names a file that "
+            f"exists and lists every host, or set ranks={world.size}"
+        )
+
+
+def _check_cluster(job: Job, world: World) -> None:
+    """Raise InputError if the ranks cannot share the lanes, or the host lacks room for the shards of its lanes."""
+    check_layout(job.order.lanes, job.recipe.batch.micro_batches, world.size, job.recipe.data.workers)
+    for lanes in job.order.sources.values():
+        lanes.source.check_room(job.order.lanes * world.local_size // world.size)
+
+
+def _lock(run: Path) -> BinaryIO:
+    """Lock a run's folder, created if missing, until the file is closed or the process ends.
+
+    Raise InputError if another process has the lock: ranks whose launcher was killed run on until their next step.
+    """
+    make_directory(run)
+    return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")

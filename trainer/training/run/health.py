@@ -1,0 +1,136 @@
+"""Check the numbers and the data of a run: non-finite losses, gradients of zero, equal vectors, unreadable shards."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.lanes import Skip
+from trainer.training.data.order import LaneBatch, Order
+from trainer.training.engine.engine import Engine, StepResult
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import Recipe
+
+MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than the loss scale can be halved
+MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
+MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
+ZERO = 1e-7  # a smaller norm of the gradient is rounding
+EQUAL = 1e-4  # smaller differences between vectors are none, relative to their largest number
+COMPARED = 4  # texts of each of so many micro-batches
+MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
+
+
+class Health:
+    """Check every step against the policies of the recipe's `faults`; all ranks come to the same result."""
+
+    def __init__(self, recipe: Recipe, engine: Engine, order: Order):
+        self.recipe, self.engine, self.order = recipe, engine, order
+        self.overflows = self.rollbacks = self.still = 0  # consecutive
+        self.equal = False  # whether the texts had equal vectors when last compared
+
+    def is_sound(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> bool:
+        """Whether a step's losses and gradients are finite on every rank; all ranks call.
+
+        fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a
+        rollback, or rollbacks do not help, raise SharedError, naming lane, micro-batch and documents.
+        """
+        overflow = self.engine.fp16 and result.skipped
+        blamed = blame(result.losses, result.grad_norm, overflow=overflow)
+        if not self.engine.sum_over_ranks(torch.tensor(len(blamed))).item():
+            self._count_overflow(overflow)
+            self._count_still(step, result.grad_norm)
+            return True
+        problem = f"step {step}: {self._describe([(batches[i], result.losses[i].tolist()) for i in blamed])}"
+        hint = f"show the step: python -m trainer.trace {self.recipe.run}/recipe.yaml --show {step}"
+        if self.recipe.faults.on_nan == "stop":
+            raise SharedError(f"{problem}; {hint}; or skip such steps: --resume faults.on_nan=skip")
+        self.rollbacks += 1
+        if self.rollbacks > MOST_ROLLBACKS:
+            raise SharedError(f"{problem}; the run went back {MOST_ROLLBACKS} times without reaching a new checkpoint")
+        self._warn(f"{problem}; {hint}")
+        return False
+
+    def compare_vectors(self, step: int, batches: Sequence[LaneBatch]) -> None:
+        """Say so where different documents of a fine-tuning's step have equal vectors; all ranks call, at log time.
+
+        A few of this rank's documents are embedded without dropout, which would make equal vectors differ.
+        """
+        texts: set[bytes] = set()
+        vectors = []
+        for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
+            if "document_ids" not in arrays:
+                return
+            ids, mask = (arrays[f"document_{name}"][:COMPARED] for name in ("ids", "mask"))
+            texts |= {own[real].tobytes() for own, real in zip(ids, mask, strict=True)}
+            vectors.append(self.engine.embed(ids, mask))
+        every = np.concatenate(vectors)
+        equal = len(texts) > 1 and bool(np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max())
+        if equal and not self.equal:
+            self._warn(
+                f"step {step}: {len(texts)} different documents have the same vector: nothing tells texts apart, so "
+                "nothing can be learned: check method.pooling and the encoder, or lower optimizer.lr"
+            )
+        self.equal = equal
+
+    def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
+        """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""
+        most = self.recipe.faults.most_bad_shards
+        reasons = "; ".join(dict.fromkeys(skip.reason for skip in new))
+        if cursor.bad_shards > most:
+            raise SharedError(
+                f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; among them: {reasons}"
+            )
+        self._warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
+
+    def _count_overflow(self, overflow: bool) -> None:
+        self.overflows = self.overflows + 1 if overflow else 0
+        if self.overflows > MOST_OVERFLOWS:
+            raise SharedError(
+                f"fp16 overflow skipped {self.overflows} steps in a row: lower optimizer.lr, or train in bf16 or fp32"
+            )
+
+    def _count_still(self, step: int, grad_norm: float) -> None:
+        self.still = self.still + 1 if grad_norm <= ZERO else 0
+        if self.still == MOST_STILL:
+            self._warn(
+                f"step {step}: the gradient was zero in the last {MOST_STILL} steps: nothing is learned: check "
+                "method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
+            )
+
+    def _describe(self, blamed: Sequence[tuple[LaneBatch, list[float]]]) -> str:
+        """Choose one description among all ranks': a bad loss takes precedence over a bad gradient."""
+        own = [(not self._bad_terms(losses), self._describe_batch(batch, losses)) for batch, losses in blamed]
+        return min(described for rank in self.engine.gather(own) for described in rank)[1]
+
+    def _describe_batch(self, batch: LaneBatch, losses: list[float]) -> str:
+        problem = self._bad_terms(losses) or "the gradient is not finite"
+        source = f"{self.order.names[batch.source]} " if self.order.names[batch.source] else ""
+        documents = list(dict.fromkeys(name for names in self.order.origins(batch) for name in names))
+        more = f" and {len(documents) - MOST_DOCUMENTS} more" if len(documents) > MOST_DOCUMENTS else ""
+        place = f"micro-batch {batch.index}, {source}lane {batch.lane}"
+        return f"{problem}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{more}"
+
+    def _bad_terms(self, losses: list[float]) -> str:
+        pairs = zip(self.engine.weights, losses, strict=True)
+        return ", ".join(f"the {term} loss is {loss}" for term, loss in pairs if not math.isfinite(loss))
+
+    def _warn(self, line: str) -> None:
+        if self.engine.world.rank == 0:
+            print(line, file=sys.stderr, flush=True)
+
+
+def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:
+    """Return the micro-batches to blame for a non-finite loss or gradient; empty if all are finite.
+
+    losses: sums, fp32 [micro-batches, terms]. If only the gradient is not finite, every micro-batch is to blame,
+    unless the cause is fp16's `overflow`.
+    """
+    blamed = (~torch.isfinite(losses).all(dim=1)).nonzero()[:, 0].tolist()
+    if not blamed and not overflow and not math.isfinite(grad_norm):
+        return list(range(len(losses)))
+    return blamed

@@ -1,0 +1,89 @@
+"""The parts of a run, assembled from its recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from data_prep.common.files import read_bytes
+from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
+from models.interface import MicroBatch
+from models.trunk import TrunkModel
+from trainer.training.checkpoints import checkpoint
+from trainer.training.data.open_data import Data, resume_invariants
+from trainer.training.data.order import Order
+from trainer.training.engine import ds_config
+from trainer.training.engine.engine import Engine
+from trainer.training.recipe.build import settings_of
+from trainer.training.recipe.schema import Recipe
+from trainer.training.run.validation import Validation
+
+
+class Probe(Protocol):
+    """Measures the model during the run, as `trainer.run.probe` does."""
+
+    @property
+    def every(self) -> int:
+        """The optimizer steps between two measurements."""
+
+    def measure(
+        self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
+    ) -> dict[str, float]:
+        """Measure the current model; all ranks call."""
+
+
+class Refresh(Protocol):
+    """Mines the negatives of the next steps during the run, as `trainer.run.refresh` does."""
+
+    current: int  # the step of the negatives in use
+
+    def step_of(self, step: int) -> int:
+        """Return the step of the negatives that the examples after `step` steps use."""
+
+    def is_due(self, step: int) -> bool:
+        """Return whether negatives are mined after `step` steps."""
+
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
+        """Mine with the weights of a checkpoint; all ranks call; return figures about the negatives."""
+
+    def use(self, step: int) -> None:
+        """Let the examples use the negatives that belong to a step."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a run needs: a model, the order of its examples, and what is measured and saved with them."""
+
+    recipe: Recipe
+    model: TrunkModel
+    order: Order
+    validation: Validation | None
+    probe: Probe | None
+    refresh: Refresh | None
+    sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
+    resume_invariants: dict[str, Any]  # what must not change when the run is resumed
+
+
+def make_job(
+    recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None, refresh: Refresh | None = None
+) -> Job:
+    """Assemble a job; raise SharedError if its held-out data give no example."""
+    validation = None
+    if data.held_out and recipe.validation:
+        data.held_out.first()
+        validation = Validation(data.held_out, recipe.validation.every)
+    sidecar_files = {
+        checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
+        checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
+        checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
+    }
+    if not data.tokenizer.split_special_tokens:
+        sidecar_files[CONFIG] = json.dumps({SPLIT: False}).encode()
+    states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
+    invariants = resume_invariants(recipe, data) | {"deepspeed": states}
+    return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)

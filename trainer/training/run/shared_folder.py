@@ -1,0 +1,48 @@
+"""Check that all ranks see the same run folder: several ranks write checkpoints, and all read them."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from pathlib import Path
+
+import torch.distributed as dist
+
+from trainer.training.errors import SharedError
+
+WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
+
+
+def check_shared(run: Path) -> None:
+    """Raise SharedError if a rank does not see a file that rank 0 writes into the run's folder.
+
+    The file's name is new each time, because a network file system may cache that a name was missing.
+    """
+    name = [uuid.uuid4().hex]
+    dist.broadcast_object_list(name)
+    path = run / f"seen-by-all-{name[0]}"
+    if dist.get_rank() == 0:
+        path.touch()
+    try:
+        dist.barrier()
+        blind: list[str | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(blind, None if _seen(path) else socket.gethostname())
+    finally:
+        if dist.get_rank() == 0:
+            path.unlink()
+    ranks = [rank for rank, host in enumerate(blind) if host]
+    if ranks:
+        raise SharedError(
+            f"{run}: rank {ranks[0]}, on {blind[ranks[0]]}, sees another folder there than rank 0 "
+            f"({len(ranks)} of {len(blind)} ranks do): put the run on a file system that all hosts share, at one path"
+        )
+
+
+def _seen(path: Path) -> bool:
+    end = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
