@@ -1,4 +1,4 @@
-"""Compare the communication of DeepSpeed's steps with the model of trainer.planning.communication.
+"""Compare the communication of DeepSpeed's steps with the model of trainer.cluster.planning.communication.
 
     python -m benchmarks.communication [--hosts 2 4] [--stages 1 2 3] [--steps 2] [--out PATH]       (15 minutes)
 
@@ -36,7 +36,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory
 from tests import hosts as test_hosts
 from tests.hosts import CABLE, Hosts
-from trainer.planning.communication import Link, Network, Zero, collectives, sent_by_host, step_seconds
+from trainer.cluster.planning.communication import Link, Network, Zero, collectives, sent_by_host, step_seconds
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "communication.json"

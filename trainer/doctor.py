@@ -26,12 +26,12 @@ with without_collecting():
     import torch
 
     from trainer import finetune, pretrain
-    from trainer.hosts import checks, network, speed
-    from trainer.hosts.ask import ask
-    from trainer.hosts.checks import Finding
-    from trainer.hosts.facts import Facts, existing, gather
-    from trainer.hosts.launch import Launch
-    from trainer.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
+    from trainer.cluster.hosts import checks, network, speed
+    from trainer.cluster.hosts.ask import ask
+    from trainer.cluster.hosts.checks import Finding
+    from trainer.cluster.hosts.facts import Facts, existing, gather
+    from trainer.cluster.hosts.launch import Launch
+    from trainer.cluster.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
     from trainer.training.checkpoints import checkpoint
     from trainer.training.engine import ds_config, launcher
     from trainer.training.engine.all_reduce import Measured

@@ -26,12 +26,12 @@ from data_prep.common.parser import Parser
 
 with without_collecting():
     from trainer.analysis.plans import draw_preparation, draw_training
-    from trainer.planning import report
-    from trainer.planning.communication import Link
-    from trainer.planning.compute import Speed, count, measured_speed, vocabulary_of
-    from trainer.planning.machines import Machines
-    from trainer.planning.preparing import SOURCES, prepare, with_rates
-    from trainer.planning.training import DAY, limits, plan
+    from trainer.cluster.planning import report
+    from trainer.cluster.planning.communication import Link
+    from trainer.cluster.planning.compute import Speed, count, measured_speed, vocabulary_of
+    from trainer.cluster.planning.machines import Machines
+    from trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
+    from trainer.cluster.planning.training import DAY, limits, plan
     from trainer.training.engine import ds_config
     from trainer.training.engine.hardware import DEVICES
     from trainer.training.recipe.schema import PretrainRecipe, kind_of

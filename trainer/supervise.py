@@ -18,7 +18,7 @@ from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer.run.supervisor import STOP_SIGNALS, Training, supervise
+    from trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
 
 
 def main(argv: Sequence[str] | None = None) -> int:

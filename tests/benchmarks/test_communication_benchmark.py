@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import communication
 from benchmarks.communication import ACCUMULATION, PAYLOAD, ZERO, compare, line_of, spread_of
-from trainer.planning.communication import Zero, collectives
+from trainer.cluster.planning.communication import Zero, collectives
 
 SIZES = [1_000_000, 500_000]
 BYTES = 4 * sum(SIZES)

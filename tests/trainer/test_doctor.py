@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests import toy
-from tests.trainer.hosts import fake_ssh
+from tests.trainer.cluster.hosts import fake_ssh
+from trainer.cluster.planning.communication import Zero
 from trainer.doctor import exchange_seconds
-from trainer.planning.communication import Zero
 from trainer.training.engine.all_reduce import Measured
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]

@@ -151,5 +151,5 @@ def test_nothing_of_deepspeed_is_imported() -> None:
         found = imported(files[left.pop()], at_once=True)
         left |= (found & files.keys()) - names
         names |= found
-    assert "trainer.planning.communication" in names
+    assert "trainer.cluster.planning.communication" in names
     assert not {name for name in names if name.split(".")[0] == "deepspeed"}

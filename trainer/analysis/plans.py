@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
-from trainer.planning.preparing import Preparation
-from trainer.planning.training import Row
+from trainer.cluster.planning.preparing import Preparation
+from trainer.cluster.planning.training import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,164 @@
+"""The checks before a launch: each one passes when all is right and fails when something is wrong."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import toy
+from trainer.cluster.hosts import checks
+from trainer.cluster.hosts.checks import Finding, bytes_of
+from trainer.cluster.hosts.facts import Facts
+from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+
+GB = 10**9
+FACTS = Facts({"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, "")
+TWO = {"a": FACTS, "b": FACTS}
+
+
+def changed(**changes: Any) -> dict[str, Facts]:
+    """Return the facts of two hosts; the second host's are changed."""
+    return {"a": FACTS, "b": replace(FACTS, **changes)}
+
+
+def only(findings: Iterable[Finding]) -> Finding:
+    (finding,) = findings
+    assert bool(finding.todo) == (finding.state != "ok")
+    return finding
+
+
+def recipe(folder: Path, **changes: Any) -> PretrainRecipe:
+    """Return a recipe of 4 lanes and 4 micro-batches."""
+    given = {"batch": {"size": 16, "micro": 4}, **changes}
+    return load(PretrainRecipe, toy.seed_recipe(folder / "recipe.yaml", folder, **given))
+
+
+def test_all_is_right(tmp_path: Path) -> None:
+    plain = recipe(tmp_path)
+    right = [
+        *checks.answers(TWO),
+        *checks.versions(TWO, FACTS),
+        *checks.gpus(TWO, {"a": 8, "b": 8}),
+        *checks.clocks(TWO),
+        *checks.shared(TWO, tmp_path, "probe"),
+        *checks.port(TWO, 29500),
+        *checks.layout(plain, 4),
+        *checks.memory(TWO, {"a": 8, "b": 8}, 110_000_000, {"zero_optimization": {"stage": 1}}),
+        *checks.disk(TWO, plain, 110_000_000),
+    ]
+    assert [finding.state for finding in right] == ["ok"] * 9
+
+
+def test_a_host_that_does_not_answer() -> None:
+    finding = only(checks.answers({"a": FACTS, "b": "ssh: no route"}))
+    assert (finding.state, finding.said) == ("wrong", "b: ssh: no route")
+
+
+def test_another_version_or_commit() -> None:
+    finding = only(checks.versions(changed(versions={"torch": "2.9.1", "commit": "abc"}), FACTS))
+    assert (finding.state, finding.said) == ("wrong", "b: torch 2.9.1, not 2.13.0")
+
+
+def test_fewer_gpus_than_slots_smaller_ones_or_none() -> None:
+    slots = {"a": 8, "b": 8}
+    assert only(checks.gpus(changed(gpus=[80 * GB] * 7), slots)).said == "b: 7 GPUs for 8 slots"
+    smaller = only(checks.gpus(changed(gpus=[40 * GB] * 8), slots))
+    assert (smaller.state, smaller.said) == ("warning", "40 to 80 GB of memory")
+    assert only(checks.gpus({"a": replace(FACTS, gpus=[])}, {"a": 1})).state == "warning"
+
+
+def test_a_clock_that_is_off() -> None:
+    finding = only(checks.clocks(changed(clock=-90.0)))
+    assert (finding.state, finding.said) == ("warning", "b: -90 s from here")
+
+
+def test_a_folder_that_is_not_shared(tmp_path: Path) -> None:
+    finding = only(checks.shared(changed(files=["another"]), tmp_path, "probe"))
+    assert (finding.state, finding.said) == ("wrong", f"b sees another {tmp_path} than this host")
+
+
+def test_a_port_in_use_matters_on_the_first_host_only() -> None:
+    assert only(checks.port(changed(port_is_free=False), 29500)).state == "ok"
+    finding = only(checks.port({"a": replace(FACTS, port_is_free=False)}, 29500))
+    assert (finding.state, finding.said) == ("wrong", "29500 of a is in use")
+
+
+def test_a_layout_that_does_not_divide_names_the_nearest_that_do(tmp_path: Path) -> None:
+    finding = only(checks.layout(recipe(tmp_path), 3))
+    assert (finding.state, finding.todo) == ("wrong", "use 2 or 4 ranks")
+    assert only(checks.layout(recipe(tmp_path), 8)).todo == "use 4 ranks"
+    expected = only(checks.layout(recipe(tmp_path, ranks=2), 4))
+    assert expected.said == "ranks: 2 are expected, and the hosts have 4"
+
+
+def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
+    plain = recipe(tmp_path)  # keeps 2 checkpoints, so that three of 1.8 GB exist during a save
+    assert only(checks.disk(changed(free=5 * GB), plain, 100_000_000)).state == "wrong"
+    assert only(checks.disk(TWO, plain, 100_000_000)).said.endswith("; the run writes 2, 3.6 GB in all")
+    assert only(checks.disk(changed(free=6 * GB), plain, 100_000_000)).state == "warning"
+    kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # also two permanent ones: 9 GB in all
+    finding = only(checks.disk(changed(free=8 * GB), kept, 100_000_000))
+    assert finding.state == "wrong"
+    assert "3.6 GB for 2 that are kept for good" in finding.said
+
+
+def test_a_damaged_shard(tmp_path: Path) -> None:
+    copied = toy.write_shards(tmp_path)
+    sources = shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "recipe.yaml", copied))).order.sources
+    assert [finding.state for finding in checks.shards(sources, full=True)] == ["ok"]
+    damaged = copied / "shard-000001.tar"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert only(checks.shards(sources, full=False)).state == "ok"  # checks a sample of three shards, without this one
+    finding = only(checks.shards(sources, full=True))
+    assert finding.state == "wrong"
+    assert "shard-000001.tar" in finding.said
+
+
+@pytest.mark.parametrize(
+    ("memory", "stage", "state", "todo"),
+    [
+        (80, 1, "ok", ""),
+        (6, 1, "wrong", "set deepspeed to a file of ZeRO-2"),
+        (6, 2, "ok", ""),
+        (4, 2, "wrong", "set deepspeed to a file of ZeRO-3"),
+        (2, 3, "wrong", "use more ranks or a smaller trunk"),
+    ],
+)
+def test_memory_advises_the_first_stage_that_fits(memory: int, stage: int, state: str, todo: str) -> None:
+    # a billion parameters on 8 ranks, bf16: 5.5, 3.75 and 2 GB
+    facts = {"a": replace(FACTS, gpus=[memory * GB] * 8)}
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage}}
+    finding = only(checks.memory(facts, {"a": 8}, 1_000_000_000, config))
+    assert (finding.state, finding.todo) == (state, todo)
+
+
+def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:
+    # Rajbhandari et al., 2020, table 1: 7.5 billion parameters on 64 ranks: 120, 31.4, 16.6 and 1.9 GB
+    sizes = [bytes_of(stage, True, 7_500_000_000, 64) / GB for stage in range(4)]
+    assert sizes == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
+    assert [bytes_of(stage, False, 100, 4) for stage in range(4)] == [1600, 1000, 700, 400]
+
+
+def test_another_recipe_on_a_host() -> None:
+    here = replace(FACTS, versions={**FACTS.versions, "recipe": "12ab"})
+    there = replace(FACTS, versions={**FACTS.versions, "recipe": "unreadable"})
+    finding = only(checks.versions({"a": here, "b": there}, here))
+    assert (finding.state, finding.said) == ("wrong", "b: recipe unreadable, not 12ab")
+
+
+def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None:
+    far = {"lanes": 4, "cache": str(tmp_path / "cache")}
+    local = shard_data(recipe(tmp_path, data={"shards": str(shards), "lanes": 4})).order.sources
+    assert list(checks.cache(TWO, local)) == []
+    remote = shard_data(recipe(tmp_path, data={"shards": f"file://{shards}", **far})).order.sources
+    size = sum(path.stat().st_size for path in shards.glob("*.tar"))
+    few = changed(cache_free=size - 1) | {"a": replace(FACTS, cache_free=size)}
+    finding = only(checks.cache(few, remote))
+    assert (finding.state, finding.said.split(",")[0].split()[-1]) == ("warning", "b")
+    assert only(checks.cache({"a": few["a"]}, remote)).state == "ok"
+    limited = shard_data(recipe(tmp_path, data={"shards": f"file://{shards}", **far, "cache_bytes": size // 2}))
+    assert only(checks.cache(few, limited.order.sources)).state == "ok"

@@ -1,0 +1,109 @@
+"""The choice of hosts, with an ssh that answers as a test specifies."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from data_prep.common.errors import InputError
+from tests import toy
+from tests.trainer.cluster.hosts.fake_ssh import answer
+from trainer.cluster.hosts.ask import ask
+from trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
+from trainer.cluster.hosts.facts import Facts, gather
+from trainer.cluster.hosts.launch import Launch
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+
+
+def launch(*hosts: str, slots: int = 1) -> Launch:
+    command = ["deepspeed", "--hostfile", "hostfile", "--module", "trainer.pretrain", "recipe.yaml"]
+    return Launch(command, 4, {host: range(slots) for host in hosts}, None, True)
+
+
+def recipe(tmp_path: Path, **changes: object) -> PretrainRecipe:
+    """Return a recipe of 4 lanes and 4 micro-batches."""
+    given = {"batch": {"size": 16, "micro": 4}, **changes}
+    return load(PretrainRecipe, toy.seed_recipe(tmp_path / "recipe.yaml", tmp_path, **given))
+
+
+def test_facts_travel_as_json() -> None:
+    facts = gather()
+    assert facts.versions.keys() >= {"Python", "commit", "torch", "deepspeed"}
+    assert Facts(**json.loads(json.dumps(asdict(facts)))) == facts
+
+
+def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
+    facts = gather()
+    answer(cluster, "a", facts=facts)
+    told = ask(["a", "b"])
+    assert isinstance(told["a"], Facts)
+    assert replace(told["a"], clock=facts.clock) == facts
+    assert told["a"].clock < 0  # the answer is older than its arrival
+    assert told["b"] == "ssh: connect to host b port 22: No route to host"
+
+
+def test_with_all_hosts_the_command_is_the_one_that_was_typed(cluster: Path, tmp_path: Path) -> None:
+    answer(cluster, *"abcd", facts=gather())
+    launched = launch(*"abcd")
+    assert choose(launched, recipe(tmp_path), resumes=False) == Choice(list(launched.command), 4, 4, {})
+
+
+def test_without_one_the_layout_decides_how_many_of_the_others(cluster: Path, tmp_path: Path) -> None:
+    answer(cluster, *"abd", facts=gather())
+    choice = choose(launch(*"abcd"), recipe(tmp_path), resumes=False)
+    assert (choice.ranks, choice.all_ranks, list(choice.left_out)) == (2, 4, ["c"])
+    assert choice.command[choice.command.index("--include") + 1] == "a:0@b:0"
+
+
+def test_without_enough_hosts_nothing_starts(cluster: Path, tmp_path: Path) -> None:
+    assert choose(launch(*"ab"), recipe(tmp_path), resumes=False).command == []
+    answer(cluster, "a", facts=gather())
+    assert choose(launch(*"ab"), recipe(tmp_path, ranks=2), resumes=False).command == []  # only two ranks will do
+
+
+def test_a_port_in_use_is_refused_where_it_matters(cluster: Path, tmp_path: Path) -> None:
+    taken = replace(gather(), port_is_free=False)
+    answer(cluster, "a", "c", facts=gather())
+    answer(cluster, "b", facts=taken)
+    assert choose(launch("a", "b"), recipe(tmp_path), resumes=False).ranks == 2
+    with pytest.raises(InputError, match="^port 29500 of b is in use, perhaps by another run: give deepspeed another"):
+        choose(launch("d", "b", "c"), recipe(tmp_path), resumes=False)  # d is dead: b would be the master
+    assert choose(launch("d", "b", "c"), recipe(tmp_path), resumes=True).ranks == 2
+
+
+def test_a_host_with_other_versions_or_too_few_gpus_is_not_fit() -> None:
+    here = gather()
+    other = replace(here, versions={**here.versions, "torch": "1.0", "commit": "abc"})
+    assert unfit(other, here, 1, False) == (
+        f"commit abc, not {here.versions['commit']}, torch 1.0, not {here.versions['torch']}"
+    )
+    assert unfit(here, here, 8, False) == ""
+    assert unfit(replace(here, gpus=[80 << 30] * 7), here, 8, True) == "7 GPUs for 8 slots"
+    assert unfit(replace(here, gpus=[80 << 30] * 8), here, 8, True) == ""
+
+
+def test_the_most_ranks_divide_lanes_micro_batches_and_workers(tmp_path: Path) -> None:
+    plain = recipe(tmp_path)
+    assert [most_ranks(plain, most) for most in range(6)] == [0, 1, 2, 2, 4, 4]
+    workers = recipe(tmp_path, data={"shards": str(tmp_path), "lanes": 4, "window": 2, "workers": 2})
+    assert most_ranks(workers, 4) == 2
+    assert [most_ranks(recipe(tmp_path, ranks=2), most) for most in (1, 2, 4)] == [0, 2, 2]
+
+
+def test_a_launch_that_the_recipe_does_not_allow_is_refused(tmp_path: Path) -> None:
+    check_ranks(launch(*"abcd"), recipe(tmp_path))
+    with pytest.raises(InputError, match="ranks: 2 are expected, and the hosts have 4"):
+        check_ranks(launch(*"abcd"), recipe(tmp_path, ranks=2))
+    with pytest.raises(InputError, match="4 lanes cannot be shared by 8 ranks"):
+        check_ranks(launch(*"abcd", slots=2), recipe(tmp_path))
+
+
+def test_ask_runs_this_python_in_this_folder(cluster: Path) -> None:
+    (cluster / "ssh").write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\necho "$1" >&2\nexit 1\n')
+    reason = ask(["a"])["a"]
+    assert isinstance(reason, str)
+    assert f"{sys.executable} -m trainer.cluster.hosts.facts" in reason
+    assert str(Path.cwd())[-20:] in reason

@@ -1,0 +1,39 @@
+"""What a host reports about itself."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import toy
+from trainer.cluster.hosts.facts import gather
+
+
+def told(*of: object) -> dict[str, Any]:
+    command = [sys.executable, "-m", "trainer.cluster.hosts.facts", *map(str, of)]
+    done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_recipe_is_known_by_its_values_and_those_that_it_extends(tmp_path: Path) -> None:
+    below = toy.write_recipe(tmp_path / "below.yaml", seed=1)
+    above = toy.write_recipe(tmp_path / "above.yaml", extends="below.yaml", steps=2)
+    before = gather(recipe=above).versions["recipe"]
+    assert before == gather(recipe=above).versions["recipe"]
+    toy.write_recipe(below, seed=3)
+    assert gather(recipe=above).versions["recipe"] != before
+    below.unlink()
+    assert gather(recipe=above).versions["recipe"] == "unreadable"
+    assert "recipe" not in gather().versions
+
+
+def test_the_command_takes_none_or_all_of_its_arguments(shards: Path, tmp_path: Path) -> None:
+    assert told()["cache_free"] == 0
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    facts = told(tmp_path, toy.free_port(), recipe, tmp_path / "cache" / "shards")
+    assert facts["files"] == ["run.yaml"]
+    assert facts["port_is_free"]
+    assert facts["cache_free"] > 0
+    assert facts["versions"]["recipe"] == gather(recipe=recipe).versions["recipe"]

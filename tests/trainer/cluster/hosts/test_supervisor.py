@@ -1,0 +1,363 @@
+"""The supervisor: with a small launcher that ends as a test specifies, and with the real launcher and killed ranks."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from data_prep.common.errors import InputError
+from tests import toy
+from tests.trainer.runs import STEP, write_run
+from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
+from trainer.training.checkpoints import checkpoint
+from trainer.training.run.stop import RESUME, STOP_FILE
+from trainer.training.run.watchdog import HUNG
+
+# the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
+ENDS_AS_ASKED = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+here = Path(sys.argv[1])
+ends = json.loads((here / "ends.json").read_text())
+with open(here / "starts", "a+") as starts:
+    starts.write("x")
+    starts.flush()
+    starts.seek(0)
+    end = ends[len(starts.read()) - 1]
+if end.get("step"):
+    name = f"step-{end['step']:08d}"
+    shutil.copytree(here / "prepared" / name, here / "run" / "checkpoints" / name)
+if end.get("signal"):
+    os.kill(os.getpid(), end["signal"])
+sys.exit(end.get("code", 0))
+"""
+
+# trains until its stop file exists; records every signal that it receives
+TRAINS = """
+import os, signal, sys, time
+from pathlib import Path
+here, stop = Path(sys.argv[1]), Path(sys.argv[2])
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: (here / "signalled").write_text(str(number)))
+(here / "ready").write_text("")
+while not stop.exists():
+    time.sleep(0.01)
+sys.exit(75)
+"""
+
+LEAVES_A_CHILD = """
+import os, subprocess, sys, time
+child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+subprocess.Popen([sys.executable, "-c", child, sys.argv[1]])
+while not (os.path.exists(sys.argv[1]) and os.path.getsize(sys.argv[1])):
+    time.sleep(0.01)
+sys.exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Complete checkpoints of steps 7 to 10; read only."""
+    run = write_run(tmp_path_factory.mktemp("prepared") / "run", shards / "tokenizer.json", name="mlm", max_tokens=32)
+    first = checkpoint.folder(run, STEP)
+    for step in range(STEP + 1, STEP + 4):
+        later = shutil.copytree(first, checkpoint.folder(run, step))
+        state = json.loads((later / checkpoint.STATE).read_text())
+        (later / checkpoint.STATE).write_text(json.dumps({**state, "step": step}))
+        manifest = json.loads((later / checkpoint.MANIFEST).read_text())
+        manifest["files"][checkpoint.STATE] = {
+            "bytes": (later / checkpoint.STATE).stat().st_size,
+            "sha256": checkpoint.sha256_of(later / checkpoint.STATE),
+        }
+        (later / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    return run / "checkpoints"
+
+
+Supervised = Callable[..., tuple[int, list[str], int]]
+
+
+@pytest.fixture
+def supervised(prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Supervised:
+    """Supervise a run to step 10 with the given ends; return exit code, printed lines and number of starts."""
+    (tmp_path / "prepared").symlink_to(prepared)
+    (tmp_path / "launcher.py").write_text(ENDS_AS_ASKED)
+
+    def run(*ends: dict[str, int], tries: int = 3) -> tuple[int, list[str], int]:
+        (tmp_path / "ends.json").write_text(json.dumps(ends))
+        command = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path)]
+        code = supervise(Training(command, tmp_path / "run", 10), tries, [], sleep=lambda _: time.sleep(0.005))
+        return code, capsys.readouterr().err.splitlines(), len((tmp_path / "starts").read_text())
+
+    return run
+
+
+def test_a_training_that_reaches_its_last_step_is_started_once(supervised: Supervised) -> None:
+    code, lines, starts = supervised({"step": 10})
+    assert (code, starts) == (0, 1)
+    assert lines[-1] == "supervise: step 10 of 10: ended with code 0: trained to the last step"
+
+
+@pytest.mark.parametrize("fault", [{"code": 1}, {"code": HUNG}, {"code": 247}, {"code": 0}, {"signal": signal.SIGKILL}])
+def test_after_a_fault_it_starts_again(supervised: Supervised, fault: dict[str, int]) -> None:
+    code, lines, starts = supervised({"step": 7, **fault}, {"step": 10})
+    assert (code, starts) == (0, 2)
+    assert lines[1].startswith("supervise: step 7 of 10: ended with code ")
+    assert lines[1].endswith("starting again in 5 s")
+
+
+@pytest.mark.parametrize("final", [BAD_INPUT, INTERRUPTED])
+def test_bad_input_and_ctrl_c_are_not_started_again(supervised: Supervised, final: int) -> None:
+    code, lines, starts = supervised({"step": 7, "code": final})
+    assert (code, starts) == (final, 1)
+    assert lines[-1].endswith("not starting again")
+
+
+def test_bad_input_is_an_error_even_after_the_last_step(supervised: Supervised) -> None:
+    assert supervised({"step": 10, "code": BAD_INPUT})[0] == BAD_INPUT
+
+
+def test_it_gives_up_when_nothing_progresses(supervised: Supervised) -> None:
+    code, lines, starts = supervised(*[{"code": 13}] * 4, tries=4)
+    assert (code, starts) == (13, 4)
+    assert [line.split()[-2] for line in lines[1:-1:2]] == ["10", "20", "40"]
+    assert "giving up: no checkpoint after step 0 in 4 starts" in lines[-1]
+
+
+def test_progress_resets_the_count_and_the_pause(supervised: Supervised) -> None:
+    fault = {"code": 1}
+    code, lines, starts = supervised(fault, {"step": 7, **fault}, fault, {"step": 8, **fault}, fault, fault, tries=2)
+    assert (code, starts) == (1, 6)
+    assert [line.split()[-2] for line in lines[1:-1:2]] == ["10", "5", "10", "5", "10"]
+
+
+def test_the_pause_doubles_up_to_a_longest() -> None:
+    assert [pause(idle) for idle in range(9)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_code_0_without_a_new_checkpoint_is_a_fault(supervised: Supervised) -> None:
+    code, lines, _ = supervised({"code": 0}, {"code": 0}, tries=2)
+    assert code == 1
+    assert "giving up" in lines[-1]
+
+
+def test_a_training_that_the_cluster_stopped_is_started_again_at_once(supervised: Supervised) -> None:
+    code, lines, starts = supervised({"step": 7, "code": RESUME}, {"step": 10})
+    assert (code, starts) == (0, 2)
+    assert lines[1].endswith("code 75 (stopped on request, saved): starting again in 0 s")
+
+
+def test_a_killed_rank_is_reported_with_its_signal(supervised: Supervised) -> None:
+    _, lines, _ = supervised({"code": 256 - signal.SIGKILL}, {"signal": signal.SIGKILL}, tries=2)
+    assert "code 247 (killed by SIGKILL)" in lines[1]
+    assert "code 137 (killed by SIGKILL)" in lines[3]
+
+
+def test_damaged_checkpoints_are_reported_and_nothing_is_started(
+    supervised: Supervised, prepared: Path, tmp_path: Path
+) -> None:
+    damaged = shutil.copytree(prepared / "step-00000007", tmp_path / "run" / "checkpoints" / "step-00000007")
+    (damaged / checkpoint.WEIGHTS).write_bytes(b"")
+    with pytest.raises(InputError, match="no older checkpoint is intact"):
+        supervised()
+    assert not (tmp_path / "starts").exists()
+
+
+def test_no_process_of_a_run_is_left_before_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "launcher.py").write_text(LEAVES_A_CHILD)
+    command = [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "child")]
+    supervise(Training(command, tmp_path / "run", 10), 1, [], sleep=lambda _: time.sleep(0.005))
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def signalled(here: Path, run: Path, stop: Path, *, count: int) -> int:
+    """Supervise a run of TRAINS that ends once the file `stop` exists; send `count` signals; return the exit code."""
+    signals: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        if len(signals) < count and (here / "ready").exists():
+            signals.append([signal.SIGUSR1, signal.SIGTERM][len(signals)])
+        time.sleep(seconds / 50)
+
+    return supervise(Training([sys.executable, "-c", TRAINS, str(here), str(stop)], run, 10), 3, signals, sleep)
+
+
+def test_the_first_signal_writes_the_stop_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "not" / "there yet"
+    assert signalled(tmp_path, run, run / STOP_FILE, count=1) == RESUME
+    assert not (tmp_path / "signalled").exists()
+    assert not (run / STOP_FILE).exists()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("supervise: ")]
+    assert lines[1] == "supervise: SIGUSR1: asking the training to save and end; a second signal kills it"
+    assert "ended with code 75 (stopped on request, saved): stopped; the same command continues" in lines[2]
+
+
+def test_the_second_signal_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert signalled(tmp_path, run, tmp_path / "never", count=2) == RESUME
+    assert not (run / STOP_FILE).exists()
+    assert "supervise: SIGTERM again: killing the training" in capsys.readouterr().err
+
+
+def test_a_stop_file_that_cannot_be_written_does_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").write_text("a file where the folder should be")
+    assert signalled(tmp_path, tmp_path / "run" / "folder", tmp_path / "never", count=2) == RESUME
+    assert "the training continues until a second signal" in capsys.readouterr().err
+
+
+def test_a_signal_between_two_starts_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    signals: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        if "starting again" in capsys.readouterr().err:
+            signals.append(signal.SIGTERM)
+        time.sleep(0.01)
+
+    training = Training([sys.executable, "-c", "raise SystemExit(1)"], tmp_path / "run", 10)
+    assert supervise(training, 3, signals, sleep) == RESUME
+    assert "stopped; the same command continues from step 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [[], ["--hostfile", "hosts"], ["--num_accelerators", "2"]])
+def test_a_launcher_command_is_understood(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    monkeypatch.chdir(tmp_path)
+    Path("hosts").write_text("this slots=2\n")
+    command = ["deepspeed", *before, "--module", "trainer.pretrain", str(recipe), "steps=5", f"run={tmp_path}/other"]
+    training = Training.from_command(command)
+    assert (training.run, training.steps) == (tmp_path / "other", 5)
+    assert training.command == [*command, "--resume"]
+    assert Training.from_command(training.command) == training
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", "starts no training"),
+        ("deepspeed --module trainer.evaluate x", "starts no training"),
+        ("deepspeed --module trainer.pretrain --resume", "the recipe is missing"),
+        ("deepspeed --module trainer.pretrain {recipe} stepss=5", "did you mean steps?"),
+        ("deepspeed --module trainer.finetune {recipe}", "data.collection: missing"),
+        ("deepspeed --module trainer.pretrain nowhere.yaml", "nowhere.yaml: cannot read: No such file"),
+    ],
+)
+def test_a_command_that_is_not_understood(shards: Path, tmp_path: Path, command: str, words: str) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    with pytest.raises(InputError, match=words.replace("?", r"\?")):
+        Training.from_command(command.format(recipe=recipe).split())
+
+
+def test_a_missing_launcher_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no-such-launcher: cannot start it"):
+        supervise(Training(["no-such-launcher"], tmp_path / "run", 10), 3, [])
+
+
+def test_the_supervisor_does_not_load_deepspeed() -> None:
+    loaded = "import sys, trainer.supervise; sys.exit('deepspeed' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], cwd=toy.ROOT).returncode == 0
+
+
+def test_bad_input_is_one_line_and_code_2() -> None:
+    for options, command, words in ([], ["deepspeed"], "starts no training"), (["--tries", "0"], ["x"], "--tries 0"):
+        supervisor = supervised_training(command, *options)
+        printed, _ = supervisor.communicate()
+        assert supervisor.returncode == BAD_INPUT
+        assert printed.startswith("supervise: ")
+        assert words in printed
+        assert len(printed.splitlines()) == 1
+
+
+def supervised_training(command: list[str], *options: str) -> subprocess.Popen[str]:
+    """Start the supervisor as a user does; its lines and those of the ranks come in one stream."""
+    whole = [sys.executable, "-m", "trainer.supervise", *options, "--", *command]
+    return subprocess.Popen(
+        whole,
+        cwd=toy.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=toy.environment(),
+    )
+
+
+def kill_rank_1(recipe: Path) -> None:
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "--local_rank=1" in words and str(recipe) in words:
+            process.kill()
+            return
+    pytest.fail("rank 1 is not running")
+
+
+@pytest.mark.slow
+def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
+    changes = {"steps": 100, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
+    undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
+    assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
+    recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
+    command = toy.launch_command(2, "trainer.pretrain", recipe)
+
+    killed, lines = act_at("step 8/", command, lambda: kill_rank_1(recipe), until="step 12/")
+    assert killed.returncode == RESUME, lines
+    reports = [line for line in lines if line.startswith("supervise: ")]
+    assert "step 5 of 100: ended with code 247 (killed by SIGKILL): starting again in 5 s" in reports[1]
+    assert reports[3].startswith("supervise: SIGTERM: asking the training to save and end")
+    assert any(line.startswith("stopped on request after step ") for line in lines)
+    assert "(stopped on request, saved): stopped; the same command continues from step " in reports[4]
+
+    rest = supervised_training(command)
+    lines = rest.communicate()[0].splitlines()
+    assert rest.returncode == 0
+    assert [line for line in lines if line.startswith("supervise: ")][-1].endswith("trained to the last step")
+    final = Path("checkpoints") / "step-00000100" / checkpoint.WEIGHTS
+    assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+
+
+def act_at(
+    line: str, command: list[str], act: Callable[[], object], until: str
+) -> tuple[subprocess.Popen[str], list[str]]:
+    """Supervise a training: act once when `line` is printed, stop at `until`; return the process and its lines."""
+    supervisor = supervised_training(command)
+    assert supervisor.stdout is not None
+    lines: list[str] = []
+    acted = False
+    for printed in supervisor.stdout:
+        lines.append(printed)
+        if printed.startswith(line) and not acted:
+            acted = True
+            act()
+        if printed.startswith(until):
+            supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait()
+    return supervisor, lines
+
+
+@pytest.mark.slow
+def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(shards: Path, tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("localhost slots=2\n")
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=50, checkpoint={"every": 50})
+    launcher, *rest = toy.launch_command(2, "trainer.pretrain", recipe)
+    of_hosts = ["--hostfile", str(hostfile), "--no_ssh_check", "--master_addr", "127.0.0.1"]
+    supervisor = supervised_training([launcher, *of_hosts, *rest[2:]], "--tries", "2")
+    assert supervisor.stdout is not None
+    lines = []
+    for line in supervisor.stdout:
+        lines.append(line)
+        if line.startswith("step 2/"):
+            kill_rank_1(recipe)
+    assert supervisor.wait() == 247, "".join(lines)
+    reports = [line for line in lines if line.startswith("supervise: ")]
+    assert "starting again in 10 s" in reports[1]
+    assert "giving up: no checkpoint after step 0 in 2 starts" in reports[3]

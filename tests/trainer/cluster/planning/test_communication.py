@@ -1,0 +1,130 @@
+"""The communication of a step: bytes against a simulated ring, seconds against hand computation."""
+
+import pytest
+
+from trainer.cluster.planning.communication import (
+    Collective,
+    Kind,
+    Link,
+    Network,
+    Zero,
+    collectives,
+    exposed,
+    seconds,
+    sent,
+    sent_by_host,
+    step_seconds,
+)
+from trainer.training.engine import ds_config
+
+SIZES = [3_000, 100, 4_000, 50, 5_000]
+NUMBERS = sum(SIZES)
+
+
+def walk(kind: Kind, ranks: int, per_host: int, size: int) -> tuple[list[int], list[int]]:
+    """The bytes that each rank and each host sends while parts of a tensor go around a ring of all ranks."""
+    part = size // ranks
+    by_rank, by_host = [0] * ranks, [0] * (ranks // per_host)
+    for _ in range((2 if kind == "all_reduce" else 1) * (ranks - 1)):
+        for rank in range(ranks):
+            by_rank[rank] += part
+            neighbour = (rank + 1) % ranks
+            if neighbour // per_host != rank // per_host:
+                by_host[rank // per_host] += part
+    return by_rank, by_host
+
+
+def network(hosts: int, per_host: int, **changes: object) -> Network:
+    return Network(hosts, per_host, Link(100.0, 0.5), Link(1000.0, 0.01), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize(("hosts", "per_host"), [(1, 4), (2, 1), (2, 4), (4, 2), (8, 1)])
+def test_bytes_are_those_of_a_ring(kind: Kind, hosts: int, per_host: int) -> None:
+    by_rank, by_host = walk(kind, hosts * per_host, per_host, 960)
+    step = [Collective(kind, 960.0, 1)]
+    assert [sent(step[0], hosts * per_host)] * len(by_rank) == by_rank
+    assert [sent_by_host(step, network(hosts, per_host))] * hosts == by_host
+
+
+def test_one_rank_sends_nothing() -> None:
+    step = collectives(SIZES, Zero(3, 4), 2)
+    assert sent_by_host(step, network(1, 1)) == 0
+    assert step_seconds(step, network(1, 1)) == 0
+    assert all(sent(collective, 1) == 0 for collective in step)
+
+
+def numbers(step: list[Collective], kind: Kind, width: int = 4) -> float:
+    return sum(one.size * one.rounds for one in step if one.kind == kind) / width
+
+
+def test_stages_1_and_2_all_reduce_and_gather_what_was_updated() -> None:
+    first, second = (collectives(SIZES, Zero(stage, 4, reduce_bucket=8_000), 3) for stage in (1, 2))
+    assert (numbers(first, "all_reduce"), numbers(first, "all_gather")) == (NUMBERS, NUMBERS)
+    assert (numbers(second, "all_reduce"), numbers(second, "all_gather")) == (3 * NUMBERS, NUMBERS)
+    # 3,000 + 100 + 4,000 + 50 fill the first bucket
+    assert [(one.calls, one.rounds) for one in (first[0], second[0])] == [(2, 1), (2, 3)]
+
+
+def test_a_parameter_larger_than_a_bucket_has_its_own() -> None:
+    assert collectives([10, 500, 10], Zero(1, 4, reduce_bucket=100), 1)[0].calls == 3
+
+
+@pytest.mark.parametrize(("reuse_distance", "again"), [(10**9, 0), (12_000, 3_000 + 100), (0, NUMBERS)])
+def test_stage_3_gathers_again_what_is_reused_far_away(reuse_distance: int, again: int) -> None:
+    zero = Zero(3, 4, persistence_threshold=0, reuse_distance=reuse_distance)
+    step = collectives(SIZES, zero, 2)
+    assert numbers(step, "all_gather") == 2 * (NUMBERS + again)
+    assert numbers(step, "reduce_scatter") == 2 * NUMBERS
+
+
+def test_stage_3_gathers_small_parameters_once_a_step_and_one_by_one() -> None:
+    step = collectives(SIZES, Zero(3, 4, persistence_threshold=100), 2)
+    assert numbers(step, "all_gather") == 2 * (NUMBERS - 150) + 150
+    assert any(one.size == 4 * 150 and one.calls == 2 and one.rounds == 1 for one in step)
+
+
+def test_gloo_reduces_all_where_others_scatter() -> None:
+    step = collectives(SIZES, Zero(3, 4), 2, "gloo")
+    assert numbers(step, "reduce_scatter") == 0
+    assert numbers(step, "all_reduce") == 2 * NUMBERS
+
+
+def test_seconds_of_a_ring_of_hosts() -> None:
+    gloo = network(4, 1, backend="gloo")
+    # 2 x 3/4 of 800 bytes at 100 bytes a second; 2 x 3 messages of half a second for each of 5 calls
+    assert seconds(Collective("all_reduce", 800.0, 5), gloo) == pytest.approx(12 + 5 * 3)
+    assert seconds(Collective("all_gather", 800.0, 1, rounds=2), gloo) == pytest.approx(2 * (6 + 1.5))
+
+
+def test_seconds_within_a_host_are_those_of_its_own_link() -> None:
+    gloo = network(1, 4, backend="gloo")
+    assert seconds(Collective("all_reduce", 800.0, 1), gloo) == pytest.approx(1.2 + 6 * 0.01)
+
+
+def test_latency_of_ranks_in_hosts_is_that_of_the_links_of_the_ring() -> None:
+    # 2 of the 8 links lead to another host; a part passes 7 of the 8
+    delay = 7 / 8 * (2 * 0.5 + 6 * 0.01)
+    assert seconds(Collective("all_gather", 0.0, 1), network(2, 4)) == pytest.approx(delay)
+
+
+def test_nccl_takes_a_tree_where_it_is_faster() -> None:
+    many = network(64, 8)
+    assert seconds(Collective("all_reduce", 0.0, 1), many) == pytest.approx(2 * (6 * 0.5 + 7 * 0.01))
+    assert seconds(Collective("all_gather", 0.0, 1), many) > 30
+
+
+def test_what_runs_beside_compute_is_hidden_up_to_its_length() -> None:
+    assert exposed(10.0, 100.0, 0.0) == 10
+    assert exposed(10.0, 100.0, 0.8) == pytest.approx(2)
+    assert exposed(10.0, 3.0, 0.8) == pytest.approx(7)
+
+
+@pytest.mark.parametrize("name", ["zero1_bf16", "zero2_bf16", "zero3_bf16", "cpu"])
+def test_a_configuration_is_read(name: str) -> None:
+    zero = Zero.of(ds_config.load(name)[1])
+    assert zero.stage == (1 if name == "cpu" else int(name[4]))
+    assert zero.bytes_per_number == (4 if name == "cpu" else 2)
+    assert zero.reduce_bucket == 50_000_000
+    assert zero.persistence_threshold == (10_000 if zero.stage == 3 else 100_000)
+    assert Zero.of(ds_config.load(name)[1], stage=3).stage == 3

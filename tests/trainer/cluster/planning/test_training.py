@@ -1,0 +1,155 @@
+"""The plan of a training: its parts against hand computation."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.toy import ROOT
+from trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
+from trainer.cluster.planning.compute import Speed, Work
+from trainer.cluster.planning.failures import daly_interval
+from trainer.cluster.planning.layout import fit
+from trainer.cluster.planning.machines import Machines
+from trainer.cluster.planning.training import DAY, fitting, limits, plan, plan_step, save_seconds
+from trainer.training.engine import ds_config
+from trainer.training.engine.hardware import DEVICES
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
+
+FILE = ROOT / "recipes" / "seed_base.yaml"
+RECIPE = load(PretrainRecipe, FILE)
+CONFIG = ds_config.load("zero1_bf16")[1]
+WORK = Work(100_000_000, (60_000_000, 40_000_000), 4e11, 480.0, 1000, 1e8, 1e-4)
+MACHINES = Machines(
+    gpus=8,
+    device=DEVICES["h100"],
+    speed=Speed(4e14, 1e-6, 1e12),
+    between=Link(1e11, 1e-5),
+    within=Link(2e11, 1e-6),
+    backend="nccl",
+    overlap=None,
+    disk=1e9,
+    storage=1e10,
+    writer=1e9,
+    mtbf=100 * DAY,
+    restart=600.0,
+    repair=0.0,
+)
+planned = partial(plan, RECIPE, WORK, CONFIG)
+
+
+def test_a_step_is_compute_and_the_communication_that_it_does_not_hide() -> None:
+    layout = fit(RECIPE, 8)
+    step = plan_step(layout, WORK, Zero.of(CONFIG), MACHINES)
+    # two micro-batches of 16 examples, 1 ms each; a rank's eighth of 30 bytes per parameter
+    assert step.compute == pytest.approx(2 * 0.016 + 30 * 1e8 / 8 / 1e12)
+    exchanged = step_seconds(collectives(WORK.trained, Zero.of(CONFIG), 2), MACHINES.network(8))
+    assert step.communication == step.exposed == exchanged
+    assert step.tokens == 256 * 480
+    hidden = plan_step(layout, WORK, Zero.of(CONFIG), replace(MACHINES, overlap=0.75))
+    assert hidden.exposed == pytest.approx(exchanged / 4)
+    assert plan_step(layout, WORK, Zero.of(CONFIG, 3), MACHINES).exposed < exchanged * 10
+
+
+def test_a_step_is_no_faster_than_its_shards_are_read() -> None:
+    slow = plan_step(fit(RECIPE, 16), WORK, Zero.of(CONFIG), replace(MACHINES, disk=1e6))
+    assert slow.seconds == slow.loading == pytest.approx(2.3 * 256 * 480 / 2 / 1e6)
+    row = planned(replace(MACHINES, disk=1e6), 2, 1)
+    assert (row.step_seconds, row.read_share) == (slow.seconds, 1)
+
+
+def test_ranks_that_do_not_fill_hosts_are_shared_evenly() -> None:
+    assert [(n.hosts, n.ranks_per_host) for n in map(MACHINES.network, (1, 8, 12, 24, 10))] == [
+        (1, 1),
+        (1, 8),
+        (2, 6),
+        (3, 8),
+        (2, 5),
+    ]
+
+
+def test_a_row_is_consistent() -> None:
+    row = planned(replace(MACHINES, mtbf=0.2 * DAY), 2, 10)
+    assert (row.hosts, row.ranks, row.micro, row.micro_batches) == (2, 16, 16, 1)
+    assert row.tokens_per_second == pytest.approx(256 * 480 / row.step_seconds)
+    assert row.ideal_days == pytest.approx(1e6 * row.step_seconds / DAY)
+    assert row.every == round(daly_interval(row.save_seconds, 0.1 * DAY) / row.step_seconds)
+    assert row.fewest_days <= row.days <= row.most_days
+    assert row.gpu_hours == pytest.approx(24 * 16 * row.days)
+    assert 0 < row.share_saving < row.share_lost < 1
+    assert row.read == pytest.approx(2.3 * row.tokens_per_second / 2)
+    assert row.read_share == pytest.approx(row.read / 1e9)
+    assert row.loaders == pytest.approx(16 * 1e-4 / row.step_seconds)
+
+
+def test_failures_cost_more_on_more_hosts_and_at_a_bad_interval() -> None:
+    often, recipe = replace(MACHINES, mtbf=0.2 * DAY), load(PretrainRecipe, FILE, ["checkpoint.every=10"])
+    few, many = (plan(recipe, WORK, CONFIG, often, hosts, 50) for hosts in (1, 8))
+    assert few.share_lost < many.share_lost < many.recipe_share_lost
+
+
+def test_a_host_that_stays_away_costs_half_of_the_ranks() -> None:
+    often, work = replace(MACHINES, mtbf=DAY), replace(WORK, flops=4e12)
+    spare, away = (plan(RECIPE, work, CONFIG, replace(often, repair=s), 8, 10) for s in (0.0, DAY))
+    assert spare.failures > 1
+    assert away.days > 1.2 * spare.days
+
+
+def test_a_run_that_never_ends_says_so() -> None:
+    assert planned(replace(MACHINES, mtbf=300.0), 16, 2).days == float("inf")
+
+
+def test_a_checkpoint_waits_for_the_storage_or_for_rank_0() -> None:
+    zero = Zero.of(CONFIG)
+    # 18 bytes per parameter in all; rank 0 writes 4 + 2 + 12 / 8
+    assert save_seconds(WORK, zero, MACHINES, 8) == pytest.approx(1e8 * 7.5 / 1e9)
+    assert save_seconds(WORK, zero, replace(MACHINES, storage=1e9), 8) == pytest.approx(1e8 * 18 / 1e9)
+    assert save_seconds(WORK, Zero.of(CONFIG, 3), MACHINES, 8) == pytest.approx(1e8 * (4 + 14 / 8) / 1e9)
+
+
+@pytest.mark.parametrize(("parameters", "stages"), [(1e8, [1, 2, 3]), (1.6e10, [2, 3]), (5e10, [3]), (1e12, [])])
+def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> None:
+    work = replace(WORK, parameters=int(parameters))
+    assert fitting(work, Zero.of(CONFIG), MACHINES, 128, 1) == stages
+
+
+def test_stage_3_holds_what_it_has_gathered() -> None:
+    small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
+    # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
+    assert fitting(replace(WORK, parameters=10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
+    assert fitting(replace(WORK, parameters=11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
+
+
+def test_activations_count() -> None:
+    assert fitting(WORK, Zero.of(CONFIG), MACHINES, 8, 1000) == []
+
+
+def found(machines: Machines, most: int = 512, **changes: Any) -> dict[tuple[int, int], tuple[int, str]]:
+    work = replace(WORK, **changes)
+    return {(one.batch, one.stage): (one.hosts, one.because) for one in limits(RECIPE, work, CONFIG, machines, most)}
+
+
+def test_without_costs_more_hosts_pay_as_long_as_there_are_examples() -> None:
+    free = replace(MACHINES, speed=Speed(1e12, 0.0, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
+    ends = found(free)
+    assert ends[256, 1] == ends[256, 3] == (32, "batch.size")
+    assert ends[1024, 2] == (128, "batch.size")
+    assert ends[4096, 1] == (512, "")
+
+
+def test_slow_links_end_what_pays() -> None:
+    ends = found(replace(MACHINES, between=Link(1e10, 1e-4)))
+    assert ends[256, 1] == (1, "communication")
+    assert ends[4096, 1][0] > ends[256, 1][0]
+    assert ends[4096, 1][0] >= ends[4096, 2][0] >= ends[4096, 3][0]
+
+
+def test_operations_that_take_long_to_start_end_what_pays() -> None:
+    slow = replace(MACHINES, speed=Speed(4e14, 1e-5, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
+    assert found(slow)[256, 1][1] == "small micro-batches"
+
+
+def test_ranks_that_do_not_divide_the_batch_have_no_plan() -> None:
+    assert found(replace(MACHINES, gpus=7))[256, 1] == (0, "batch.size")

@@ -1,0 +1,1 @@
+"""Machines: the hosts of a run, and planning for others."""

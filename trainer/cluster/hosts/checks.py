@@ -1,0 +1,199 @@
+"""What must be right before a launch: a function for each check, which returns what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from data_prep.common.errors import InputError
+from data_prep.common.progress import amount
+from data_prep.shards.reader import Shard
+from trainer.cluster.hosts.choose import fewest_ranks, most_ranks
+from trainer.cluster.hosts.facts import Facts
+from trainer.training.data.lanes import Lanes
+from trainer.training.data.loader import check_layout
+from trainer.training.data.shard_source import ShardSource
+from trainer.training.engine import ds_config
+from trainer.training.recipe.schema import Recipe
+
+State = Literal["ok", "warning", "wrong"]
+Config = dict[str, Any]  # of DeepSpeed
+SKEW_SECONDS = 5  # of a host's clock; more would make logs misleading. Includes the time of the answer's way
+MOST_OF_MEMORY = 0.8  # the rest is for activations, buffers and the CUDA context
+CHECKPOINT_BYTES = 18  # per parameter: docs/cluster.md
+SAMPLE = 3  # shards of each source
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of a check, and what to do where it is not ok."""
+
+    check: str
+    state: State
+    said: str
+    todo: str = ""
+
+
+def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
+    """Check that every host can be reached and starts this Python."""
+    silent = {host: reason for host, reason in told.items() if isinstance(reason, str)}
+    for host, reason in silent.items():
+        yield Finding("hosts", "wrong", f"{host}: {reason}", "fix that, or remove the host from the hostfile")
+    if not silent:
+        yield Finding("hosts", "ok", f"{len(told)} answer")
+
+
+def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
+    """Check that Python, packages, the checkout and the recipe are the same as on this host."""
+    differing = {host: one.differ_from(here) for host, one in facts.items() if one.differ_from(here)}
+    for host, how in differing.items():
+        yield Finding("versions", "wrong", f"{host}: {how}", "use one checkout, one .venv and one recipe on all")
+    if not differing:
+        yield Finding("versions", "ok", ", ".join(f"{name} {value}" for name, value in here.versions.items()))
+
+
+def gpus(facts: Mapping[str, Facts], slots: Mapping[str, int]) -> Iterator[Finding]:
+    """Check that every slot has a GPU, and that all GPUs have the same memory."""
+    if not any(one.gpus for one in facts.values()):
+        yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
+        return
+    few = {host: one.gpus for host, one in facts.items() if len(one.gpus) < slots[host]}
+    for host, own in few.items():
+        said = f"{host}: {len(own)} GPUs for {slots[host]} slots"
+        yield Finding("GPUs", "wrong", said, "lower slots= in the hostfile")
+    sizes = {size for one in facts.values() for size in one.gpus}
+    if len(sizes) > 1:
+        smallest = f"{min(sizes) / 1e9:,.0f} to {max(sizes) / 1e9:,.0f} GB of memory"
+        yield Finding("GPUs", "warning", smallest, "batch.micro must fit the smallest")
+    elif not few:
+        yield Finding("GPUs", "ok", f"{sum(len(one.gpus) for one in facts.values())} of {min(sizes) / 1e9:,.0f} GB")
+
+
+def clocks(facts: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Check that all clocks agree with this host's."""
+    off = {host: one.clock for host, one in facts.items() if abs(one.clock) > SKEW_SECONDS}
+    for host, seconds in off.items():
+        yield Finding("clocks", "warning", f"{host}: {seconds:+,.0f} s from here", "set it by NTP (timedatectl)")
+    if not off:
+        yield Finding("clocks", "ok", f"within {SKEW_SECONDS} s")
+
+
+def shared(facts: Mapping[str, Facts], folder: Path, probe: str) -> Iterator[Finding]:
+    """Check that all hosts see a file that this host has written where the run will be."""
+    blind = [host for host, one in facts.items() if probe not in one.files]
+    for host in blind:
+        todo = "put `run` on a file system that all hosts share, at one path"
+        yield Finding("run folder", "wrong", f"{host} sees another {folder} than this host", todo)
+    if not blind:
+        yield Finding("run folder", "ok", f"all hosts see {folder}")
+
+
+def port(facts: Mapping[str, Facts], number: int) -> Iterator[Finding]:
+    """Check that the ranks can meet at the first host's port."""
+    first, one = next(iter(facts.items()))
+    if one.port_is_free:
+        yield Finding("port", "ok", f"{number} of {first} is free")
+    else:
+        yield Finding("port", "wrong", f"{number} of {first} is in use", "give deepspeed another --master_port")
+
+
+def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
+    """Check that the ranks divide lanes, workers and micro-batches evenly."""
+    try:
+        if recipe.ranks not in (None, ranks):
+            raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {ranks}")
+        check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)
+    except InputError as error:
+        near = [allowed for allowed in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if allowed]
+        todo = f"use {' or '.join(map(str, near))} ranks" if near else "change the recipe (docs/cluster.md, step 4)"
+        yield Finding("layout", "wrong", str(error), todo)
+        return
+    workers = f" x {recipe.data.workers} workers" if recipe.data.workers else ""
+    each = recipe.batch.micro_batches // ranks
+    said = f"ranks: {ranks}{workers}, lanes: {recipe.data.lanes}, gradient accumulation: {each}"
+    yield Finding("layout", "ok", said)
+
+
+def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
+    """Check that the run folder has room for the checkpoints that are kept and the one that is being saved.
+
+    Also report how much the whole run will write: a checkpoint at every multiple of `checkpoint.every` and at the last
+    step.
+    """
+    one = CHECKPOINT_BYTES * parameters
+    needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
+    said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
+    if recipe.checkpoint.keep_every:
+        kept = recipe.steps // recipe.checkpoint.keep_every
+        needed += one * kept
+        said += f" and {amount(kept * one)} for {kept} that are kept for good"
+    saved = -(-recipe.steps // recipe.checkpoint.every)
+    said += f"; the run writes {saved:,}, {amount(saved * one)} in all"
+    state: State = "ok" if free >= 2 * needed else "warning" if free >= needed else "wrong"
+    yield Finding("disk", state, said, "" if state == "ok" else "free some space, or lower checkpoint.keep")
+
+
+def cache(facts: Mapping[str, Facts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
+    """Check that every host has room for the remote shards that it keeps."""
+    remote = [lanes.source for lanes in sources.values() if isinstance(lanes.source, ShardSource)]
+    remote = [source for source in remote if source.cache]
+    if not remote:
+        return
+    all_of_them = sum(source.manifest.total("bytes") for source in remote)
+    needed = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
+    host, free = min(((host, one.cache_free) for host, one in facts.items()), key=itemgetter(1))
+    said = f"{amount(free)} free on {host}, the remote shards may take {amount(needed)}"
+    if free >= needed:
+        yield Finding("cache", "ok", said)
+    else:
+        yield Finding("cache", "warning", said, "free some space, or set data.cache or a lower data.cache_bytes")
+
+
+def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
+    """Check a sample of the shards, or all, against the manifest's bytes; pairs were checked when opened."""
+    for name, lanes in sources.items():
+        source = lanes.source
+        if not isinstance(source, ShardSource):
+            continue
+        number = len(source.manifest.shards)
+        sample = range(number) if full else sorted({index * number // SAMPLE for index in range(SAMPLE)})
+        try:
+            for index in sample:
+                Shard.open(source.manifest, index)
+        except InputError as error:
+            yield Finding("shards", "wrong", str(error), "repair or prepare it again")
+        else:
+            of = f" of {name}" if name else ""
+            yield Finding("shards", "ok", f"{len(sample)} of {number}{of} have the bytes of the manifest")
+
+
+def memory(facts: Mapping[str, Facts], slots: Mapping[str, int], parameters: int, config: Config) -> Iterator[Finding]:
+    """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
+
+    Activations come on top, and are not counted.
+    """
+    ranks, stage = sum(slots.values()), config.get("zero_optimization", {}).get("stage", 0)
+    half = ds_config.precision(config) != torch.float32
+    room = min(min(one.gpus, default=one.memory // slots[host]) for host, one in facts.items())
+    needed = {number: bytes_of(number, half, parameters, ranks) for number in (0, 1, 2, 3)}
+    sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in needed.items() if number)
+    said = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
+    fitting = [number for number, size in needed.items() if number and size <= MOST_OF_MEMORY * room]
+    if not fitting:
+        yield Finding("memory", "wrong", said, "use more ranks or a smaller trunk")
+    elif needed[stage] > MOST_OF_MEMORY * room:
+        yield Finding("memory", "wrong", said, f"set deepspeed to a file of ZeRO-{fitting[0]}")
+    else:
+        yield Finding("memory", "ok", said)
+
+
+def bytes_of(stage: int, half: bool, parameters: int, ranks: int) -> float:
+    """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`."""
+    of_one = (2, 2, 12) if half else (4, 4, 8)
+    partitioned = stage >= 3, stage >= 2, stage >= 1
+    return sum(size * parameters / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))

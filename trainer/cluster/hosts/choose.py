@@ -1,0 +1,88 @@
+"""Choose the hosts to train on: those that are fit, with as many ranks as the recipe's layout allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from data_prep.common.errors import InputError
+from trainer.cluster.hosts.ask import ask
+from trainer.cluster.hosts.facts import Facts, gather
+from trainer.cluster.hosts.launch import Launch
+from trainer.training.data.loader import check_layout
+from trainer.training.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A command line, how many ranks it starts and all hosts have, and by name why hosts are left out."""
+
+    command: list[str]  # empty without ranks
+    ranks: int
+    all_ranks: int
+    left_out: Mapping[str, str]
+
+
+def check_ranks(launch: Launch, recipe: Recipe) -> None:
+    """Raise InputError where the recipe expects or allows another number of ranks than the launch starts."""
+    if recipe.ranks not in (None, launch.ranks):
+        raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {launch.ranks}")
+    _check_layout(recipe, launch.ranks)
+
+
+def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
+    """Ask all hosts, and choose those that are fit; 0 ranks where too few are.
+
+    The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any.
+
+    Raises:
+        InputError: the port where the ranks would meet is in use. Not raised where the run resumes: its earlier ranks,
+            which are still ending, may use the port.
+    """
+    here = gather()
+    told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)
+    with_gpus = any(isinstance(facts, Facts) and facts.gpus for facts in told.values())
+    left_out = {}
+    for host, facts in told.items():
+        reason = facts if isinstance(facts, str) else unfit(facts, here, len(launch.slots[host]), with_gpus)
+        if reason:
+            left_out[host] = reason
+    fit = [host for host in launch.slots if host not in left_out]
+    first = told[fit[0]] if fit else None
+    if isinstance(first, Facts) and not first.port_is_free and not resumes:
+        raise InputError(
+            f"port {launch.port} of {fit[0]} is in use, perhaps by another run: give deepspeed another --master_port"
+        )
+    if not left_out:
+        return Choice(list(launch.command), launch.ranks, launch.ranks, {})
+    ranks = most_ranks(recipe, sum(len(launch.slots[host]) for host in fit))
+    return Choice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
+
+
+def unfit(facts: Facts, here: Facts, slots: int, with_gpus: bool) -> str:
+    """Return why a host cannot take part in a training that is started here; empty if it can."""
+    if with_gpus and len(facts.gpus) < slots:
+        return f"{len(facts.gpus)} GPUs for {slots} slots"
+    return facts.differ_from(here)
+
+
+def most_ranks(recipe: Recipe, most: int) -> int:
+    """Return the largest number of ranks, up to `most`, with which the run computes the same numbers; 0 if none."""
+    return next((ranks for ranks in range(most, 0, -1) if _allowed(recipe, ranks)), 0)
+
+
+def fewest_ranks(recipe: Recipe, fewest: int) -> int:
+    """Return the smallest number of ranks, from `fewest` on, that the recipe allows; 0 if none is."""
+    return next((ranks for ranks in range(fewest, recipe.data.lanes + 1) if _allowed(recipe, ranks)), 0)
+
+
+def _allowed(recipe: Recipe, ranks: int) -> bool:
+    try:
+        _check_layout(recipe, ranks)
+    except InputError:
+        return False
+    return recipe.ranks in (None, ranks)
+
+
+def _check_layout(recipe: Recipe, ranks: int) -> None:
+    check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)

@@ -1,0 +1,122 @@
+"""What this host has, as one line of JSON, run by ssh on each host.
+
+python -m trainer.cluster.hosts.facts [FOLDER [PORT [RECIPE [CACHE]]]]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from data_prep.common.errors import InputError
+from trainer.training.run.commit import git_commit
+
+LOOPBACK = "127.0.0.1"
+PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a host has; sizes are bytes."""
+
+    versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
+    gpus: list[int]  # the memory of each
+    memory: int
+    clock: float  # seconds since 1970; for a host that was asked, relative to the clock here
+    free: int  # of the disk of FOLDER
+    files: list[str]  # the names in FOLDER, or in its nearest existing parent
+    port_is_free: bool
+    interfaces: dict[str, list[str]]  # the addresses of each network interface that is up
+    own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
+    cache_free: int = 0  # of the disk of CACHE
+
+    def differ_from(self, other: Facts) -> str:
+        """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
+        return ", ".join(
+            f"{name} {mine}, not {other.versions[name]}"
+            for name, mine in self.versions.items()
+            if mine != other.versions[name]
+        )
+
+
+def gather(folder: Path | None = None, port: int = 0, recipe: Path | None = None, cache: Path | None = None) -> Facts:
+    """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
+    import torch  # imported here, so that importing this file stays fast
+
+    place = existing(folder or Path())
+    versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
+    versions |= {name: version(name) for name in PACKAGES}
+    return Facts(
+        versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
+        gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
+        memory=psutil.virtual_memory().total,
+        clock=time.time(),
+        free=shutil.disk_usage(place).free,
+        files=[path.name for path in place.iterdir()],
+        port_is_free=_is_free(port),
+        interfaces=_interfaces(),
+        own_address=_own_address(),
+        cache_free=shutil.disk_usage(existing(cache.expanduser())).free if cache else 0,
+    )
+
+
+def existing(folder: Path) -> Path:
+    """Return a folder, or its nearest existing parent."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+
+
+def _hash_of(recipe: Path) -> str:
+    """Return the first digits of the SHA-256 of a recipe and the files that it extends, or `unreadable`."""
+    from trainer.training.recipe.yaml_file import read
+
+    try:
+        values = json.dumps(read(recipe), sort_keys=True, default=str)
+    except InputError:
+        return "unreadable"
+    return hashlib.sha256(values.encode()).hexdigest()[:12]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's rendezvous does
+        try:
+            listener.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _interfaces() -> dict[str, list[str]]:
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        name: [one.address.partition("%")[0] for one in addresses if one.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in up
+    }
+
+
+def _own_address() -> str:
+    """Return the address that gloo chooses: the first one of this host's name that is its own, else loopback."""
+    with suppress(OSError):  # the name has no address
+        for family, kind, _, _, place in socket.getaddrinfo(socket.gethostname(), 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as listener, suppress(OSError):
+                listener.bind(place)
+                return str(place[0])
+    return LOOPBACK
+
+
+if __name__ == "__main__":
+    folder, port, *paths = [*sys.argv[1:], *["", "0"][len(sys.argv) - 1 :]]
+    json.dump(asdict(gather(Path(folder), int(port), *map(Path, paths))), sys.stdout)

@@ -1,0 +1,159 @@
+"""The network between the ranks: the interfaces that they will use, and how fast they sum a tensor over it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from data_prep.common.errors import printable
+from data_prep.common.progress import amount
+from trainer.cluster.hosts import session
+from trainer.cluster.hosts.checks import Finding
+from trainer.cluster.hosts.facts import Facts
+from trainer.training.engine.all_reduce import Measured
+
+MODULE = "trainer.training.engine.all_reduce"
+LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
+ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
+
+
+def interface(facts: Mapping[str, Facts], variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that every host has the interface that gloo or NCCL will use, and that the others can reach it there.
+
+    Args:
+        facts: what each host has.
+        variables: the environment of the ranks.
+    """
+    backend = "NCCL" if any(one.gpus for one in facts.values()) else "gloo"
+    variable = f"{backend.upper()}_SOCKET_IFNAME"
+    value = variables.get(variable, "")
+    chosen = {host: _chosen(one, backend, value) for host, one in facts.items()}
+    several, fine = len(facts) > 1, True
+    for host, one in facts.items():
+        has = ", ".join(sorted(one.interfaces))
+        outside = [name for name in sorted(one.interfaces) if not _is_loopback(one, name)] or ["NAME"]
+        if not chosen[host]:
+            fine = False
+            todo = f"set {variable} to one that all hosts have, {ENV_FILE}"
+            yield Finding("interface", "wrong", f"{host}: {variable}={value}, and it has {has}", todo)
+        elif several and all(_is_loopback(one, name) for name in chosen[host]):
+            fine = False
+            said = f"{host}: {backend} would use {', '.join(chosen[host])}, which no other host reaches"
+            yield Finding("interface", "warning", said, f"set {variable}={outside[0]} {ENV_FILE}")
+    if fine:
+        names = {", ".join(own) for own in chosen.values()}
+        each = "; ".join(f"{host} {', '.join(own)}" for host, own in chosen.items())
+        yield Finding("interface", "ok", f"{backend} over {names.pop() if len(names) == 1 else each}")
+
+
+def sum_over_ranks(command: Sequence[str], numbers: int, dtype: str) -> Measured | str:
+    """Start the ranks, let them sum a tensor, and return what they measured, or why they did not.
+
+    No process started on this host is left running. The launcher is killed rather than asked to end: if asked,
+    DeepSpeed's launcher kills every training that runs on its hosts. Ranks on other hosts end by themselves.
+
+    Args:
+        command: the launcher with its options.
+        numbers: how many numbers the tensor has.
+        dtype: their dtype, as torch names it.
+    """
+    words = [*command, "--module", MODULE, str(numbers), dtype]
+    # a file, not a pipe: processes that ssh leaves in the background would hold a pipe open
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        launcher = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            launcher.wait(LAUNCH_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"the ranks did not end in {LAUNCH_SECONDS} s", file=said, flush=True)
+        finally:
+            session.kill(launcher.pid)
+            launcher.wait()
+        said.seek(0)
+        return _read(said)
+
+
+def measured(found: Measured | str, hosts: Sequence[str], size: int) -> Iterator[Finding]:
+    """Check that the ranks meet and sum a step's gradients over an interface that joins the hosts.
+
+    Args:
+        found: what the ranks measured.
+        hosts: the host of each rank.
+        size: bytes of the gradients.
+    """
+    if isinstance(found, str):
+        yield Finding("network", "wrong", found, "see `interface`; open the hosts' ports to each other")
+        return
+    whole = seconds_of(found, size)
+    part = "" if found.size >= size else f" (by {amount(found.size)} of them)"
+    over = used(found)
+    said = (
+        f"{bandwidth(found) / 1e9:.3g} GB/s out of a rank, {1000 * found.latency:.2f} ms: "
+        f"the sum of a step's gradients, {amount(size)}, takes {in_seconds(whole)}{part}; over {over or 'no interface'}"
+    )
+    if over == "lo" and len(set(hosts)) > 1:
+        yield Finding("network", "warning", said, "the hosts of the hostfile are one machine: remove the others")
+    else:
+        yield Finding("network", "ok", said)
+
+
+def bandwidth(found: Measured) -> float:
+    """Return the bytes a second that a rank sends in a ring, where it sends 2 (n - 1) / n of the tensor."""
+    return 2 * (found.ranks - 1) / found.ranks * found.size / found.seconds
+
+
+def seconds_of(found: Measured, size: float) -> float:
+    """Predict the seconds of a sum of `size` bytes."""
+    return found.latency + max(0.0, found.seconds - found.latency) * size / found.size
+
+
+def in_seconds(seconds: float) -> str:
+    """Format as `0.012 s` or `437 s`."""
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def used(found: Measured) -> str:
+    """Return the interface of the first host that sent most; empty where none sent enough.
+
+    Ranks on the GPUs of one host, and hosts with InfiniBand, use no such interface.
+    """
+    name, size = max(found.sent[0].items(), key=lambda item: item[1], default=("", 0))
+    return name if size >= found.size else ""
+
+
+def _chosen(one: Facts, backend: str, value: str) -> list[str]:
+    """Return the interfaces that a backend will use on a host; none where the variable names an unknown one."""
+    if backend == "NCCL":
+        return _chosen_by_nccl(one, value)
+    if value:
+        names = value.split(",")
+        return names if all(name in one.interfaces for name in names) else []
+    return [name for name, addresses in one.interfaces.items() if one.own_address in addresses] or ["lo"]
+
+
+def _chosen_by_nccl(one: Facts, value: str) -> list[str]:
+    """Apply NCCL_SOCKET_IFNAME: a list of prefixes; `=` before them means whole names, `^` all other interfaces."""
+    sign, names = (value[0], value[1:].split(",")) if value[:1] in ("=", "^") else ("", value.split(","))
+    if not value:
+        outside = [name for name in one.interfaces if not _is_loopback(one, name) and not name.startswith("docker")]
+        return outside or [name for name in one.interfaces if _is_loopback(one, name)]
+    if sign == "^":
+        return [name for name in one.interfaces if not name.startswith(tuple(names))]
+    return [name for name in one.interfaces if (name in names if sign else name.startswith(tuple(names)))]
+
+
+def _is_loopback(one: Facts, name: str) -> bool:
+    return any(address.startswith("127.") or address == "::1" for address in one.interfaces.get(name, ["127.0.0.1"]))
+
+
+def _read(lines: Iterable[str]) -> Measured | str:
+    """Return the ranks' result, or the last line that tells more than a rank's end; pdsh puts `HOST: ` before lines."""
+    last = ""
+    for line in lines:
+        start = line.find('{"ranks"')
+        if start >= 0:
+            return Measured(**json.loads(line[start:]))
+        if line.strip() and "launch.py" not in line and "ssh exited" not in line and "runner.py" not in line:
+            last = line
+    return printable(last)[-300:] or "the launcher ended without a word"

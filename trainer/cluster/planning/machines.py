@@ -1,0 +1,41 @@
+"""The machines of a plan: everything about them that is assumed, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.cluster.planning.communication import Backend, Link, Network
+from trainer.cluster.planning.compute import Speed
+from trainer.training.engine.hardware import Device
+
+OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_comm` is off below stage 3
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Hosts of one kind; rates are in bytes a second, times in seconds."""
+
+    gpus: int  # of a host, one rank each
+    device: Device
+    speed: Speed
+    between: Link  # from a host to the others
+    within: Link  # from a rank to the others of its host
+    backend: Backend
+    overlap: float | None  # the share of communication that may overlap with compute; None: as OVERLAP
+    disk: float  # at which a host reads shards
+    storage: float  # at which all ranks together write checkpoints
+    writer: float  # at which one rank writes them, hashing included
+    mtbf: float  # of a host
+    restart: float  # from a failure until the first new step
+    repair: float  # until a failed host is back; 0: a spare host takes its place
+
+    def network(self, ranks: int) -> Network:
+        """Return the fewest hosts that share the ranks evenly."""
+        hosts = -(-ranks // self.gpus)
+        while ranks % hosts:
+            hosts += 1
+        return Network(hosts, ranks // hosts, self.between, self.within, self.backend)
+
+    def overlap_of(self, stage: int) -> float:
+        """Return the share of a stage's communication that may overlap with compute."""
+        return OVERLAP[stage] if self.overlap is None else self.overlap

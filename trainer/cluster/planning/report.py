@@ -1,0 +1,125 @@
+"""A plan as text: the assumptions, a table, what changes in the recipe, where more hosts stop paying off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from data_prep.common.progress import amount
+from trainer.cluster.planning.communication import Link
+from trainer.cluster.planning.machines import Machines
+from trainer.cluster.planning.preparing import Preparation, Source
+from trainer.cluster.planning.training import DAY, PAYS, Limit, Row
+
+SAID = "Computed, not measured: a model of machines that were not there."
+STEP: dict[str, Callable[[Row], str]] = {
+    "hosts": lambda row: f"{row.hosts:,}",
+    "ranks": lambda row: f"{row.ranks:,}",
+    "micro x acc.": lambda row: f"{row.micro} x {row.micro_batches}",
+    "compute": lambda row: _time(row.step.compute),
+    "exposed": lambda row: _time(row.step.exposed),
+    "step": lambda row: _time(row.step_seconds),
+    "tokens/s": lambda row: f"{row.tokens_per_second:,.0f}",
+    "sends": lambda row: amount(row.step.sent),
+    "reads": lambda row: f"{amount(row.read)}/s",
+    "ZeRO fits": lambda row: " ".join(map(str, row.fits)) or "none",
+}
+RUN: dict[str, Callable[[Row], str]] = {
+    "hosts": lambda row: f"{row.hosts:,}",
+    "ideal days": lambda row: _number(row.ideal_days),
+    "a save": lambda row: _time(row.save_seconds),
+    "best every": lambda row: f"{_time(row.every * row.step_seconds)}, {row.every:,} steps",
+    "days (range)": lambda row: f"{_number(row.days)} ({_number(row.fewest_days)} to {_number(row.most_days)})",
+    "failures": lambda row: _number(row.failures),
+    "lost": lambda row: f"{row.share_lost:.1%}",
+    "as in recipe": lambda row: f"{row.recipe_share_lost:.1%}",
+    "GPU-hours": lambda row: f"{row.gpu_hours:,.0f}" if math.isfinite(row.gpu_hours) else "endless",
+}
+
+
+def training(rows: Sequence[Row], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
+    """Return the plan of a training as text."""
+    lines = [SAID, *assumptions, ""]
+    lines += table(list(STEP), [[show(row) for show in STEP.values()] for row in rows])
+    lines += [line for row in rows for line in changes(row)] + [""]
+    lines += table(list(RUN), [[show(row) for show in RUN.values()] for row in rows])
+    loaders, share = (max(getattr(row, name) for row in rows) for name in ("loaders", "read_share"))
+    lines += [
+        f"Loading: at most {share:.1%} of a host's disk, and {loaders:.2f} of a core like this one for a rank",
+        "",
+    ]
+    return "\n".join([*lines, *pays(limits)])
+
+
+def changes(row: Row) -> Iterator[str]:
+    """Yield what differs from the recipe, if anything."""
+    if row.changes:
+        other = "" if row.same_experiment else " (another experiment)"
+        yield f"{row.ranks:,} ranks cannot share the recipe: planned with {' '.join(row.changes)}{other}"
+
+
+def pays(limits: Sequence[Limit]) -> Iterator[str]:
+    """Yield a table of where more hosts stop paying off."""
+    yield f"A host does at least {PAYS:.0%} of what one alone does with ZeRO-1, up to so many hosts:"
+    stages = sorted({limit.stage for limit in limits})
+    rows = []
+    for batch in sorted({limit.batch for limit in limits}):
+        of_batch = {limit.stage: limit for limit in limits if limit.batch == batch}
+        rows.append([f"{batch:,}", *(_limit(of_batch[stage]) for stage in stages)])
+    yield from table(["batch.size", *(f"ZeRO-{stage}" for stage in stages)], rows)
+
+
+def preparing(source: Source, plans: Sequence[Preparation], assumptions: Sequence[str]) -> str:
+    """Return the plan of a preparation as text."""
+    heads = ("machines", "hours", "reading", "writing", "merging", "bottleneck")
+    rows = [
+        [str(plan.machines), *(_number(h) for h in (plan.hours, plan.reading, plan.writing, plan.merging))]
+        + [plan.bottleneck]
+        for plan in plans
+    ]
+    disk = f"Disk: {amount(source.text)} of clean text while it works, {amount(source.shards)} of shards."
+    return "\n".join([SAID, source.what, *assumptions, "", *table(heads, rows), "", disk])
+
+
+def of_machines(machines: Machines, speed: str) -> list[str]:
+    """Return a line for each group of assumptions."""
+    between, within = machines.between, machines.within
+    overlap = "half at ZeRO-3, none below" if machines.overlap is None else f"{machines.overlap:.0%}"
+    back = f"{machines.repair / 3600:g} h later" if machines.repair else "a spare one takes its place"
+    return [
+        f"Compute: {speed}",
+        f"Links, {machines.backend}: a host {_link(between)}; within it {_link(within)}; "
+        f"overlap with compute: {overlap}",
+        f"Disks: a host reads {machines.disk / 1e9:g} GB/s; checkpoints {machines.storage / 1e9:g} GB/s in all, "
+        f"{machines.writer / 1e9:g} GB/s a rank",
+        f"Failures: one in {machines.mtbf / DAY:g} days a host; {machines.restart / 60:g} min to train again; {back}",
+    ]
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return columns as lines of text, wide enough for their longest cell."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [heads, *rows]]
+
+
+def _limit(limit: Limit) -> str:
+    if not limit.hosts:
+        return f"not even 1 ({limit.because})"
+    return f"{limit.hosts:,} ({limit.because})" if limit.because else f"{limit.hosts:,} or more"
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "endless"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _time(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= 1.5 * size:
+            return f"{_number(seconds / size)} {unit}"
+    return f"{_number(1000 * seconds)} ms"
+
+
+def _link(link: Link) -> str:
+    return f"{link.bandwidth / 1e9:.4g} GB/s, {1e6 * link.latency:g} us a message"

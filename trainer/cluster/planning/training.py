@@ -1,0 +1,229 @@
+"""The plan of a training on a number of hosts: its step, its data, its checkpoints, its days with failures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from trainer.cluster.hosts.checks import CHECKPOINT_BYTES, MOST_OF_MEMORY, bytes_of
+from trainer.cluster.hosts.choose import most_ranks
+from trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
+from trainer.cluster.planning.compute import Work
+from trainer.cluster.planning.failures import daly_interval
+from trainer.cluster.planning.layout import Layout, fit
+from trainer.cluster.planning.machines import Machines
+from trainer.cluster.planning.simulate import Outcome, Scenario, simulate
+from trainer.training.recipe.schema import PretrainRecipe
+
+DAY = 86400.0
+STAGES = (1, 2, 3)
+SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
+GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's default of stage3_max_live_parameters
+BATCHES = (1, 4, 16)  # multiples of the recipe's batch.size, to find where more hosts pay off
+PAYS = 0.5  # more hosts pay off while each does at least this share of what one host alone does with ZeRO-1
+
+
+@dataclass(frozen=True)
+class Step:
+    """An optimizer step, in seconds."""
+
+    compute: float
+    communication: float  # all of it
+    exposed: float  # the part that compute does not hide
+    loading: float  # reading of a host's shards, at the same time as everything else
+    sent: float  # bytes that a host sends to others
+    tokens: float  # of text, all ranks
+
+    @property
+    def seconds(self) -> float:
+        """The seconds from one step to the next."""
+        return max(self.compute + self.exposed, self.loading)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The plan for a number of hosts."""
+
+    hosts: int
+    ranks: int
+    changes: Sequence[str]
+    same_experiment: bool
+    micro: int
+    micro_batches: int
+    steps: int
+    step: Step
+    step_seconds: float
+    tokens_per_second: float
+    read: float  # bytes of shards that a host reads a second
+    read_share: float  # of what the disk can read
+    loaders: float  # loader processes that a rank needs to keep up
+    fits: Sequence[int]  # the ZeRO stages that fit the memory
+    save_seconds: float
+    ideal_days: float  # without failures and saves
+    every: int  # steps between checkpoints: the best interval
+    days: float  # simulated, the mean
+    fewest_days: float
+    most_days: float
+    failures: float
+    share_lost: float  # of the mean: saves, work that failures undid, new starts, fewer hosts
+    share_saving: float  # of the mean: only saves
+    recipe_share_lost: float  # the same with the recipe's checkpoint.every
+    gpu_hours: float
+
+
+def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks: int | None = None) -> Step:
+    """Plan an optimizer step.
+
+    Args:
+        layout: the recipe, for its largest number of ranks.
+        work: what the recipe computes.
+        zero: the stage and its settings.
+        machines: the hosts.
+        ranks: a smaller number of ranks that the recipe allows as well.
+    """
+    ranks = ranks or layout.ranks
+    batch, network = layout.recipe.batch, machines.network(ranks)
+    micro_batches = batch.micro_batches // ranks
+    partitions = ranks if zero.stage else 1
+    compute = micro_batches * machines.speed.micro_batch(work, batch.micro)
+    compute += machines.speed.optimizer(sum(work.trained), partitions)
+    exchanged = collectives(work.trained, zero, micro_batches, machines.backend)
+    communication = step_seconds(exchanged, network)
+    waited = exposed(communication, compute, machines.overlap_of(zero.stage))
+    tokens = batch.size * work.tokens
+    loading = SHARD_BYTES * tokens / network.hosts / machines.disk
+    return Step(compute, communication, waited, loading, sent_by_host(exchanged, network), tokens)
+
+
+def plan(
+    recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, hosts: int, seeds: int
+) -> Row:
+    """Plan a training on a number of hosts.
+
+    Args:
+        recipe: what is trained, in the nearest form that the ranks can share.
+        work: as `compute.count` counts it.
+        config: the DeepSpeed configuration.
+        machines: the hosts.
+        hosts: the number of hosts.
+        seeds: how many runs with failures to simulate.
+    """
+    layout = fit(recipe, hosts * machines.gpus)
+    zero, steps = Zero.of(config), layout.recipe.steps
+    step = plan_step(layout, work, zero, machines)
+    rate = step.tokens / step.seconds
+    save, ideal = save_seconds(work, zero, machines, layout.ranks), steps * step.seconds
+    best = daly_interval(save, machines.mtbf / hosts)
+    every = min(steps, max(1, round(best / step.seconds)))
+    outcomes = simulated(layout, work, zero, machines, every, save, seeds)
+    as_in_recipe = simulated(layout, work, zero, machines, recipe.checkpoint.every, save, seeds)
+    days = [outcome.seconds / DAY for outcome in outcomes]
+    mean = fmean(days)
+    micro = layout.recipe.batch.micro
+    return Row(
+        hosts=hosts,
+        ranks=layout.ranks,
+        changes=layout.changes,
+        same_experiment=layout.same_experiment,
+        micro=micro,
+        micro_batches=layout.micro_batches,
+        steps=steps,
+        step=step,
+        step_seconds=step.seconds,
+        tokens_per_second=rate,
+        read=rate / hosts * SHARD_BYTES,
+        read_share=step.loading / step.seconds,
+        loaders=work.batching * micro * layout.micro_batches / step.seconds,
+        fits=fitting(work, zero, machines, layout.ranks, micro),
+        save_seconds=save,
+        ideal_days=ideal / DAY,
+        every=every,
+        days=mean,
+        fewest_days=min(days),
+        most_days=max(days),
+        failures=fmean(outcome.failures for outcome in outcomes),
+        share_lost=1 - ideal / DAY / mean,
+        share_saving=fmean(outcome.saving for outcome in outcomes) / DAY / mean,
+        recipe_share_lost=1 - ideal / fmean(outcome.seconds for outcome in as_in_recipe),
+        gpu_hours=24 * mean * layout.ranks,
+    )
+
+
+def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) -> list[int]:
+    """Return the stages whose states, with the trunk's activations for a micro-batch, fit a rank's memory.
+
+    Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights.
+    """
+    width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
+    needed = {stage: bytes_of(stage, width == 2, work.parameters, ranks) + micro * work.kept_bytes for stage in STAGES}
+    needed[3] += width * min(work.parameters, GATHERED)
+    return [stage for stage, size in needed.items() if size <= room]
+
+
+def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> float:
+    """Return how long a checkpoint takes: all ranks share the storage, and rank 0 writes the most.
+
+    Rank 0 writes the fp32 weights, below stage 3 also the weights in the training's precision, and like all ranks its
+    part of Adam's states.
+    """
+    of_rank_0 = 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1) + 12 / ranks
+    return work.parameters * max(CHECKPOINT_BYTES / machines.storage, of_rank_0 / machines.writer)
+
+
+def simulated(
+    layout: Layout, work: Work, zero: Zero, machines: Machines, every: int, save: float, seeds: int
+) -> list[Outcome]:
+    """Return simulated runs, one for each seed."""
+
+    @cache
+    def step(up: int) -> float:
+        ranks = most_ranks(layout.recipe, min(up * machines.gpus, layout.ranks))
+        return plan_step(layout, work, zero, machines, ranks).seconds if ranks else math.inf
+
+    hosts = layout.ranks // machines.gpus
+    scenario = Scenario(layout.recipe.steps, every, save, hosts, step, machines.mtbf, machines.restart, machines.repair)
+    return [simulate(scenario, np.random.default_rng(seed)) for seed in range(seeds)]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Up to how many hosts more of them pay off, and what sets this limit."""
+
+    batch: int
+    stage: int
+    hosts: int
+    because: str  # too few examples in a step, or what takes the time; "" where even `most` hosts pay off
+
+
+def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, most: int) -> list[Limit]:
+    """Return for each batch size and stage up to how many hosts, a power of two, at most `most`, pay off (`PAYS`)."""
+    found = []
+    for factor in BATCHES:
+        size = factor * recipe.batch.size
+        scaled = recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"size": size})})
+        alone = plan_step(fit(scaled, machines.gpus), work, Zero.of(config, STAGES[0]), machines)
+        for stage in STAGES:
+            hosts, because = _limit(scaled, work, Zero.of(config, stage), machines, most, alone)
+            found.append(Limit(size, stage, hosts, because))
+    return found
+
+
+def _limit(
+    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int, alone: Step
+) -> tuple[int, str]:
+    hosts = 1
+    while hosts <= most:
+        if recipe.batch.size % (hosts * machines.gpus):
+            return hosts // 2, "batch.size"
+        step = plan_step(fit(recipe, hosts * machines.gpus), work, zero, machines)
+        if PAYS * hosts * step.seconds > alone.seconds:
+            idle, waiting = hosts * step.compute - alone.compute, hosts * step.exposed - alone.exposed
+            return hosts // 2, "small micro-batches" if idle > waiting else "communication"
+        hosts *= 2
+    return hosts // 2, ""
