@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.claims_material import CLASSIC, FOLDS
 from benchmarks.cut_bm25 import evaluate_cut_bm25
 from data_prep.collections.collection import Collection
-from trainer.evaluation.metrics import Metrics
-from trainer.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe

@@ -10,9 +10,9 @@ import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.evaluation.metrics import DEPTH, Metrics
-from trainer.evaluation.task import Task
-from trainer.retrieval.bm25 import Bm25
+from trainer.ranking.evaluation.metrics import DEPTH, Metrics
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.bm25 import Bm25
 
 
 def cut(texts: Iterable[str], tokenizer: Tokenizer, max_tokens: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.evaluation.task import evaluate_run
+from trainer.ranking.evaluation.task import evaluate_run
 from trainer.training.checkpoints.load import load_trained
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)

@@ -20,8 +20,8 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import whole_file
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
-from trainer.evaluation.metrics import paired_permutation_test
-from trainer.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import PretrainRecipe

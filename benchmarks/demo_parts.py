@@ -17,8 +17,8 @@ from benchmarks.side_by_side import write
 from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.evaluation.compare import Asked, compare
-from trainer.evaluation.task import evaluate_run
+from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.task import evaluate_run
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe

@@ -14,9 +14,9 @@ from benchmarks.side_by_side import write
 from benchmarks.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.evaluation.compare import Asked, compare
-from trainer.evaluation.pipeline import Pipeline, Stage
-from trainer.evaluation.table import table
+from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.pipeline import Pipeline, Stage
+from trainer.ranking.evaluation.table import table
 from trainer.training.checkpoints.load import load_trained
 
 SEEDS = (1, 2, 3)

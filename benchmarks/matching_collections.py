@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from benchmarks.claims_material import FOLDS, classic, data_prep, write
 from data_prep.common.files import read_bytes
-from trainer.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.metrics import Metrics
 
 CLASSIC = ("cranfield", "cacm", "vaswani")
 TUNED_ON = ("cranfield", "vaswani")  # CACM has too few queries to choose a rate on

@@ -18,7 +18,7 @@ from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as own_tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.data.open_data import pair_data
 from trainer.training.data.rng import keyed_rng

@@ -6,12 +6,12 @@ import numpy as np
 
 from benchmarks.matching_collections import Kind
 from data_prep.collections.collection import Collection
-from trainer.evaluation.candidate_lists import CandidateTask
-from trainer.evaluation.classes import predict, read_classes
-from trainer.evaluation.metrics import DEPTH, Metrics
-from trainer.evaluation.task import Task
-from trainer.retrieval.rerank import Rerank, rerank_task
-from trainer.retrieval.texts import embed_task, index_task, searches
+from trainer.ranking.evaluation.candidate_lists import CandidateTask
+from trainer.ranking.evaluation.classes import predict, read_classes
+from trainer.ranking.evaluation.metrics import DEPTH, Metrics
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.rerank import Rerank, rerank_task
+from trainer.ranking.retrieval.texts import embed_task, index_task, searches
 from trainer.training.checkpoints.load import LoadedModel
 
 

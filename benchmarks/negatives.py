@@ -32,7 +32,7 @@ from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory, whole_file
 from trainer import mine
-from trainer.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.metrics import paired_permutation_test
 
 RECIPE = "recipes/demo_siamese.yaml"
 ENCODER = Path("runs/demo/ict")

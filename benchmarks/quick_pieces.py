@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.loader import Rivals, write_shards
 from benchmarks.pieces import Work, text_to_shards, train_step
 from data_prep.shards.verify import verify
-from trainer.retrieval.search import search
+from trainer.ranking.retrieval.search import search
 
 STEPS = {
     "SEED": "demo_seed.yaml",

@@ -19,8 +19,8 @@ from benchmarks.calibration import cpu_seconds
 from benchmarks.matching_data import Sizes, made_up_pairs, write_encoder, write_tokenizer
 from benchmarks.side_by_side import ratios, rounds, spread
 from models.matching.siamese import Siamese, SiameseConfig
-from trainer.checkpoints.published import load_published
-from trainer.retrieval.encode import encode_texts
+from trainer.ranking.published import load_published
+from trainer.ranking.retrieval.encode import encode_texts
 
 OURS, LIBRARY = "deepsiam", "sentence-transformers"
 BF16 = {"AVX512-BF16", "AMX-BF16"}  # instructions without which bf16 is slower than fp32

@@ -24,9 +24,9 @@ from benchmarks.pieces import use_one_thread
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.checkpoints.published import load_published
-from trainer.indexes.dense import DenseIndex
-from trainer.indexes.registry import open_index
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.registry import open_index
+from trainer.ranking.published import load_published
 from trainer.training.data.rng import keyed_rng
 
 WORDS = 8192  # distinct words

@@ -16,7 +16,7 @@ from benchmarks import machine
 from benchmarks.calibration import cpu_seconds
 from benchmarks.pieces import use_one_thread
 from benchmarks.side_by_side import ratios, rounds, spread
-from trainer.retrieval.search import search
+from trainer.ranking.retrieval.search import search
 
 OURS, FAISS = "deepsiam", "faiss IndexFlatIP"
 

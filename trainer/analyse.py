@@ -29,8 +29,8 @@ from trainer.analysis.held_out import held_out_arrays
 from trainer.analysis.plots import COLORS, new_figure, save, smooth
 from trainer.analysis.seed import cosines
 from trainer.analysis.wiring import draw, wiring
-from trainer.evaluation.metrics import Metric
-from trainer.evaluation.task import Task
+from trainer.ranking.evaluation.metrics import Metric
+from trainer.ranking.evaluation.task import Task
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe

@@ -22,18 +22,18 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder, whole_file
 from data_prep.common.parser import Parser
-from trainer.checkpoints.published import load_any
-from trainer.evaluation import fusion, run_file
-from trainer.evaluation.candidate_lists import CandidateTask, compare_lists
-from trainer.evaluation.classes import compare_classes, read_classes
-from trainer.evaluation.compare import Asked, check, compare
-from trainer.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
-from trainer.evaluation.pipeline import PLUS, Pipeline, Stage
-from trainer.evaluation.table import table
-from trainer.evaluation.task import Task
-from trainer.indexes.ranks import rank_0_first
-from trainer.retrieval.rerank import Rerank
-from trainer.retrieval.shared import shared_by
+from trainer.ranking.evaluation import fusion, run_file
+from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
+from trainer.ranking.evaluation.classes import compare_classes, read_classes
+from trainer.ranking.evaluation.compare import Asked, check, compare
+from trainer.ranking.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
+from trainer.ranking.evaluation.pipeline import PLUS, Pipeline, Stage
+from trainer.ranking.evaluation.table import table
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.indexes.ranks import rank_0_first
+from trainer.ranking.published import load_any
+from trainer.ranking.retrieval.rerank import Rerank
+from trainer.ranking.retrieval.shared import shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 RESERVED = (  # keys of the results

@@ -17,7 +17,7 @@ from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer.checkpoints.export import export_encoder
+    from trainer.ranking.export.export import export_encoder
     from trainer.training.checkpoints.load import load_trained
 
 

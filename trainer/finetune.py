@@ -13,7 +13,7 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
-    from trainer.run.refresh import open_refresh
+    from trainer.ranking.while_training.refresh import open_refresh
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again

@@ -14,12 +14,12 @@ from pathlib import Path
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
-from trainer.checkpoints.published import load_any
-from trainer.indexes import approximate
-from trainer.indexes.folder import MANIFEST
-from trainer.indexes.index import require_choice
-from trainer.indexes.ranks import rank_0_first
-from trainer.indexes.registry import APPROXIMATIONS, KINDS, kind_of
+from trainer.ranking.indexes import approximate
+from trainer.ranking.indexes.folder import MANIFEST
+from trainer.ranking.indexes.index import require_choice
+from trainer.ranking.indexes.ranks import rank_0_first
+from trainer.ranking.indexes.registry import APPROXIMATIONS, KINDS, kind_of
+from trainer.ranking.published import load_any
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 

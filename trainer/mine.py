@@ -20,11 +20,11 @@ from data_prep.common.argument_types import margin, positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.parser import Parser
-from trainer.checkpoints.published import load_any
-from trainer.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
-from trainer.retrieval.search import salts_of
-from trainer.retrieval.system import System
-from trainer.retrieval.texts import Texts, embed_task, index_task, matching_of, require_scores
+from trainer.ranking.published import load_any
+from trainer.ranking.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.retrieval.search import salts_of
+from trainer.ranking.retrieval.system import System
+from trainer.ranking.retrieval.texts import Texts, embed_task, index_task, matching_of, require_scores
 from trainer.training.checkpoints.load import LoadedModel
 
 DEPTH = 100

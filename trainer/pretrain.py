@@ -9,7 +9,7 @@ with without_collecting():
 
     import torch
 
-    from trainer.run.probe import open_probe
+    from trainer.ranking.while_training.probe import open_probe
     from trainer.training.checkpoints.init_from import load_encoder
     from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.data.open_data import shard_data

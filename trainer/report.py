@@ -21,8 +21,8 @@ from data_prep.common.json_file import read_json
 from data_prep.common.parser import Parser
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
 from trainer.analysis.report_page import report_page
-from trainer.evaluation.metrics import HEADINGS, compared, row_title
-from trainer.evaluation.results_file import Results
+from trainer.ranking.evaluation.metrics import HEADINGS, compared, row_title
+from trainer.ranking.evaluation.results_file import Results
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),

@@ -21,14 +21,14 @@ from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
-from trainer.evaluation import run_file
-from trainer.indexes.found import Found, found
-from trainer.indexes.index import Index, require_choice
-from trainer.indexes.query_file import documents_left_out, read_queries
-from trainer.indexes.ranks import merge, rank_0_first
-from trainer.indexes.registry import APPROXIMATIONS, open_index
-from trainer.indexes.serve import make_server
-from trainer.retrieval.search import Ranked
+from trainer.ranking.evaluation import run_file
+from trainer.ranking.indexes.found import Found, found
+from trainer.ranking.indexes.index import Index, require_choice
+from trainer.ranking.indexes.query_file import documents_left_out, read_queries
+from trainer.ranking.indexes.ranks import merge, rank_0_first
+from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
+from trainer.ranking.indexes.serve import make_server
+from trainer.ranking.retrieval.search import Ranked
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 WIDTH = 100  # characters that are shown of a document

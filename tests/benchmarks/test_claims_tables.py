@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.claims_collections import COLLECTIONS, RATES, TEXTS, Tuning
 from benchmarks.claims_tables import Row, rates_table, report, table
-from trainer.evaluation.significance import bootstrap_interval
+from trainer.ranking.evaluation.significance import bootstrap_interval
 
 TUNED = {"docstrings": ("docstrings",), "first": ("cranfield", "vaswani"), "second": ("cranfield", "vaswani")}
 

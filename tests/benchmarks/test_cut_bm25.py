@@ -8,7 +8,7 @@ import pytest
 from benchmarks.cut_bm25 import cut, evaluate_cut_bm25
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer
-from trainer.evaluation.task import evaluate_bm25
+from trainer.ranking.evaluation.task import evaluate_bm25
 
 
 def test_a_text_keeps_the_whole_words_among_its_first_tokens(toy_collection: Path) -> None:

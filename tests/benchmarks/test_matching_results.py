@@ -22,7 +22,7 @@ from benchmarks.matching_collections import (
 from benchmarks.matching_results import PRETRAINED, RATES, STARTS, Bench
 from benchmarks.matching_tables import p_values, table
 from tests.toy import ROOT
-from trainer.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.metrics import Metrics
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 

@@ -10,7 +10,7 @@ from benchmarks import negatives
 from benchmarks.claims_collections import COLLECTIONS, Tuning
 from benchmarks.negatives import BATCH, BM25, KINDS, OWN, RANDOM, Bench, run, table
 from data_prep.collections.collection import Collection
-from trainer.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import machine, retrieval, retrieval_encoding, retrieval_path, retrieval_search, side_by_side
-from trainer.retrieval.search import CORPUS_BLOCK
+from trainer.ranking.retrieval.search import CORPUS_BLOCK
 
 ENCODER = {"layers": 1, "hidden": 32, "words": 300, "batch": 4, "micro": 4, "median": 8, "longest": 24}
 TINY = {

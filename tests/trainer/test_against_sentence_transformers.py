@@ -12,7 +12,7 @@ from benchmarks.matching_data import pairs_in_order
 from tests import toy
 from tests.trainer.many_runs import train
 from tests.trainer.runs import write_run
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.published.sentence_transformer import take_over
 from trainer.training.recipe.schema import FinetuneRecipe

@@ -16,10 +16,10 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate
-from trainer.evaluation.metrics import paired_permutation_test
-from trainer.evaluation.task import Task, evaluate_bm25, evaluate_run
-from trainer.retrieval import texts
-from trainer.retrieval.texts import embed_task, index_task
+from trainer.ranking.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.task import Task, evaluate_bm25, evaluate_run
+from trainer.ranking.retrieval import texts
+from trainer.ranking.retrieval.texts import embed_task, index_task
 from trainer.training.checkpoints.load import load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from data_prep.collections.collection import Collection
-from tests.trainer.retrieval.fakes import tokens_run
+from tests.trainer.ranking.retrieval.fakes import tokens_run
 from trainer import evaluate
-from trainer.evaluation.metrics import HEADINGS
+from trainer.ranking.evaluation.metrics import HEADINGS
 
 
 @pytest.fixture(autouse=True)

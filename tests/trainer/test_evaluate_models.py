@@ -13,15 +13,15 @@ import torch
 from data_prep.collections.collection import Collection
 from models.interface import PairScorer
 from models.registry import MATCHING
-from tests.trainer.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
-from tests.trainer.retrieval.small_collections import candidate_lists, labelled_pairs
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
+from tests.trainer.ranking.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer import evaluate
-from trainer.evaluation.candidate_lists import CandidateTask
-from trainer.evaluation.metrics import LIST_HEADINGS
-from trainer.evaluation.task import Task
-from trainer.retrieval.rerank import rerank_task
-from trainer.retrieval.texts import index_task
+from trainer.ranking.evaluation.candidate_lists import CandidateTask
+from trainer.ranking.evaluation.metrics import LIST_HEADINGS
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.rerank import rerank_task
+from trainer.ranking.retrieval.texts import index_task
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
@@ -308,7 +308,7 @@ def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("index_task", "embed_task"):
-        monkeypatch.setattr(f"trainer.evaluation.compare.{name}", Mock(side_effect=AssertionError(name)))
+        monkeypatch.setattr(f"trainer.ranking.evaluation.compare.{name}", Mock(side_effect=AssertionError(name)))
     overlap, tokens = "--model=overlap=overlap", "--model=tokens=tokens"
 
     def refused(*options: str) -> str:

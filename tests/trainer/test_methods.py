@@ -14,7 +14,7 @@ from models.encode import encode
 from models.registry import PRETRAINING
 from tests import toy
 from tests.trainer.many_runs import ds_config, train
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.build import build_batcher, new_trunk

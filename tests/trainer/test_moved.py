@@ -11,7 +11,7 @@ from data_prep.collections.build import build as build_collection
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 

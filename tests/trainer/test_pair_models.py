@@ -11,7 +11,7 @@ from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load

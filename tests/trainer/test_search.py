@@ -16,7 +16,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index, search
-from trainer.retrieval.texts import Texts, embed_task, index_task
+from trainer.ranking.retrieval.texts import Texts, embed_task, index_task
 from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.evaluation.task import Task
-from trainer.retrieval.search import Ranked
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.search import Ranked
 
 QUERIES = 5  # shown for each direction
 PASSAGES = 3  # shown for each system

@@ -11,9 +11,9 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of, whole_file
 from data_prep.common.json_file import Count, Record, read_json
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
-from trainer.evaluation.metrics import DEPTH, Metric
-from trainer.evaluation.task import Task
-from trainer.retrieval.texts import embed_task, index_task
+from trainer.ranking.evaluation.metrics import DEPTH, Metric
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.texts import embed_task, index_task
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.recipe.schema import FinetuneRecipe

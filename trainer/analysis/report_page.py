@@ -14,12 +14,12 @@ from data_prep.common.html_page import Number, marked, note, page, paragraph, se
 from data_prep.common.json_file import Record, Sha256, read_json
 from trainer.analysis.differences import Difference, Passage, most_different, scores_of
 from trainer.analysis.plots import Curve, smooth
-from trainer.evaluation import run_file
-from trainer.evaluation.metrics import HEADINGS, row_title
-from trainer.evaluation.table import headings_of
-from trainer.evaluation.table import table as lines_of_table
-from trainer.evaluation.task import Task
-from trainer.retrieval.search import Ranked
+from trainer.ranking.evaluation import run_file
+from trainer.ranking.evaluation.metrics import HEADINGS, row_title
+from trainer.ranking.evaluation.table import headings_of
+from trainer.ranking.evaluation.table import table as lines_of_table
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.search import Ranked
 
 SHOWN = 320  # characters of a passage
 TESTED = "mrr@10"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from data_prep.collections.collection import Collection
-from tests.trainer.retrieval.fakes import ranked_as
+from tests.trainer.ranking.retrieval.fakes import ranked_as
 from trainer.analysis.differences import PASSAGES, most_different, scores_of
-from trainer.evaluation.task import Task
+from trainer.ranking.evaluation.task import Task
 
 
 @pytest.fixture(scope="module")

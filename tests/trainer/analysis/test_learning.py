@@ -11,7 +11,7 @@ from data_prep.collections.collection import Collection
 from tests.trainer.runs import STEP, write_run
 from trainer import analyse
 from trainer.analysis import learning
-from trainer.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 

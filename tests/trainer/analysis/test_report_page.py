@@ -12,7 +12,7 @@ from data_prep.collections.collection import Collection
 from tests.data_prep.common.test_html_page import Reader
 from tests.trainer.runs import write_run
 from trainer import evaluate, report
-from trainer.evaluation.metrics import HEADINGS
+from trainer.ranking.evaluation.metrics import HEADINGS
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TAGS = ("loss/softmax", "validation/softmax", "probe/mrr@10", "negatives/age", "lr")

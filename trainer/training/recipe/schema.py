@@ -148,7 +148,7 @@ class PairValidationConfig(ValidationConfig):
 
 
 class ProbeConfig(Section):
-    """What is measured besides the losses, and how often; see trainer/run/probe.py."""
+    """What is measured besides the losses, and how often; see trainer/ranking/while_training/probe.py."""
 
     collection: Path  # a tokenised BEIR folder
     split: str

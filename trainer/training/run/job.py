@@ -25,7 +25,7 @@ from trainer.training.run.validation import Validation
 
 
 class Probe(Protocol):
-    """Measures the model during the run, as `trainer.run.probe` does."""
+    """Measures the model during the run, as `trainer.ranking.while_training.probe` does."""
 
     @property
     def every(self) -> int:
@@ -38,7 +38,7 @@ class Probe(Protocol):
 
 
 class Refresh(Protocol):
-    """Mines the negatives of the next steps during the run, as `trainer.run.refresh` does."""
+    """Mines the negatives of the next steps during the run, as `trainer.ranking.while_training.refresh` does."""
 
     current: int  # the step of the negatives in use
 

@@ -15,7 +15,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.published.settings import MARK

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel
 
 from models.matching.siamese import Siamese
-from trainer.retrieval.encode import encode_texts
+from trainer.ranking.retrieval.encode import encode_texts
 from trainer.training.checkpoints.load import LoadedModel
 
 POSITIONS = 40

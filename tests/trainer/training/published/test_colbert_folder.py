@@ -17,7 +17,7 @@ from models.trunk import build_trunk
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
-from trainer.checkpoints.export import export_encoder
+from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build

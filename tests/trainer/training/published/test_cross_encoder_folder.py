@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.checkpoints.published import load_any
+from trainer.ranking.published import load_any
 from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.published.cross_encoder_folder import HEADS, is_cross_encoder, read
 

@@ -26,7 +26,7 @@ from tests.trainer.training.published.published_folders import (
     write_encoder,
     write_layout,
 )
-from trainer.checkpoints.published import load_any
+from trainer.ranking.published import load_any
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.published.settings import TABLE
 

@@ -1,0 +1,71 @@
+"""The accuracy of models that predict the class of a pair, compared with the majority class."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, tokens_run
+from tests.trainer.ranking.retrieval.small_collections import CLASSES, labelled_pairs
+from trainer.ranking.evaluation.classes import compare_classes, read_classes
+from trainer.ranking.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.task import Task
+
+
+@pytest.fixture(scope="module")
+def pairs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    return labelled_pairs(tmp_path_factory.mktemp("pairs") / "c", toy_collection / "tokenizer.json")
+
+
+def plain_right(pairs: Collection, shift: int = 0) -> np.ndarray:
+    """For each pair, whether `Overlap` predicts the right class."""
+    groups, right = pairs.groups("test"), []
+    for i in range(len(groups)):
+        query, (document,), (label,) = groups[i]
+        tokens = pairs.queries.tokens(query)[:6].tolist(), pairs.corpus.tokens(document)[:14].tolist()
+        right.append((plain_overlap(*tokens) + shift) % 3 == label)
+    return np.array(right, np.float64)
+
+
+def test_accuracy_is_that_of_a_plain_loop(pairs: Collection) -> None:
+    first, second = overlap_run(pairs, classes=3), overlap_run(pairs, classes=3)
+    shifted = second.model.score_pairs
+    second.model.score_pairs = lambda **arrays: shifted(**arrays).roll(1, dims=1)
+    results = compare_classes(pairs, "test", {"a": first, "b": second})
+    right = plain_right(pairs), plain_right(pairs, shift=1)
+    assert list(results)[:3] == ["majority", "a", "b"]
+    accuracies = results["a"]["accuracy"], results["b"]["accuracy"]
+    assert accuracies == pytest.approx([row.mean() for row in right])
+    assert 0 < accuracies[0] != accuracies[1] < 1
+    assert results["p_value"] == paired_permutation_test(right[1], right[0])
+    labels = np.asarray(pairs.groups("test").labels)
+    shares = {name: float((labels == i).mean()) for i, name in enumerate(CLASSES)}
+    assert results["classes"] == shares
+    assert (results["majority"]["accuracy"], results["majority_class"]) == (shares["neutral"], "neutral")
+    assert results["pairs"] == 60
+
+
+def test_classes_are_no_judgements_to_rank_by(pairs: Collection) -> None:
+    with pytest.raises(InputError, match="splits/test: its labels are classes, not relevance: .*--classes"):
+        Task.of(pairs, "test")
+
+
+def test_models_and_splits_without_classes_are_refused(pairs: Collection, opened: Collection) -> None:
+    with pytest.raises(InputError, match="splits/test: its labels are not classes: leave out --classes"):
+        read_classes(opened, "test")
+    with pytest.raises(InputError, match="no split 'dev'; choose one of: test"):
+        read_classes(pairs, "dev")
+    told = "method.loss=binary does not predict classes: .* method.loss=classes, or leave out --classes"
+    with pytest.raises(InputError, match=told):
+        compare_classes(pairs, "test", {"m": overlap_run(pairs)})
+    with pytest.raises(InputError, match="a tokens with method.loss=softmax does not predict classes"):
+        compare_classes(pairs, "test", {"m": tokens_run(pairs)})
+
+
+def test_a_model_of_other_classes_is_refused_before_all_pairs_are_read(pairs: Collection) -> None:
+    trained = overlap_run(pairs, classes=2)
+    with pytest.raises(InputError, match="predicts 2 classes, .* has 3: entailment, neutral, contradiction"):
+        compare_classes(pairs, "test", {"m": trained})
+    assert [rows for rows, _ in trained.model.batches] == [1]

@@ -1,0 +1,179 @@
+"""Fused scores and rankings against plain sums, and the choice of the weight."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tests.trainer.ranking.retrieval.fakes import positions
+from trainer.ranking.evaluation import fusion
+from trainer.ranking.evaluation.fusion import WEIGHTS, choose_weight, fuse, reciprocal_ranks, standardise
+from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.retrieval.bm25 import Bm25
+from trainer.ranking.retrieval.search import Ranked, best
+from trainer.ranking.retrieval.system import Embedded
+
+
+class Table:
+    """A system with given scores; it records how many were requested at once."""
+
+    def __init__(self, scores: Sequence[Sequence[float]] | np.ndarray):
+        self.table = np.asarray(scores, np.float32)
+        self.shape = self.table.shape
+        self.asked: list[int] = []
+
+    def scores(self, rows: slice) -> np.ndarray:
+        self.asked.append(self.table[rows].size)
+        return self.table[rows]
+
+    def rank(self, k: int) -> list[list[int]]:
+        raise AssertionError("fusing needs scores")
+
+
+def plain_z(row: Sequence[float]) -> list[float]:
+    deviation = pstdev(row)
+    return [(score - fmean(row)) / deviation if deviation else 0.0 for score in row]
+
+
+def plain_reciprocal(row: Sequence[float]) -> list[float]:
+    return [1 / (60 + sum(other >= score for other in row)) for score in row]
+
+
+def plain_order(scores: Sequence[float], k: int) -> list[int]:
+    """A stable sort by descending score, in fp32."""
+    return sorted(range(len(scores)), key=lambda i: -np.float32(scores[i]))[:k]
+
+
+EIGHTHS = st.integers(-80, 80).map(lambda n: n / 8)  # few values, so that many are equal
+ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=12), elements=EIGHTHS)
+ANY_ROWS = hnp.arrays(
+    np.float32,
+    st.tuples(st.just(2), st.integers(1, 5), st.integers(1, 12)),
+    elements=st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False),
+)
+PAIRS = hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 5), st.integers(1, 12)), elements=EIGHTHS)
+
+
+@given(ROWS)
+def test_standardised_rows(scores: np.ndarray) -> None:
+    np.testing.assert_allclose(standardise(scores), [plain_z(row) for row in scores.tolist()], atol=1e-9)
+
+
+@pytest.mark.parametrize("score", [0.1, -3e38, 1e-45])
+def test_a_constant_row_gives_zeros_although_its_mean_is_rounded(score: float) -> None:
+    np.testing.assert_array_equal(standardise(np.full((2, 7), score, np.float32)), np.zeros((2, 7)))
+
+
+@given(ROWS)
+def test_reciprocal_ranks_of_rows(scores: np.ndarray) -> None:
+    np.testing.assert_allclose(reciprocal_ranks(scores), [plain_reciprocal(row) for row in scores.tolist()])
+
+
+def test_documents_without_a_word_of_the_query_share_the_last_rank() -> None:
+    scores = np.array([[0, 3, 0, 5, 3]], np.float32)
+    np.testing.assert_allclose(reciprocal_ranks(scores), [[1 / 65, 1 / 63, 1 / 65, 1 / 61, 1 / 63]])
+
+
+@given(ANY_ROWS)
+def test_at_the_ends_the_ranking_is_that_of_one_system(pair: np.ndarray) -> None:
+    first, second = pair
+    for weight, alone in ((0.0, first), (1.0, second)):
+        np.testing.assert_array_equal(best(fuse(first, second, weight), 12).documents, best(alone, 12).documents)
+
+
+def test_scores_that_tie_when_standardised_do_not_tie_at_the_ends() -> None:
+    close = np.array([[1e-30, 2e-30, 1.0]], np.float32)
+    assert len(set(standardise(close)[0])) == 2
+    assert best(fuse(close, close, 0), 3).documents.tolist() == [[2, 1, 0]]
+
+
+@given(PAIRS, st.sampled_from([w for w in WEIGHTS if 0 < w < 1]), st.integers(1, 99), st.integers(-99, 99))
+def test_an_affine_map_of_one_systems_scores_changes_nothing(
+    pair: np.ndarray, weight: float, scale: int, shift: int
+) -> None:
+    first, second = pair
+    mapped = scale * second + np.float32(shift)  # exact in fp32: small integers and eighths
+    np.testing.assert_allclose(fuse(first, mapped, weight), fuse(first, second, weight), atol=1e-5)
+    np.testing.assert_array_equal(fuse(first, mapped, None), fuse(first, second, None))
+    np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))  # 8: no rounding at all
+
+
+@given(PAIRS, st.integers(1, 12), st.integers(1, 200))
+def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) -> None:
+    weights = [None, 0.0, 0.3, 1.0]
+    tables = [Table(scores) for scores in pair]
+    ranked = fusion.rank(*tables, weights, k, held=held)
+    for weight, rankings in zip(weights, ranked, strict=True):
+        for a, b, ranking in zip(*pair.tolist(), positions(rankings), strict=True):
+            left, right = (plain_reciprocal(row) if weight is None else plain_z(row) for row in (a, b))
+            share = (1.0, 1.0) if weight is None else (1 - weight, weight)
+            fused = [share[0] * x + share[1] * y for x, y in zip(left, right, strict=True)]
+            expected = [fused[i] for i in plain_order(fused, k)]
+            # compare scores, not documents: where two sums differ only by rounding, either order is right
+            np.testing.assert_allclose([fused[i] for i in ranking], expected, atol=1e-6)
+            assert len(set(ranking)) == len(ranking)
+    queries, documents = pair.shape[1:]
+    for table in tables:
+        assert sum(table.asked) == queries * documents  # requested once for all weights
+        assert max(table.asked) <= max(held, documents)
+
+
+@given(PAIRS, st.integers(1, 12), st.data())
+def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, data: st.DataObject) -> None:
+    _, queries, documents = pair.shape
+    left_out = data.draw(st.dictionaries(st.integers(0, queries - 1), st.integers(0, documents - 1)))
+    ranked = fusion.rank(Table(pair[0]), Table(pair[1]), [None, 0.3], k, left_out)
+    for weight, rankings in zip([None, 0.3], ranked, strict=True):
+        for query, found in enumerate(rankings):
+            others = [i for i in range(documents) if i != left_out.get(query)]
+            if not others:
+                assert not len(found.documents)
+                continue
+            first, second = (Table(table[query : query + 1, others]) for table in pair)
+            ((expected,),) = fusion.rank(first, second, [weight], k)
+            assert found.documents.tolist() == [others[i] for i in expected.documents]
+            np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_equal_fused_scores_rank_in_the_pools_order() -> None:
+    first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
+    assert [positions(ranked) for ranked in fusion.rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
+
+
+def measure_first(ranked: Sequence[Ranked]) -> Metrics:
+    """nDCG if document 0 is the only relevant document of every query."""
+    rows = positions(ranked)
+    return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in rows])})
+
+
+def test_the_weight_is_the_smallest_of_the_best() -> None:
+    right, wrong = [[2.0, 1.0, 0.0]] * 3, [[0.0, 1.0, 2.0]] * 3
+    assert choose_weight(Table(right), Table(right), measure_first) == 0
+    # at 0.5 the standardised scores cancel: all documents tie, and document 0 comes first
+    assert choose_weight(Table(wrong), Table(right), measure_first) == 0.5
+    assert choose_weight(Table(right), Table(wrong), measure_first) == 0
+
+
+def test_two_systems_that_err_apart_are_better_together() -> None:
+    first = Table([[3, 4, 0, 0], [3, 0, 4, 0]])  # document 0 is second, behind a different document each time
+    second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
+    weight = choose_weight(first, second, measure_first)
+    assert 0 < weight < 1
+    assert positions(fusion.rank(first, second, [weight], 1)[0]) == [[0], [0]]
+
+
+def test_bm25_and_an_encoder() -> None:
+    documents = ["wing", "drag wing", "heat", "heat wing"]
+    rng = np.random.default_rng(0)
+    encoder = Embedded(*(rng.standard_normal((rows, 4)).astype(np.float32) for rows in (2, 4)))
+    bm25 = Bm25(["wing", "unheard"], documents)
+    ranked = positions(fusion.rank(bm25, encoder, [0.5], 4)[0])
+    assert ranked[0] == plain_order(
+        [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4
+    )
+    assert ranked[1] == positions(encoder.rank(4))[1]  # all BM25 scores are equal

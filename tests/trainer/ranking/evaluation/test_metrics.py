@@ -1,0 +1,247 @@
+"""Metrics against hand-computed toys, and the permutation test against all permutations."""
+
+import itertools
+from collections.abc import Sequence
+from math import log2
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.ranking.evaluation.metrics import (
+    LIST_HEADINGS,
+    MIND,
+    Metric,
+    Metrics,
+    measure,
+    measure_lists,
+    p_value,
+    paired_permutation_test,
+    row_title,
+)
+
+
+def test_hand_computed_toy() -> None:
+    qrels = {
+        "0": {"0": 1},  # "0" is an ordinary id
+        "second": {"a": 1, "b": 1, "c": 0},
+        "graded": {"a": 1, "b": 3},
+        "missing": {"a": 1},
+        "nothing relevant": {"a": 0},
+        "deep": {"a": 1},
+    }
+    ranked = {
+        "deep": [f"x{i}" for i in range(10)] + ["a"],  # rank 11: beyond 10, within 100
+        "0": ["0", "1"],
+        "second": ["c", "a", "d", "b"],
+        "graded": ["a", "x", "b"],
+        "nothing relevant": ["a", "b"],
+        "not judged": ["a"],
+    }
+    metrics = measure(qrels, ranked)
+    expected = {
+        "mrr@10": [1, 1 / 2, 1, 0, 0, 0],
+        "ndcg@10": [
+            1,
+            (1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)),
+            (1 + 3 / log2(4)) / (3 + 1 / log2(3)),
+            0,
+            0,
+            0,
+        ],
+        "recall@100": [1, 1, 1, 0, 0, 1],
+    }
+    assert metrics.values.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(metrics.values[name], values, atol=1e-12, err_msg=name)
+        assert metrics.means[name] == pytest.approx(np.mean(values))
+
+
+def test_recall_stops_at_100() -> None:
+    documents = [f"d{i}" for i in range(101)]
+    metrics = measure({"q": {"d99": 1, "d100": 1}}, {"q": documents})
+    assert metrics.means == {"mrr@10": 0, "ndcg@10": 0, "recall@100": 0.5}
+
+
+@pytest.mark.parametrize("grades", [{"a": -2}, {"a": -1, "b": -2}, {"a": 0}, {"b": -5, "c": 0}])
+def test_a_query_without_a_relevant_document_counts_0_whatever_its_grades(grades: dict[str, int]) -> None:
+    metrics = measure({"q": grades, "p": {"a": 2}}, {"q": ["a", "b", "c"], "p": ["a"]}, ["map@5"])
+    assert {name: values.tolist() for name, values in metrics.values.items()} == {
+        name: [0, 1] for name in ("mrr@10", "ndcg@10", "recall@100", "map@5")
+    }
+
+
+@given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
+@settings(max_examples=30)
+def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
+    """Each evaluator breaks ties by id in its own way, so they must not get tied scores."""
+    metrics = measure({"q": {str(i): 1 for i in relevant}}, {"q": order}).means
+    hits = [rank for rank, document in enumerate(order, 1) if int(document) in relevant and rank <= 10]
+    assert metrics["mrr@10"] == pytest.approx(1 / hits[0] if hits else 0)
+    ideal = sum(1 / log2(rank + 1) for rank in range(1, min(10, len(relevant)) + 1))
+    assert metrics["ndcg@10"] == pytest.approx(sum(1 / log2(rank + 1) for rank in hits) / ideal)
+    assert metrics["recall@100"] == 1
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 1.0])
+def test_permutation_test_approaches_all_sign_flips(shift: float) -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal(10) + shift, rng.standard_normal(10)
+    signs = np.array(list(itertools.product([-1, 1], repeat=10)))
+    exact = np.mean(abs(signs @ (a - b)) >= abs((a - b).sum()) - 1e-12)
+    assert paired_permutation_test(a, b) == pytest.approx(exact, abs=0.02)
+    assert paired_permutation_test(b, a) == paired_permutation_test(a, b)
+
+
+def test_the_permutation_test_counts_the_observed_difference() -> None:
+    same = np.array([0.0, 0.5, 1.0])
+    assert paired_permutation_test(same, same) == 1
+    better = np.ones(100)
+    assert paired_permutation_test(better, np.zeros(100), rounds=999) == 1 / 1000
+    # this sum depends on the order of addition: the permutation without flips must still count as extreme
+    a, b = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9]), np.zeros(4)
+    assert paired_permutation_test(a, b) == pytest.approx(2 / 16, abs=0.02)
+
+
+def test_permutation_test_is_keyed_by_its_seed() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random(50), rng.random(50)
+    np.random.seed(0)  # the global state must have no effect
+    first = paired_permutation_test(a, b, rounds=500)
+    np.random.seed(1)
+    assert paired_permutation_test(a, b, rounds=500) == first
+    assert paired_permutation_test(a, b, rounds=500, seed=2) != first
+
+
+def lists(number: int, seed: int) -> list[np.ndarray]:
+    """Which candidates of each list are relevant (1 or 0), in ranked order; at least one is."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.random(rng.integers(1, 12)) < 0.3 for _ in range(number)]
+    return [relevant.astype(np.float32) for relevant in drawn if relevant.any()]
+
+
+def no_others(ranked: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """No relevant documents besides the candidates of each list."""
+    return [np.empty(0, np.float32) for _ in ranked]
+
+
+def test_candidate_lists_by_hand() -> None:
+    ranked = [[0, 1, 0, 1, 0, 0], [1, 0], [0, 0, 0, 0, 0, 1], [1, 1]]
+    metrics = measure_lists([np.array(relevant, np.float32) for relevant in ranked], no_others(ranked))
+    assert list(metrics.values) == [*LIST_HEADINGS, *MIND]
+    expected = {
+        "r@1": [0, 1, 0, 1 / 2],
+        "r@2": [1 / 2, 1, 0, 1],
+        "r@5": [1, 1, 0, 1],
+        "mrr": [1 / 2, 1, 1 / 6, 1],
+        "map": [(1 / 2 + 2 / 4) / 2, 1, 1 / 6, 1],
+        "auc": [5 / 8, 1, 0, 1],
+        "mrr_all": [(1 / 2 + 1 / 4) / 2, 1, 1 / 6, (1 + 1 / 2) / 2],
+        "ndcg@5": [(1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)), 1, 0, 1],
+        "ndcg@10": [(1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)), 1, 1 / log2(7), 1],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(metrics.values[name], values, err_msg=name)
+
+
+GRADES = st.lists(st.integers(-3, 5), min_size=1, max_size=14)
+LISTS = st.tuples(GRADES, st.lists(st.integers(1, 5), max_size=12)).filter(lambda both: max(both[0] + both[1]) > 0)
+
+
+@given(st.lists(LISTS, min_size=1, max_size=5))
+@settings(max_examples=60)
+def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: list[tuple[list[int], list[int]]]) -> None:
+    """Grades below 0, above 1, and of documents that are not in the list."""
+    import ir_measures
+
+    ranked, elsewhere = ([np.array(part, np.float32) for part in parts] for parts in zip(*drawn, strict=True))
+    qrels = [
+        ir_measures.Qrel(f"{q}", f"{d}", grade)
+        for q, (listed, others) in enumerate(drawn)
+        for d, grade in enumerate([max(0, grade) for grade in listed] + others)
+    ]
+    run = [ir_measures.ScoredDoc(f"{q}", f"{d}", -d) for q, row in enumerate(ranked) for d in range(len(row))]
+    names = {
+        "r@1": "R@1",
+        "r@2": "R@2",
+        "r@5": "R@5",
+        "mrr": "RR",
+        "map": "AP",
+        "ndcg@5": "nDCG@5",
+        "ndcg@10": "nDCG@10",
+    }
+    theirs = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in names.values()], qrels, run)
+    measured = measure_lists(ranked, elsewhere)
+    for ours, name in names.items():
+        assert measured.means[ours] == pytest.approx(theirs[ir_measures.parse_measure(name)]), ours
+    for area, (listed, others) in zip(measured.values["auc"], drawn, strict=True):
+        places = [(place, grade > 0) for place, grade in enumerate(listed)] + [(99, True)] * len(others)
+        pairs = [a < b for a, right in places if right for b, other in places if not other]
+        assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
+
+
+def test_the_last_two_systems_are_tested() -> None:
+    rng = np.random.default_rng(0)
+    metrics = {name: Metrics({"mrr": rng.random(30) + shift}) for name, shift in (("a", 9), ("b", 0), ("c", 0.2))}
+    expected = paired_permutation_test(metrics["c"].values["mrr"], metrics["b"].values["mrr"])
+    assert p_value(metrics, ["a", "b", "c"], "mrr") == expected
+    assert expected < 1
+    assert p_value(metrics, ["c"], "mrr") is None
+
+
+def test_titles_of_rows() -> None:
+    again = {"rerank": {"m": {"system": "bm25", "documents": 100}, "n": {"system": "m", "documents": 7}}}
+    assert row_title("m", again) == "m on the first 100 of BM25"
+    assert row_title("n", again) == "n on the first 7 of m"
+    assert row_title("other", again) == "other"
+    assert row_title("bm25", again) == "BM25"
+    assert row_title("majority", {"majority_class": "neutral"}) == "always neutral"
+
+
+def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
+    ranked = lists(100, seed=1)
+    for relevant, area in zip(ranked, measure_lists(ranked, no_others(ranked)).values["auc"], strict=True):
+        pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(relevant == 0)]
+        assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
+
+
+@given(
+    ranked=st.permutations(range(30)),
+    grades=st.dictionaries(st.integers(0, 35), st.integers(-3, 4), min_size=1),
+    k=st.integers(1, 40),
+)
+@settings(max_examples=40, deadline=None)
+def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
+    ranked: list[int], grades: dict[int, int], k: int
+) -> None:
+    names = [f"{kind}@{k}" for kind in ("mrr", "ndcg", "recall", "map")]
+    qrels = {"q": {f"d{i}": grade for i, grade in grades.items()}}
+    found = [f"d{i}" for i in ranked]
+    means = measure(qrels, {"q": found}, names).means
+    hits = [rank for rank, i in enumerate(ranked[:k], 1) if grades.get(i, 0) > 0]
+    relevant = sum(grade > 0 for grade in grades.values())
+    gains = {i: max(0, grade) for i, grade in grades.items()}
+    ideal = sum(g / log2(1 + rank) for rank, g in enumerate(sorted(gains.values(), reverse=True)[:k], 1))
+    gain = sum(gains.get(i, 0) / log2(1 + rank) for rank, i in enumerate(ranked[:k], 1))
+    assert means[f"mrr@{k}"] == pytest.approx(1 / hits[0] if hits else 0)
+    assert means[f"recall@{k}"] == pytest.approx(len(hits) / relevant if relevant else 0)
+    precisions = sum(number / rank for number, rank in enumerate(hits, 1))
+    assert means[f"map@{k}"] == pytest.approx(precisions / relevant if relevant else 0)
+    assert means[f"ndcg@{k}"] == pytest.approx(gain / ideal if ideal else 0)
+    theirs = {f"map_cut_{k}": f"map@{k}", f"recall_{k}": f"recall@{k}", f"ndcg_cut_{k}": f"ndcg@{k}"}
+    measures = {f"map_cut.{k}", f"recall.{k}", f"ndcg_cut.{k}"}
+    # it crashes where all grades are below 0; where one is not, they count as 0
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels if relevant else {"q": {"none": 0}}, measures)
+    scores = evaluator.evaluate({"q": {name: float(-rank) for rank, name in enumerate(found)}})["q"]
+    for name, ours in theirs.items():
+        assert means[ours] == pytest.approx(scores[name]), name
+
+
+@pytest.mark.parametrize(
+    "name", ["mrr", "mrr@0", "mrr@", "mrr@10001", "mrr@1x", "precision@5", "@5", "mrr@-1", "mrr@\u0663"]
+)
+def test_what_is_no_metric_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a metric"):
+        Metric.of(name)

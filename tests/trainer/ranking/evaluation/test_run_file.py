@@ -1,0 +1,136 @@
+"""TREC run files: a written file is read back in the same order; errors in a file are reported with their line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.retrieval.fakes import positions, ranked_as
+from trainer.ranking.evaluation import run_file
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.texts import index_task
+
+
+@pytest.fixture
+def task(opened: Collection) -> Task:
+    return Task.of(opened, "test")
+
+
+def lines_of(task: Task, ranked: list[list[str]]) -> list[str]:
+    return [
+        f"{query} Q0 {document} {rank} {10 - rank} tag"
+        for query, documents in zip(task.qrels, ranked, strict=False)
+        for rank, document in enumerate(documents, 1)
+    ]
+
+
+def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ranked = index_task(task).rank(30)
+    ranked[0] = Ranked(np.arange(20), np.sort(rng.standard_normal(20)).astype(np.float32)[::-1])
+    ranked[1] = Ranked(np.arange(5), np.full(5, 1 / 3, np.float32))  # equal scores are in the pool's order
+    ranked[2] = ranked_as([])
+    path = tmp_path / "bm25.trec"
+    run_file.write(path, zip(task.qrels, ranked, strict=True), task.name, "bm25")
+    first = path.read_text().splitlines()[0].split()
+    assert first == [next(iter(task.qrels)), "Q0", task.collection.corpus.ids[task.pool[0]], "1", first[4], "bm25"]
+    read = run_file.read(path, task)
+    assert positions(read.ranked) == positions(ranked)
+    for back, row in zip(read.ranked, ranked, strict=True):
+        np.testing.assert_array_equal(back.scores, row.scores)
+    assert positions(read.rank(3)) == [row[:3] for row in positions(ranked)]
+    assert read.remarks == [f"{path}: 1 judged queries are not in it, and count 0"]
+    assert task.measure(read.ranked).means == task.measure(ranked).means
+
+
+def test_documents_rank_by_score_whatever_their_lines_and_ranks_say(task: Task, tmp_path: Path) -> None:
+    query, names = next(iter(task.qrels)), task.collection.corpus.ids
+    some = [names[task.pool[i]] for i in (4, 9, 2)]
+    path = tmp_path / "r.trec"
+    rows = zip(some, range(3), ("1", "2.5e0", "1"), strict=True)
+    path.write_text("".join(f"{query}\tQ0 {document} {rank} {score} x\r\n" for document, rank, score in rows))
+    assert positions(run_file.read(path, task).ranked)[0] == [9, 2, 4]
+
+
+def test_queries_and_documents_of_other_splits_are_left_out_and_counted(toy_collection: Path, tmp_path: Path) -> None:
+    opened = Collection.open(toy_collection)
+    task = Task.of(opened, "test")
+    task = Task(task.collection, task.queries, task.pool[:50], task.qrels)
+    query, outside = next(iter(task.qrels)), opened.corpus.ids[task.collection.pool("test")[0]]
+    outside = next(n for n in opened.corpus.ids if opened.corpus.ids.number(n) not in task.pool)
+    path = tmp_path / "r.trec"
+    path.write_text(f"{query} Q0 {outside} 1 3 x\nq0 Q0 {outside} 1 3 x\nq1 Q0 {outside} 1 3 x\n")
+    assert run_file.read(path, task).remarks == [
+        f"{path}: 20 judged queries are not in it, and count 0",
+        f"{path}: 2 of its queries are not judged, and left out",
+        f"{path}: 1 of its lines are of documents that are not in the pool, and left out",
+    ]
+
+
+@pytest.mark.parametrize("ranks", ["0 0 0", "1 1 1", "3 2 1", "first x -"])
+def test_the_column_of_ranks_is_not_read(task: Task, tmp_path: Path, ranks: str) -> None:
+    """BEIR's writer has rank 0 on every line; trec_eval ranks by the scores."""
+    query, names = next(iter(task.qrels)), task.collection.corpus.ids
+    rows = zip((4, 9, 2), ranks.split(), (1.5, 2.5, 0.5), strict=True)
+    lines = [f"{query} Q0 {names[task.pool[i]]} {rank} {score} beir" for i, rank, score in rows]
+    path = tmp_path / "r.trec"
+    path.write_bytes(("\ufeff" + "\r\n\r\n".join(lines) + "\r\n \r\n\r\n").encode())
+    assert positions(run_file.read(path, task).ranked)[0] == [9, 4, 2]
+
+
+def test_what_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path: Path) -> None:
+    query, path = next(iter(task.qrels)), tmp_path / "r.trec"
+    path.write_text(f"{query} Q0 d9999 1 3 x\nnobody Q0 d1 1 3 x\n{query} Q0 d1 2 2 x\n")
+    read = run_file.read(path, task)
+    assert positions(read.ranked)[0] == [task.pool.index(1)]
+    assert read.remarks[1:] == [
+        f"{path}: 1 of its queries are not judged, and left out",
+        f"{path}: 1 of its lines are of documents that are not in the pool, and left out",
+        f"{path}:1: the collection has no document 'd9999' (the first that it lacks)",
+    ]
+    path.write_text(f"nobody Q0 d1 1 3 x\n{query} Q0 d9999 1 3 x\n")
+    with pytest.raises(InputError, match="r.trec:1: the collection has no query 'nobody', nor .* another collection"):
+        run_file.read(path, task)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("QUERY Q0 d3 1 0.5", "has 5 fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG"),
+        ("QUERY Q0 d2 2 0.5 x", "document 'd2' of query 'QUERY' is on an earlier line, too"),
+        ("QUERY Q0 d3 2 NaN x", "the score 'NaN' is not a number"),
+        ("QUERY Q0 d3 2 high x", "the score 'high' is not a number"),
+        ("QUERY Q0 \xff 2 1 x", "not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named(task: Task, tmp_path: Path, line: str, message: str) -> None:
+    query = next(iter(task.qrels))
+    path = tmp_path / "r.trec"
+    path.write_bytes(f"{query} Q0 d2 1 0.7 x\n{line.replace('QUERY', query)}\n".encode("latin-1"))
+    with pytest.raises(InputError) as caught:
+        run_file.read(path, task)
+    assert str(caught.value).startswith(f"{path}:2: {message.replace(chr(39) + 'QUERY', chr(39) + query)}")
+
+
+def test_a_missing_file_is_named(task: Task, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none.trec: cannot read: No such file"):
+        run_file.read(tmp_path / "none.trec", task)
+
+
+def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path) -> None:
+    spaced = Task(task.collection, task.queries, task.pool, {f"{query} x": {} for query in task.qrels})
+    with pytest.raises(InputError, match="run files cannot have ids with spaces"):
+        run_file.write(
+            tmp_path / "r.trec", zip(spaced.qrels, index_task(task).rank(3), strict=True), spaced.name, "bm25"
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_spaces_in_the_name_of_a_system_become_underscores(task: Task, tmp_path: Path) -> None:
+    ranked = index_task(task).rank(3)
+    run_file.write(tmp_path / "r.trec", zip(task.qrels, ranked, strict=True), task.name, "my own model")
+    assert {line.split()[5] for line in (tmp_path / "r.trec").read_text().splitlines()} == {"my_own_model"}
+    assert positions(run_file.read(tmp_path / "r.trec", task).ranked) == positions(ranked)

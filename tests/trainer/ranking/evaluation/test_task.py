@@ -1,0 +1,139 @@
+"""A split's task: the order of its pool favours no document."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.metrics import DEPTH
+from trainer.ranking.evaluation.pipeline import Pipeline, Stage
+from trainer.ranking.evaluation.table import table
+from trainer.ranking.evaluation.task import Task, evaluate_bm25
+from trainer.ranking.retrieval.search import search
+from trainer.ranking.retrieval.texts import index_task
+from trainer.training.checkpoints.load import load_trained
+
+DOCUMENTS, QUERIES = 1000, 200
+
+
+@pytest.fixture
+def collection(tmp_path: Path, toy_collection: Path) -> Collection:
+    """One text for all documents; each query has one relevant document, and the pool lists those first."""
+    folder = tmp_path / "collection"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "pools").mkdir()
+    corpus = [json.dumps({"_id": f"d{i}", "text": "the same text"}) for i in range(DOCUMENTS)]
+    queries = [json.dumps({"_id": f"q{i}", "text": "same"}) for i in range(QUERIES)]
+    (folder / "corpus.jsonl").write_text("\n".join(corpus))
+    (folder / "queries.jsonl").write_text("\n".join(queries))
+    judged = [f"q{i}\td{i}\t1" for i in range(QUERIES)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]))
+    (folder / "pools" / "test.txt").write_text("\n".join(f"d{i}" for i in range(DOCUMENTS)))
+    return built(folder, toy_collection)
+
+
+def built(folder: Path, toy_collection: Path) -> Collection:
+    return build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+
+
+def expect_chance(means: dict[str, float]) -> None:
+    """Expect means within three standard deviations of a random order; the pool lists relevant documents first."""
+    share = QUERIES / DOCUMENTS  # the share of the pool that is relevant to some query
+    spread = math.sqrt(DEPTH * share * (1 - share)) / QUERIES
+    assert means["recall@100"] == pytest.approx(DEPTH / DOCUMENTS, abs=3 * spread)
+    reciprocal = [1 / rank for rank in range(1, 11)]
+    spread = math.sqrt(sum(r**2 for r in reciprocal) * share * (1 - share)) / QUERIES
+    assert means["mrr@10"] == pytest.approx(sum(reciprocal) / DOCUMENTS, abs=3 * spread)
+
+
+def test_equal_embeddings_rank_by_chance(collection: Collection) -> None:
+    task = Task.of(collection, "test")
+    queries, documents = (np.ones((len(rows), 4), np.float32) for rows in (task.queries, task.pool))
+    expect_chance(task.measure(search(queries, documents, DEPTH).each()).means)
+
+
+def test_equal_scores_of_bm25_rank_by_chance(collection: Collection) -> None:
+    expect_chance(evaluate_bm25(collection, "test").means)
+
+
+def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists_first(
+    collection: Collection, toy_collection: Path
+) -> None:
+    pool = Task.of(collection, "test").pool
+    file = collection.directory / "pools" / "test.txt"
+    file.write_text("\n".join(reversed(file.read_text().split())))
+    assert Task.of(built(collection.directory, toy_collection), "test").pool == pool
+    assert sorted(pool) == list(range(DOCUMENTS))
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, toy_collection: Path) -> Collection:
+    """As in ArguAna, each query is a document with its id, which all systems rank first; test.0 is judged relevant."""
+    folder, words = tmp_path / "arguments", ["abcd", "bcde", "cdef", "defg"]
+    texts = {f"test.{i}": f"{word} {word[::-1]} common" for i, word in enumerate(words)}
+    texts |= {f"other.{i}": f"{word} abc common" for i, word in enumerate(words)}
+    judged = [f"test.{i}\tother.{i}\t1" for i in range(4)] + ["test.0\ttest.0\t1", "test.1\tgone\t1"]
+    queries = {name: text for name, text in texts.items() if name.startswith("test")}
+    toy.write_beir(folder, texts, queries, **dict.fromkeys(("test", "dev"), "\n".join(judged)))
+    return built(folder, toy_collection)
+
+
+def ranked_ids(file: Path) -> dict[str, list[str]]:
+    """The documents of a run file, by the query's id."""
+    found: dict[str, list[str]] = {}
+    for line in file.read_text().splitlines():
+        found.setdefault(line.split()[0], []).append(line.split()[2])
+    return found
+
+
+def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection: Path, tmp_path: Path) -> None:
+    """Before the cut, so that each ranking is as long as without it."""
+    keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
+    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", seed=1, **keys))
+    (tmp_path / "given.trec").write_text("".join(f"test.2 Q0 test.{i} 0 {9 - i} x\n" for i in (3, 2, 1)))
+    line = Pipeline("bm25", (Stage(2, "m", True),))
+    for rule, own in (("auto", {"test.0"}), ("on", set()), ("off", {f"test.{i}" for i in range(4)})):
+        folder = tmp_path / rule
+        folder.mkdir()
+        asked = Asked(
+            bm25=True,
+            runs={"given": tmp_path / "given.trec"},
+            pipelines={"line": line},
+            fuse=("bm25", "m"),
+            weights_split="dev",
+            write_runs=folder,
+            identical_ids=rule,  # type: ignore[arg-type]
+        )
+        results = compare(arguments, "test", {"m": trained}, asked)
+        left_out = {"auto": 3, "on": 4, "off": 0}[rule]
+        assert results["ignore_identical_ids"] == {"rule": rule, "queries": left_out}
+        told = [text for text in table(results, ["given", "m", "line"]) if "with the query's id is left out" in text]
+        assert [text.split(" queries")[0].split()[-1] for text in told] == ([str(left_out)] if left_out else [])
+        files = {name: ranked_ids(folder / f"{name}.trec") for name in ("bm25", "m", "fused", "line", "given")}
+        for name, ranked in files.items():
+            itself = {query for query, documents in ranked.items() if query in documents}
+            assert itself == (own & {"test.2"} if name == "given" else own), (rule, name)
+        assert {len(ranked) for ranked in files["m"].values()} == {8 - (q not in own) for q in files["m"]}
+        assert files["given"]["test.2"] == (
+            ["test.1", "test.2", "test.3"] if own > {"test.0"} else ["test.1", "test.3"]
+        )
+    task = Task.of(arguments, "test")
+    assert [len(found.documents) for found in task.rank(index_task(task), 2)] == [2] * 4
+    assert evaluate_bm25(arguments, "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
+    # the document that the corpus lacks is relevant, and never found
+    assert evaluate_bm25(arguments, "test").values["recall@100"].tolist() == [1, 1 / 2, 1, 1]
+
+
+def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) -> None:
+    (collection.directory / "pools" / "test.txt").write_text("\n")
+    with pytest.raises(InputError, match="the pool of split test is empty"):
+        Task.of(built(collection.directory, toy_collection), "test")

@@ -1,0 +1,255 @@
+"""A dense index: block-wise search against a plain product, building on several ranks and after a stop, refusals."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.retrieval.fakes import tokens_run
+from tests.trainer.runs import write_run
+from trainer.ranking.indexes import encode_blocks
+from trainer.ranking.indexes.blocks import Blocks
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.encode_blocks import Builder, Layout, builder
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.retrieval.encode import encode_texts
+from trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
+
+BLOCK = 20  # of 90 different texts
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def trained(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    folder = tmp_path_factory.mktemp("run")
+    return load_trained(write_run(folder / "one", copies.directory / "tokenizer.json", name="siamese", **LENGTHS))
+
+
+def begin(trained: LoadedModel, collection: Collection, folder: Path, dtype: str = "float32") -> Builder:
+    begun = builder(Layout("dense", BLOCK, dtype, several=False), trained, collection, folder)
+    assert begun
+    return begun
+
+
+def opened_at(trained: LoadedModel, collection: Collection, folder: Path) -> DenseIndex:
+    return DenseIndex.open(Folder.open(folder), trained, collection)
+
+
+def made(
+    trained: TrainedModel, collection: Collection, folder: Path, ranks: int = 1, dtype: str = "float32"
+) -> DenseIndex:
+    builders = [begin(trained, collection, folder, dtype) for _ in range(ranks)]
+    for rank in range(ranks):
+        builders[rank].write(rank, ranks)
+    builders[0].finish()
+    return opened_at(trained, collection, folder)
+
+
+def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of the queries and of the documents, each in order."""
+    model, method = trained.model, trained.method
+    queries = encode_texts(
+        model.embed_queries,  # type: ignore[operator]
+        method.query_framing(trained.tokenizer),  # type: ignore[attr-defined]
+        map(collection.queries.tokens, range(len(collection.queries))),
+    )
+    documents = encode_texts(
+        model.embed_documents,  # type: ignore[operator]
+        method.document_framing(trained.tokenizer),  # type: ignore[attr-defined]
+        map(collection.corpus.tokens, range(len(collection.corpus))),
+    )
+    return queries, documents.astype(dtype)
+
+
+@pytest.mark.parametrize(("ranks", "dtype"), [(1, "float32"), (3, "float32"), (1, "float16")])
+def test_search_is_that_of_all_vectors_in_one_matrix(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, ranks: int, dtype: str
+) -> None:
+    index = made(trained, copies, tmp_path / "index", ranks, dtype)
+    assert len(index.vectors) == 90
+    assert [len(array) for array in index.vectors.arrays] == [20, 20, 20, 20, 10]
+    assert index.vectors.arrays[0].dtype == dtype
+    np.testing.assert_array_equal(index.documents.rows[90:], np.arange(30))
+    queries, documents = plain(trained, copies, dtype)
+    scores = queries.astype(np.float64) @ documents.astype(np.float64).T
+    scores[:, 90:] = scores[:, :30]  # copies have exactly equal scores
+    for k in (1, 7, 500):
+        found = index.search_vectors(queries, k)
+        order = np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :k]
+        rows = np.stack([ranked.scores for ranked in found])
+        np.testing.assert_allclose(rows, np.take_along_axis(scores, order, axis=1), rtol=1e-4)
+        if dtype == "float32":  # vectors from other batches differ in the last bits: almost all positions are equal
+            assert (np.stack([ranked.documents for ranked in found]) == order).mean() > 0.99
+    for ranked in index.search_vectors(queries, 120):
+        place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
+        assert sorted(place) == list(range(120))
+        assert all(place[90 + i] > place[i] for i in range(30))
+        assert all(ranked.scores[place[90 + i]] == ranked.scores[place[i]] for i in range(30))
+
+
+def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = tree(made(trained, copies, tmp_path / "one").folder.directory)
+    assert tree(made(trained, copies, tmp_path / "three", 3).folder.directory) == expected
+    stopped = tmp_path / "stopped"
+    begun = begin(trained, copies, stopped)
+    encoded: list[int] = []
+    original = encode_blocks.encode_batches
+
+    def counting(*arguments: object, **options: object) -> object:
+        if len(encoded) == 2:
+            raise KeyboardInterrupt
+        encoded.append(1)
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(encode_blocks, "encode_batches", counting)
+    with pytest.raises(KeyboardInterrupt):
+        begun.write(0, 1)
+    with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
+        Folder.open(stopped)
+    monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    for rank in range(2):  # another number of ranks finishes the index
+        again = begin(trained, copies, stopped)
+        again.write(rank, 2)
+    again.finish()
+    assert len(encoded) == 5  # each block was encoded once
+    assert tree(stopped) == expected
+
+
+def test_a_full_disk_leaves_no_half_a_block(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = begin(trained, copies, tmp_path / "index")
+    synced: list[int] = []
+
+    def fsync(descriptor: int, original: Callable[[int], None] = os.fsync) -> None:
+        synced.append(descriptor)
+        if len(synced) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        with pytest.raises(InputError, match=r"\d+.npy: cannot write: No space left on device"):
+            begun.write(0, 1)
+    written = sorted(path.name for path in (tmp_path / "index" / "blocks").iterdir())
+    assert written == ["000000.npy", "000001.npy"]
+    assert tree(made(trained, copies, tmp_path / "index").folder.directory) == tree(
+        made(trained, copies, tmp_path / "o").folder.directory
+    )
+
+
+def test_another_model_or_collection_or_a_foreign_folder_is_refused(
+    trained: TrainedModel, copies: Collection, opened: Collection, tmp_path: Path
+) -> None:
+    index = made(trained, copies, tmp_path / "index").folder.directory
+    other = load_trained(
+        write_run(tmp_path / "o", copies.directory / "tokenizer.json", seed=5, name="siamese", **LENGTHS)
+    )
+    before = tree(index)
+    with pytest.raises(InputError, match="holds an index with another model: name another folder"):
+        begin(other, copies, index)
+    with pytest.raises(InputError, match="holds an index with another collection"):
+        begin(trained, opened, index)
+    with pytest.raises(InputError, match="holds an index with another --dtype"):
+        begin(trained, copies, index, "float16")
+    assert tree(index) == before
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years")
+    with pytest.raises(InputError, match="holds something that is not an index"):
+        begin(trained, copies, mine)
+    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
+    with pytest.raises(InputError, match="has no vectors for an index that is dense"):
+        begin(tokens_run(copies), copies, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda index: (index / "blocks" / "000001.npy").unlink(), "damaged"),
+        (
+            lambda index: np.save(index / "blocks" / "000004.npy", np.zeros((3, 4), np.float32)),
+            "its number of vectors|differ in width",
+        ),
+        (lambda index: (index / "rows.npy").write_bytes(b"no array"), "damaged"),
+        (lambda index: (index / "manifest.json").write_text("{}"), "damaged, or not an index's"),
+        (lambda index: (index / "manifest.json").unlink(), "not an index"),
+    ],
+)
+def test_a_damaged_index_is_refused(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    index = made(trained, copies, tmp_path / "index").folder.directory
+    damage(index)
+    with pytest.raises(InputError, match=message):
+        opened_at(trained, copies, index)
+
+
+def test_vectors_that_are_not_finite_are_refused(copies: Collection, trained: TrainedModel, tmp_path: Path) -> None:
+    model = load_trained(trained.checkpoint)
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.fill_(np.nan)
+    begun = begin(model, copies, tmp_path / "index")
+    with pytest.raises(InputError, match=r"encode 000000.npy: the model's embeddings are not finite"):
+        begun.write(0, 1)
+    assert not list((tmp_path / "index" / "blocks").iterdir())
+
+
+@given(st.integers(0, 47), st.integers(0, 60), st.lists(st.integers(0, 46)))
+def test_rows_of_blocks_are_those_of_one_array(start: int, length: int, places: list[int]) -> None:
+    whole = np.arange(47 * 3, dtype=np.float32).reshape(47, 3)
+    blocks = Blocks([whole[:20], whole[20:23], whole[23:23], whole[23:]])
+    assert len(blocks) == 47
+    if start < 47:
+        np.testing.assert_array_equal(blocks[start : start + length], whole[start : start + length])
+    np.testing.assert_array_equal(blocks[np.array(places, np.int64)], whole[places])
+    for rank in range(3):
+        share = blocks.share(rank, 3)
+        own = np.arange(len(share))
+        np.testing.assert_array_equal(share[own], whole[share.numbers(own)])
+
+
+@pytest.mark.parametrize("k", [1, 7, 500])
+@pytest.mark.parametrize("ranks", [2, 4, 7])
+def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, ranks: int, k: int
+) -> None:
+    index = made(trained, copies, tmp_path / "index")
+    queries = [copies.queries.text(i) for i in range(9)]
+    shares = search_shares(index, queries, k, ranks)
+    assert [len(found) for found in shares] == [9] * ranks
+    assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)  # there are only five blocks
+
+
+def test_a_whole_index_is_opened_without_reading_the_texts(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = DenseIndex.build(trained, copies, tmp_path / "index")
+    before = tree(tmp_path / "index")
+    monkeypatch.setattr(encode_blocks, "_different", lambda *_: pytest.fail("the texts are read"))
+    again = DenseIndex.build(trained, copies, tmp_path / "index")
+    assert str(again) == str(index) == "120 documents of 90 different texts, 32 x float32 each"
+    assert tree(tmp_path / "index") == before
+
+
+def test_an_index_of_older_code_is_dense(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
+    index = made(trained, copies, tmp_path / "index")
+    manifest = tmp_path / "index" / "manifest.json"
+    values = json.loads(manifest.read_text())
+    assert values.pop("kind") == "dense"
+    manifest.write_text(json.dumps(values))
+    assert Folder.open(tmp_path / "index").manifest == index.folder.manifest

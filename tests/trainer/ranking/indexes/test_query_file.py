@@ -1,0 +1,44 @@
+"""Queries to search for, from a split or a file, and errors in such a file."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from trainer.ranking.indexes.query_file import read_queries
+
+
+def test_a_split_has_each_of_its_queries_once(opened: Collection) -> None:
+    queries = read_queries("test", opened)
+    assert list(queries) == [f"q{i}" for i in range(100, 120)]
+    assert queries["q107"] == opened.queries.text(107)
+
+
+def test_a_file_has_a_query_a_line(opened: Collection, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text("7\thow do planes fly\nb\twith a\ttab\r\nc\t\n", newline="")
+    assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with a\ttab", "c": ""}
+
+
+def test_marks_line_ends_and_blank_lines_of_windows_are_no_text(opened: Collection, tmp_path: Path) -> None:
+    content = "\ufeff7\thow do planes fly\r\n\r\n\ufeffb\twith\r\n \r\n"
+    (tmp_path / "q.tsv").write_bytes(content.encode())
+    assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tb\nno tab\n", "q.tsv:2: write ID, a tab, and the query"),
+        ("\tno id\n", "q.tsv:1: write ID, a tab"),
+        ("a\tb\nb\tc\na\td\n", "q.tsv:3: the id 'a' is on an earlier line"),
+        ("", "q.tsv: is empty"),
+        ("\n  \n", "q.tsv: has no query"),
+        (None, r"no such file, nor a split of .* \(it has test, train\)"),
+    ],
+)
+def test_what_is_wrong_is_refused(opened: Collection, tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "q.tsv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_queries(str(tmp_path / "q.tsv"), opened)

@@ -1,0 +1,161 @@
+"""The search page: markup stays text, only this machine gets answers, and a real browser shows it."""
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from data_prep.common.errors import InputError
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer import index
+from trainer.ranking.indexes.found import Found
+from trainer.ranking.indexes.page import SHOWN, page
+from trainer.ranking.indexes.serve import LONGEST, MOST, make_server
+
+EVIL = '<script>document.title="broken"</script>"\'&'
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def asked(query: str, k: int) -> list[Found]:
+    return [Found(f"d{i}", 1 / (i + 1), f"{query} and {k}") for i in range(min(k, 3))]
+
+
+@contextmanager
+def served(host: str = "127.0.0.1") -> Iterator[int]:
+    with make_server({"one": asked, "two": asked}, host, 0, 7) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def get(port: int, path: str, host: str | None = None) -> tuple[HTTPResponse, str]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path, headers={"Host": host} if host else {})
+    response = connection.getresponse()
+    return response, response.read().decode()
+
+
+def test_nothing_that_is_shown_becomes_markup() -> None:
+    html = page(EVIL, 5, {EVIL: [Found(EVIL, 0.5, EVIL)]})
+    assert "<script" not in html
+    assert html.count("&lt;") >= 8  # the title, query, system, id and text have two each
+    assert 'value="&lt;script&gt;' in html
+
+
+def test_words_of_the_query_are_marked_and_long_texts_are_cut() -> None:
+    text = "The Wing of an aeroplane's wing-tip, a to b. " + "x" * SHOWN
+    html = page("wing A tip", 5, {"one": [Found("d", 0.25, text)]})
+    assert re.findall("<mark>(.*?)</mark>", html) == ["Wing", "wing", "tip"]  # short words are not marked
+    assert "0.2500" in html
+    assert "…" in html
+    assert "x" * SHOWN not in html
+
+
+def test_a_query_is_answered_by_each_system() -> None:
+    with served() as port:
+        empty, html = get(port, "/")
+        assert empty.status == 200
+        assert "<li>" not in html
+        answer, html = get(port, f"/?q={quote('äther <b>')}&k=2")
+    assert html.count("<li>") == 2 * 2
+    assert html.index("<h2>one</h2>") < html.index("<h2>two</h2>")
+    assert "<mark>äther</mark> &lt;b&gt; and 2" in html
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.parametrize(("given", "k"), [("", 7), ("0", 7), ("x", 7), ("-3", 7), ("5", 5), ("9999", MOST)])
+def test_the_number_of_documents_has_bounds(given: str, k: int) -> None:
+    with served() as port:
+        assert f"word</mark> and {k}" in get(port, f"/?q=word&k={given}")[1]
+
+
+def test_a_long_query_is_cut_and_other_paths_are_not_there() -> None:
+    with served() as port:
+        _, html = get(port, "/?q=" + "y" * 5000)
+        assert "y" * LONGEST in html
+        assert "y" * (LONGEST + 1) not in html
+        assert get(port, "/etc/passwd")[0].status == 404
+        assert get(port, "/../")[0].status == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "status"),
+    [
+        ("127.0.0.1", "localhost:1234", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "[::1]:80", 200),
+        ("127.0.0.1", "evil.example", 403),  # a name that points to this machine
+        ("127.0.0.1", "evil.example:8000", 403),
+        ("0.0.0.0", "evil.example", 200),
+        ("127.0.0.1", "[", 400),
+        ("127.0.0.1", "]", 400),
+        ("127.0.0.1", "[::1", 400),
+        ("127.0.0.1", "[::zz]", 400),
+        ("127.0.0.1", "localhost:port", 200),  # only its name counts
+        ("127.0.0.1", "\u2100.example".encode("utf-8").decode("latin-1"), 403),
+        ("0.0.0.0", "[", 400),
+    ],
+)
+def test_a_page_elsewhere_cannot_read_what_is_served_to_this_machine(host: str, name: str, status: int) -> None:
+    with served(host) as port:
+        assert get(port, "/?q=word", name)[0].status == status
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("http://[/", 400), ("http://[x]/", 400), ("//[", 404), ("/?q=[", 200), ("/?q=%ff&k=9" + "9" * 5000, 200)],
+)
+def test_a_malformed_address_is_answered(path: str, status: int) -> None:
+    with served() as port:
+        assert get(port, path, "localhost")[0].status == status
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with served() as port, pytest.raises(InputError, match=f"--serve {port}: cannot listen at 127.0.0.1:{port}: "):
+        make_server({}, "127.0.0.1", port, 5)
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot listen at 203.0.113.1:0"):
+        make_server({}, "203.0.113.1", 0, 5)
+
+
+@pytest.mark.slow  # the command itself, and a browser
+@pytest.mark.skipif(not BROWSER, reason="needs chromium")
+def test_a_browser_shows_what_two_indexes_find(toy_collection: Path, tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("two", 2)):
+        keys = {"max_query_tokens": 8, "max_document_tokens": 16, "seed": seed}
+        write_run(tmp_path / name, toy_collection / "tokenizer.json", name="siamese", **keys)
+        index.main([str(tmp_path / name), f"--collection={toy_collection}", f"--out={tmp_path / f'index-{name}'}"])
+    arguments = [tmp_path / "index-one", "--beside", tmp_path / "index-two", "--serve", "0", "--k", "4"]
+    command = [sys.executable, "-m", "trainer.search", *map(str, arguments)]
+    with subprocess.Popen(command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment()) as process:
+        try:
+            assert process.stdout is not None
+            address = re.match(r"http://127.0.0.1:\d+/", process.stdout.readline())
+            assert address
+            url = f"{address[0]}?q={quote(EVIL)}"
+            shown = browse(tmp_path, "--dump-dom", url).decode()
+            browse(tmp_path, f"--print-to-pdf={tmp_path / 'page.pdf'}", url)
+        finally:
+            process.terminate()
+    assert shown.count("<li>") == 2 * 4
+    assert "<title>&lt;script&gt;" in shown  # the script in the query has not run
+    assert "<script" not in shown
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+def browse(folder: Path, *arguments: str) -> bytes:
+    assert BROWSER
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    return subprocess.run([BROWSER, *options, *arguments], capture_output=True, timeout=120, check=True).stdout

@@ -1,0 +1,141 @@
+"""Small matching models whose scores follow from the texts: one with several vectors per text, one that reads pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from data_prep.collections.collection import Collection
+from models.batching.framing import PairFraming
+from models.config import MatchingConfig
+from models.interface import PairScorer, Vocabulary
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.trunk import TrunkModel
+from models.vectors import Vectors
+from tests import toy
+from trainer.ranking.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel, TrainedModel
+from trainer.training.recipe.build import new_trunk
+
+
+def positions(ranked: Sequence[Ranked]) -> list[list[int]]:
+    """The documents of each ranking."""
+    return [row.documents.tolist() for row in ranked]
+
+
+def ranked_as(documents: Sequence[int]) -> Ranked:
+    """A ranking of these documents, with scores 0, -1, ..."""
+    return Ranked(np.array(documents, np.int64), -np.arange(len(documents), dtype=np.float32))
+
+
+class TokensConfig(DualEncoderConfig):
+    """A text is represented by the embeddings of its tokens."""
+
+    name: Literal["tokens"] = "tokens"
+    max_query_tokens: int = 8
+    max_document_tokens: int = 16
+
+    def model(self, trunk: PreTrainedModel) -> Tokens:
+        return Tokens(trunk, self)
+
+
+class Tokens(DualEncoder):
+    """A text has a vector for every second token; the score sums each query vector's best match in the document."""
+
+    index = "multi_vector"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        vectors = self.trunk.get_input_embeddings()(ids)
+        return Vectors(vectors, mask & (torch.arange(ids.shape[1]) % 2 == 1))
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        return self.embed_queries(ids, mask)
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        products = torch.einsum("qmh,dkh->qdmk", queries.vectors, documents.vectors)
+        best = products.masked_fill(~documents.mask[None, :, None], -torch.inf).amax(dim=3)
+        return (best * queries.mask[:, None]).sum(dim=2)
+
+
+class OverlapConfig(MatchingConfig):
+    """A pair is scored by the tokens that its texts share."""
+
+    name: Literal["overlap"] = "overlap"
+    loss: str = "binary"
+    max_query_tokens: int = 8
+    max_document_tokens: int = 16
+
+    def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
+        return PairFraming(self.query_framing(vocabulary), self.document_framing(vocabulary))
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Any) -> Any:
+        raise AssertionError("not trained")
+
+    def model(self, trunk: PreTrainedModel) -> TrunkModel:
+        raise AssertionError("not trained")
+
+
+class Overlap(TrunkModel):
+    """The score of a pair: how many of the document's tokens, special tokens included, occur in the query.
+
+    With `classes`, the logits of that many classes: the largest belongs to class score modulo `classes`.
+    """
+
+    def __init__(self, classes: int = 0) -> None:
+        super().__init__()
+        self.classes = classes
+        self.batches: list[tuple[int, int]] = []
+
+    def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        self.batches.append((ids.shape[0], ids.shape[1]))
+        of_document = mask & (types == 1)
+        of_query = mask & (types == 0)
+        same = (ids[:, :, None] == ids[:, None]) & of_document[:, :, None] & of_query[:, None]
+        scores = same.any(dim=2).sum(dim=1)
+        if self.classes:
+            return torch.nn.functional.one_hot(scores % self.classes, self.classes).float()
+        return scores.float()
+
+
+def plain_overlap(query: list[int], document: list[int], special: int = 1) -> int:
+    """The score of `Overlap`; [SEP] is the only special token that is in both texts."""
+    return sum(token in query for token in document[:14]) + special
+
+
+def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
+    """A `Tokens` model, as `load_trained` would return it."""
+    torch.manual_seed(seed)
+    config = TokensConfig()
+    return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
+
+
+def overlap_run(collection: Collection, classes: int = 0) -> LoadedModel:
+    """An `Overlap` model, as `load_trained` would return it."""
+    return _run(collection, Overlap(classes).eval(), OverlapConfig(loss="classes" if classes else "binary"))
+
+
+def _run(collection: Collection, model: Any, method: MatchingConfig) -> LoadedModel:
+    return LoadedModel(model, method, collection.tokenizer, Path("run/step"))
+
+
+def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
+    """The scores of a query's documents, fp32 [n], all in one batch."""
+    model, method = trained.model, trained.recipe.method
+    queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
+
+    def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    with torch.no_grad():
+        if isinstance(model, PairScorer):
+            arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
+            return model.score_pairs(**tensors(arrays)).numpy()
+        of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
+        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
+        return model.score(of_query, of_documents).numpy()[0]

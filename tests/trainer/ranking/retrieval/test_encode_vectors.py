@@ -1,0 +1,102 @@
+"""Several vectors per text: stored once for equal texts, without padding, in batches within the token budget."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.framing import ChunkFraming, Framing
+from models.vectors import Vectors
+from trainer.ranking.retrieval.encode import TextVectors, encode_texts, encode_vectors
+
+VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
+TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 12), elements=st.integers(5, 9)), min_size=1, max_size=30)
+
+
+class Odd:
+    """Embeds a text as a vector (id, position) for each odd token id; records the shapes of batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, ...]] = []
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        self.batches.append(tuple(ids.shape))
+        positions = torch.arange(ids.shape[1]).expand(ids.shape)
+        return Vectors(torch.stack([ids, positions], dim=2).float(), mask & (ids % 2 == 1))
+
+
+def plain(text: np.ndarray, max_tokens: int) -> np.ndarray:
+    ids = [VOCABULARY.cls, *text[: max_tokens - 2].tolist(), VOCABULARY.sep]
+    return np.array([(token, i) for i, token in enumerate(ids) if token % 2], np.float32)
+
+
+def of_text(encoded: TextVectors, text: int) -> np.ndarray:
+    vectors, mask = encoded.padded(encoded.rows[text : text + 1])
+    return vectors[0][mask[0]].numpy()
+
+
+@given(TEXTS, st.integers(3, 20), st.integers(1, 100))
+def test_every_text_has_its_own_vectors(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
+    odd = Odd()
+    encoded = encode_vectors(odd, Framing(VOCABULARY, max_tokens), texts, batch_tokens=budget)
+    for i, text in enumerate(texts):
+        np.testing.assert_array_equal(of_text(encoded, i), plain(text, max_tokens))
+    different = {text[: max_tokens - 2].tobytes() for text in texts}
+    assert sum(rows for rows, _ in odd.batches) == len(different) == len(encoded.ends)
+    assert len(encoded.flat) == sum(len(plain(np.frombuffer(key, np.uint16), max_tokens)) for key in different)
+    assert encoded.flat.dtype == np.float32
+    counts = encoded.counts(np.arange(len(different)))
+    together = encoded.padded(np.arange(len(different)))
+    np.testing.assert_array_equal(together.mask.sum(dim=1), counts)
+    assert together.vectors.shape == (len(different), max(counts), 2)
+    assert not together.vectors[~together.mask].any()
+
+
+def test_different_texts_are_numbered_from_the_longest() -> None:
+    texts = [np.full(n, 5, np.uint16) for n in (1, 7, 3, 7)]
+    encoded = encode_vectors(Odd(), Framing(VOCABULARY, 20), texts)
+    assert encoded.rows.tolist() == [2, 0, 1, 0]
+    assert encoded.counts(np.arange(3)).tolist() == [8, 4, 2]
+
+
+def test_chunks_that_are_not_there_have_no_vector() -> None:
+    def embed(ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        return Vectors(mask.sum(dim=2, keepdim=True).float(), mask[:, :, 1])
+
+    texts = [np.full(n, 5, np.uint16) for n in (0, 3, 4, 20)]
+    encoded = encode_vectors(embed, ChunkFraming(VOCABULARY, 5, chunks=3), texts)
+    assert [of_text(encoded, i)[:, 0].tolist() for i in range(4)] == [[2], [5], [5, 3], [5, 5, 5]]
+
+
+class Filled(Framing):
+    """A framing that pads every text to `max_tokens`."""
+
+    def arrays(self, texts: list[np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[override]
+        arrays = super().arrays(texts)
+        ids = np.full((len(texts), self.max_tokens), self.vocabulary.mask)
+        ids[:, : arrays["ids"].shape[1]] = arrays["ids"]
+        return {"ids": ids, "mask": np.ones(ids.shape, bool)}
+
+
+def test_a_framing_that_fills_texts_up_does_not_overrun_the_budget() -> None:
+    odd = Odd()
+    encode_vectors(odd, Filled(VOCABULARY, 32), [np.array([i], np.uint16) for i in range(5, 45)], batch_tokens=100)
+    assert sum(rows for rows, _ in odd.batches) == 40
+    assert all(rows * (width - 7) <= 100 for rows, width in odd.batches)  # widths may be rounded up
+
+
+def test_several_vectors_are_not_taken_for_one() -> None:
+    with pytest.raises(ValueError, match="1 texts have 3 vectors, not one each"):
+        encode_texts(Odd(), Framing(VOCABULARY, 20), [np.array([5, 7], np.uint16)])
+
+
+def test_vectors_that_are_not_finite_are_refused() -> None:
+    def broken(ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        return Vectors(torch.full((*ids.shape, 2), torch.inf), mask)
+
+    with pytest.raises(InputError, match="encode documents: .*not finite"):
+        encode_vectors(broken, Framing(VOCABULARY, 8), [np.array([5, 6])], what="encode documents")

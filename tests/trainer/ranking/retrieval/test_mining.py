@@ -1,0 +1,207 @@
+"""Which retrieved documents become a query's negatives, against plain sets; groups with added negatives or scores."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.batching.candidates import Candidates, Example
+from models.matching.siamese import SiameseConfig
+from tests import toy
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
+from tests.trainer.runs import write_run
+from trainer.ranking.retrieval.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.texts import index_task
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.build import build_model
+
+QUERIES = 30
+WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]
+
+
+def written(
+    folder: Path, tokenizer_json: Path, texts: Sequence[str], judged: Mapping[str, str], pools: Mapping[str, str] = {}
+) -> Collection:
+    """A collection of documents d0, d1, ...; queries are a document's first words; some splits have judgements."""
+    for name in ("qrels", "pools"):
+        (folder / name).mkdir(parents=True)
+    documents = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
+    queries = [{"_id": f"q{i}", "text": " ".join(text.split()[:4]) or "none"} for i, text in enumerate(texts)]
+    for name, records in {"corpus": documents, "queries": queries}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    for split, rows in judged.items():
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    for split, names in pools.items():
+        (folder / "pools" / f"{split}.txt").write_text(names)
+    return build("beir", [folder], folder, tokenizers.load(tokenizer_json))
+
+
+@pytest.fixture(scope="module")
+def planted(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    """Each of the first documents is relevant to its query and has a copy, a near-copy and a copy of its first half."""
+    first = [f"{a} {b}" for a, b in zip(WORDS[:QUERIES], WORDS[QUERIES : 2 * QUERIES], strict=True)]
+    near = [f"{text} and" for text in first]
+    halves = [" ".join(text.split()[: len(text.split()) // 2]) for text in first]
+    rows = "".join(f"q{i}\td{i}\t1\nq{i}\td{(i + 1) % QUERIES}\t{i % 2}\n" for i in range(QUERIES))
+    folder = tmp_path_factory.mktemp("planted") / "c"
+    texts = [*first, *first, *near, *halves, *WORDS[2 * QUERIES :], ""]
+    return written(folder, shards / "tokenizer.json", texts, {"train": rows})
+
+
+def plain_copies(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether the Jaccard similarity of the 5-gram sets, as tuples, reaches NEAR."""
+    first, second = ({tuple(x[i : i + SHINGLE]) for i in range(max(1, len(x) - SHINGLE + 1))} for x in (a, b))
+    return len(first & second) >= NEAR * len(first | second)
+
+
+@pytest.mark.parametrize("margin", [None, 0.0, 1.5])
+def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: float | None) -> None:
+    texts = mining_texts(planted, "train")
+    assert texts.queries == list(range(QUERIES))
+    assert sorted(texts.pool) == list(range(len(planted.corpus)))
+    relevant, ranked = Relevant(planted, planted.groups("train")), index_task(texts).rank(60)
+    rng = np.random.default_rng(0)
+    ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
+    mined = mine(texts, relevant, ranked, margin)
+    seen: dict[str, int] = {}
+    for query, found in zip(texts.queries, ranked, strict=True):
+        known = {query} | ({(query + 1) % QUERIES} if query % 2 else set())
+        documents = [texts.pool[i] for i in found.documents]
+        of_relevant = [s for d, s in zip(documents, found.scores.tolist(), strict=True) if d in known]
+        expected = []
+        for document, score in zip(documents, found.scores.tolist(), strict=True):
+            tokens = planted.corpus.tokens(document).tolist()
+            if document in known:
+                reason = "relevant"
+            elif margin is not None and not (of_relevant and score <= max(of_relevant) - margin):
+                reason = "margin"
+            elif not tokens:
+                reason = "empty"
+            elif any(plain_copies(tokens, planted.corpus.tokens(other).tolist()) for other in known):
+                reason = "copy"
+            else:
+                expected.append((document, score))
+                continue
+            seen[reason] = seen.get(reason, 0) + 1
+        negatives = mined.negatives[query]
+        assert list(zip(negatives.documents.tolist(), negatives.scores.tolist(), strict=True)) == expected
+    assert mined.left_out == seen
+    assert seen["copy"] >= 2 * QUERIES or margin
+    assert set(seen) == {"relevant", "copy", "empty"} | ({"margin"} if margin is not None else set())
+
+
+def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(planted: Collection) -> None:
+    texts = mining_texts(planted, "train")
+    place = {document: i for i, document in enumerate(texts.pool)}
+    ranked = [Ranked(np.array([place[140]]), np.array([-5.0], np.float32))] * QUERIES
+    relevant = Relevant(planted, planted.groups("train"))
+    assert all(len(found.documents) == 0 for found in mine(texts, relevant, ranked, 0.0).negatives.values())
+    assert all(found.documents.tolist() == [140] for found in mine(texts, relevant, ranked, None).negatives.values())
+
+
+@pytest.mark.parametrize("pools", [{}, {"test": "d8\nd9\nd0\n"}, {"train": "d0\nd3\nd7\n", "test": "d8\n"}])
+def test_what_is_mined_from(pools: dict[str, str], shards: Path, tmp_path: Path) -> None:
+    """A split's own pool, or everything except documents that only other splits' pools have; d0 is in both splits."""
+    judged = {"train": "q0\td0\t1\nq1\td1\t1\n", "test": "q2\td8\t1\n"}
+    opened = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged, pools)
+    expected = {0: range(10), 1: range(8), 2: (0, 3, 7)}[len(pools)]
+    assert sorted(mining_texts(opened, "train").pool) == list(expected)
+
+
+@pytest.mark.parametrize("margin", [None, 0.5])
+def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_mined(
+    shards: Path, tmp_path: Path, margin: float | None
+) -> None:
+    """q0 and q1 have one text. q2 is the document of that id, which says more, and d4, which says the same."""
+    corpus = {"d0": "hij hi b", "d1": "hij hi c", "d2": "hij hi d", "q2": "hij hi f e", "d4": "hij hi f", "d5": "hij g"}
+    queries = {"q0": "hij hi", "q1": "hij hi", "q2": "hij hi f"}
+    folder = toy.write_beir(tmp_path / "c", corpus, queries, train="q0\td0\t1\nq1\td1\t1\nq2\td2\t1\n")
+    opened = build("beir", [folder], folder, tokenizers.load(shards / "tokenizer.json"))
+    texts = mining_texts(opened, "train")
+    place = {opened.corpus.ids[document]: at for at, document in enumerate(texts.pool)}
+    order = {0: ["d5", "d1", "q2", "d2", "d0"], 1: ["d0", "d4"], 2: ["d4", "q2", "d2", "d5", "d0"]}
+    found = [np.array([place[name] for name in names]) for names in order.values()]
+    ranked = [Ranked(documents, -np.arange(len(documents), dtype=np.float32)) for documents in found]
+    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
+    negatives = [[opened.corpus.ids[int(i)] for i in mined.negatives[query].documents] for query in range(3)]
+    # with a margin, a document must score less than the best relevant one; the query's own text is not one of these
+    assert negatives == [["d5", "q2", "d2"][bool(margin) :], ["d4"], ["d5", "d0"]]
+    assert mined.left_out == {"relevant": 4, "own": 2, **({"margin": 1} if margin else {})}
+
+
+def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
+    groups, texts = planted.groups("train"), mining_texts(planted, "train")
+    mined = mine(texts, Relevant(planted, groups), index_task(texts).rank(20), None)
+    ends, documents, labels, found_by, scores = with_negatives(groups, mined, 3)
+    start = 0
+    for i, end in enumerate(ends.tolist()):
+        query, given, given_labels = groups[i]
+        negatives = mined.negatives[query]
+        new = ~np.isin(negatives.documents, given)
+        expected = [*given.tolist(), *negatives.documents[new].tolist()]
+        assert documents[start:end].tolist() == expected
+        assert labels[start:end].tolist() == [*given_labels.tolist(), *[0.0] * new.sum()]
+        assert found_by[start:end].tolist() == [0] * len(given) + [3] * new.sum()
+        np.testing.assert_array_equal(scores[start:end], [*[np.nan] * len(given), *negatives.scores[new]])
+        start = end
+    assert len(documents) == len(labels) == len(found_by) == len(scores) == start > 3 * len(groups.labels)
+    assert all(array.dtype == dtype for array, dtype in ((labels, np.float32), (found_by, np.uint8)))
+
+
+def test_a_teachers_scores_take_the_place_of_the_labels(planted: Collection) -> None:
+    groups = planted.groups("train")
+    candidates = with_scores(planted, "train", overlap_run(planted))
+    np.testing.assert_array_equal(candidates.documents, groups.candidates.flat)
+    np.testing.assert_array_equal(candidates.ends, groups.candidates.ends)
+    expected = []
+    for i in range(len(groups)):
+        query, documents, _ = groups[i]
+        tokens = planted.queries.tokens(query)[:6].tolist()
+        expected += [plain_overlap(tokens, planted.corpus.tokens(d)[:14].tolist()) for d in documents.tolist()]
+    np.testing.assert_allclose(candidates.labels, expected)
+    assert len(set(expected)) > 5
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path, learnt: bool) -> None:
+    keys = {"name": "siamese", "similarity": "cosine", "temperature": 0.05, "learn_temperature": learnt}
+    lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
+    teacher = load_trained(
+        write_run(tmp_path / "run", planted.directory / "tokenizer.json", noise=0.5, **keys, **lengths)
+    )
+    scored, groups = with_scores(planted, "train", teacher), planted.groups("train")
+    ends = scored.ends.tolist()
+    examples = [
+        Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.labels[a:b], np.array([0]))
+        for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
+    ]
+    method = SiameseConfig(**keys, **lengths, loss="kl")  # type: ignore[arg-type]
+    student = build_model(method, teacher.model.trunk)
+    student.load_state_dict(teacher.model.state_dict())
+    batcher = method.batcher(planted.tokenizer, Candidates(planted.corpus, np.arange(5)))
+    arrays = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays
+    losses = student.eval()(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    assert np.ptp(scored.labels) > 1  # cosines divided by the temperature
+    assert float(losses["kl"]) == pytest.approx(0, abs=1e-4)
+
+
+def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="its labels are classes"):
+        mining_texts(Collection.open(toy_classes), "train")
+    with pytest.raises(InputError, match="its labels are classes: a teacher's scores cannot replace them"):
+        with_scores(Collection.open(toy_classes), "train", overlap_run(Collection.open(toy_classes)))
+    judged = {"train": "q0\td0\t0\n"}
+    none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged)
+    with pytest.raises(InputError, match="split train has no relevant document"):
+        mining_texts(none, "train")
+    with pytest.raises(InputError, match="no split 'dev'"):
+        mining_texts(none, "dev")

@@ -1,0 +1,73 @@
+"""Pairs are scored once, in batches of similar lengths, and returned list by list."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.framing import Framing, PairFraming
+from tests.trainer.ranking.retrieval.fakes import Overlap, overlap_run, plain_overlap, tokens_run
+from trainer.ranking.retrieval.pairs import List, pair_scores, score_lists
+
+VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
+FRAMING = PairFraming(Framing(VOCABULARY, 8), Framing(VOCABULARY, 16))
+LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)
+
+
+class Some:
+    """Texts of at least one token; every fifth text is a copy of the first."""
+
+    def __init__(self, number: int, longest: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.texts = [rng.integers(5, 15, rng.integers(1, longest)).astype(np.uint16) for _ in range(number)]
+        self.texts[::5] = [self.texts[0]] * len(self.texts[::5])
+
+    def tokens(self, i: int) -> np.ndarray:
+        return self.texts[i]
+
+
+QUERIES, DOCUMENTS = Some(10, 9, seed=0), Some(30, 25, seed=1)
+
+
+def cut(query: int, document: int) -> tuple[list[int], list[int]]:
+    return QUERIES.tokens(query)[:6].tolist(), DOCUMENTS.tokens(document)[:14].tolist()
+
+
+@given(LISTS, st.integers(1, 200), st.sampled_from([0, 3]))
+def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: int) -> None:
+    model = Overlap(classes)
+    scores = score_lists(model.score_pairs, FRAMING, QUERIES, DOCUMENTS, lists, batch_tokens=budget)
+    for (query, documents), of_list in zip(lists, scores, strict=True):
+        expected = np.array([plain_overlap(*cut(query, document)) for document in documents])
+        assert of_list.dtype == np.float32
+        np.testing.assert_array_equal(of_list, np.eye(3)[expected % 3] if classes else expected)
+    different = {(*map(tuple, cut(query, document)),) for query, documents in lists for document in documents}
+    assert sum(rows for rows, _ in model.batches) == len(different)  # equal pairs are scored once
+    for rows, width in model.batches:
+        assert rows == 1 or rows * (width - 7) <= budget  # widths are rounded up to a multiple of 8
+
+
+def test_scores_that_are_not_finite_are_refused() -> None:
+    def broken(ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(ids),), torch.nan)
+
+    with pytest.raises(InputError, match="re-rank: .*not finite"):
+        score_lists(broken, FRAMING, QUERIES, DOCUMENTS, [(0, [1])], what="re-rank")
+
+
+def test_a_collections_texts_are_scored_by_their_numbers(opened: Collection) -> None:
+    lists: list[List] = [(3, [7, 3]), (0, [0])]
+    scores = pair_scores(overlap_run(opened), opened, lists)
+    queries, corpus = opened.queries, opened.corpus
+    for (query, documents), of_list in zip(lists, scores, strict=True):
+        texts = [(queries.tokens(query)[:6].tolist(), corpus.tokens(i)[:14].tolist()) for i in documents]
+        assert of_list.tolist() == [plain_overlap(*pair) for pair in texts]
+
+
+def test_a_model_that_encodes_texts_apart_scores_no_pairs(opened: Collection) -> None:
+    with pytest.raises(InputError, match="run/step: a tokens does not read a query and a document together"):
+        pair_scores(tokens_run(opened), opened, [(0, [0])])

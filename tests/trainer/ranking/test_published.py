@@ -1,0 +1,151 @@
+"""A published model ranks without training: an export like its run, with the lengths that the folder names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from models.batching.packing import frame, pad
+from models.pretraining.cross_thought import CrossThought
+from tests.trainer.runs import write_run
+from trainer import evaluate
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.export.export import export_encoder
+from trainer.ranking.published import load_any, load_published
+from trainer.ranking.retrieval.system import Embedded
+from trainer.ranking.retrieval.texts import embed_task
+from trainer.training.checkpoints.load import load_trained
+
+METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
+
+
+@pytest.fixture
+def run(toy_collection: Path, tmp_path: Path) -> Path:
+    return write_run(
+        tmp_path / "run",
+        toy_collection / "tokenizer.json",
+        similarity="cosine",
+        pooling="mean",
+        temperature=0.1,
+        **METHOD,
+    )
+
+
+@pytest.fixture
+def published(run: Path, tmp_path: Path) -> Path:
+    export_encoder(load_trained(run), tmp_path / "published")
+    return tmp_path / "published"
+
+
+def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
+    task = Task.of(Collection.open(toy_collection), "test")
+    own, loaded = (embed_task(model, task) for model in (load_trained(run), load_published(published)))
+    assert isinstance(own, Embedded)
+    assert isinstance(loaded, Embedded)
+    np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
+    np.testing.assert_allclose(loaded.documents, own.documents, atol=1e-6)
+
+
+def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_collection: Path, tmp_path: Path) -> None:
+    keys = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
+    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys))
+    task = Task.of(Collection.open(toy_collection), "test")
+    embedded = embed_task(load_any(tmp_path / "run"), task)
+    assert isinstance(embedded, Embedded)
+    assert isinstance(trained.model, CrossThought)
+    longest = trained.text_tokens
+    for vectors, texts, numbers in (
+        (embedded.queries, task.collection.queries, task.queries),
+        (embedded.documents, task.collection.corpus, task.pool),
+    ):
+        rows, mask = pad([frame(texts.tokens(i), trained.tokenizer, longest) for i in numbers], longest, 0)
+        with torch.no_grad():
+            own = trained.model.embed_documents(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
+        np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
+
+
+def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:
+    models = [f"--model=run={run}", f"--model=folder={published}"]
+    out = tmp_path / "results.json"
+    evaluate.main(["--collection", str(toy_collection), "--split", "test", "--out", str(out), *models])
+    results = json.loads(out.read_text())
+    assert results["folder"] == results["run"]
+    assert results["checkpoints"]["folder"] == str(published)
+    assert results["max_tokens"]["folder"] == {"query": 16, "document": 16}
+
+
+def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
+    (published / "sentence_bert_config.json").unlink()
+    config = published / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
+    method: Any = load_published(published).method
+    assert (
+        method.max_query_tokens
+        == method.max_document_tokens
+        == load_published(published).model.trunk.config.max_position_embeddings
+    )
+
+
+@pytest.mark.parametrize("tokens", ["many", 2, [1], True, 16.5, float("nan")])
+@pytest.mark.parametrize(
+    ("file", "key"), [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
+)
+def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, tokens: Any) -> None:
+    (published / "sentence_bert_config.json").unlink()
+    (published / file).write_text(json.dumps({key: tokens}))
+    with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
+        load_published(published)
+
+
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
+def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
+    (published / name).write_text("[]")
+    with pytest.raises(InputError, match="not a JSON object"):
+        load_published(published)
+
+
+def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
+    published: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (published / "modules.json").unlink()
+    with pytest.raises(SystemExit) as exit:
+        evaluate.main(
+            [
+                "--collection",
+                str(toy_collection),
+                "--split",
+                "test",
+                "--out",
+                str(tmp_path / "r.json"),
+                f"--model=a={published}",
+            ]
+        )
+    assert exit.value.code == 2
+    assert "an encoder without a pooling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("prompts", "name", "before"),
+    [
+        ({"query": "query: ", "document": ""}, "query", "text"),
+        ({"query": "query: ", "document": ""}, "document", "query"),
+        ({"query": "query: "}, None, "query"),
+        ({"passage": "passage: "}, None, "document"),
+        ({"query": "", "document": None, "STS": "Compare: "}, "document", None),
+    ],
+)
+def test_a_prompt_before_texts_is_refused(
+    published: Path, prompts: dict[str, str | None], name: str | None, before: str | None
+) -> None:
+    path = published / "config_sentence_transformers.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts, "default_prompt_name": name}))
+    if not before:
+        load_published(published)
+        return
+    with pytest.raises(InputError, match=f"puts '.*: ' before every {before} by default"):
+        load_published(published)

@@ -1,0 +1,243 @@
+"""The probe: its figures against plain loops, shared by ranks, and without an effect on the training."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.collections.build import build
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.interface import MicroBatch
+from models.matching.siamese import Siamese, SiameseConfig
+from models.trunk import build_trunk
+from tests import toy
+from trainer.ranking.retrieval.encode import length_batches
+from trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
+from trainer.training.engine.world import World
+from trainer.training.recipe.schema import ProbeConfig
+
+
+def plain_figures(
+    queries: Sequence[np.ndarray],
+    documents: Sequence[np.ndarray],
+    relevant: Sequence[frozenset[int]],
+    left_out: Mapping[int, int],
+) -> dict[str, float]:
+    """The same figures, computed in plain loops."""
+    queries = [q / math.sqrt(q @ q) for q in queries]
+    documents = [d / math.sqrt(d @ d) for d in documents]
+    reciprocal, gaps = [], []
+    for number, (query, wanted) in enumerate(zip(queries, relevant, strict=True)):
+        ranked = sorted(range(len(documents)), key=lambda i: (-np.float32(query @ documents[i]), i))
+        ranked = [i for i in ranked if i != left_out.get(number)][:10]
+        reciprocal.append(next((1 / rank for rank, i in enumerate(ranked, 1) if i in wanted), 0.0))
+        gaps += [sum((query - documents[i]) ** 2) for i in wanted]
+    pairs = [(a, b) for a in range(len(documents)) for b in range(a)]
+    near = [math.exp(-2 * sum((documents[a] - documents[b]) ** 2)) for a, b in pairs]
+    values = torch.linalg.svdvals(torch.tensor(np.array(documents))).numpy()
+    shares = [value / values.sum() for value in values if value > 1e-9]
+    return {
+        "mrr@10": sum(reciprocal) / len(queries),
+        "alignment": sum(gaps) / len(gaps),
+        "uniformity": math.log(sum(near) / len(near)),
+        "effective_rank": math.exp(-sum(share * math.log(share) for share in shares)),
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99), st.booleans())
+def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, width: int, seed: int, own: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows, corpus = rng.normal(size=(queries, width)), rng.normal(size=(documents, width))
+    relevant = [frozenset(rng.choice(documents, rng.integers(1, 3), replace=False).tolist()) for _ in rows]
+    left_out = {i: int(rng.integers(documents)) for i in range(0, queries, 2)} if own else {}
+    expected = plain_figures(list(rows), list(corpus), relevant, left_out)
+    assert figures(rows, corpus, relevant, left_out) == {
+        name: pytest.approx(value, abs=1e-9) for name, value in expected.items()
+    }
+
+
+def test_figures_at_their_ends() -> None:
+    one_point = np.ones((5, 3))
+    collapsed = figures(one_point, one_point, [frozenset([i]) for i in range(5)])
+    assert collapsed["alignment"] == pytest.approx(0)
+    assert collapsed["uniformity"] == pytest.approx(0)
+    assert collapsed["effective_rank"] == pytest.approx(1)
+    axes = np.eye(4)
+    spread = figures(axes, axes, [frozenset([i]) for i in range(4)])
+    assert spread["mrr@10"] == 1
+    assert spread["effective_rank"] == pytest.approx(4)
+    assert spread["uniformity"] == pytest.approx(-4)
+    assert figures(np.zeros((1, 3)), np.zeros((1, 3)), [frozenset([0])])["uniformity"] == 0
+
+
+class Engine:
+    """A rank that embeds a text as simple sums of its ids; it also computes the shares of the other ranks."""
+
+    model = torch.nn.Identity()  # without a bottleneck
+
+    def __init__(self, probe: Probe, rank: int, size: int):
+        self.probe, self.world = probe, World(rank, size, rank, size)
+        self.calls = 0
+
+    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        ids = np.where(mask, ids, 0).astype(np.float64)
+        return np.stack([ids.sum(1), (ids**2).sum(1) / 40, mask.sum(1), ids[:, 1]], axis=1).astype(np.float32)
+
+    def gather(self, own: Any) -> list[Any]:
+        size = self.world.size
+        others = [Engine(self.probe, rank, size) for rank in range(size) if rank != self.world.rank]
+        return [own, *(self.probe.embed_share(other, lambda: None) for other in others)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def probe(shards: Path, toy_collection: Path) -> Probe:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeConfig(collection=toy_collection, split="train", every=3, queries=5, documents=70, max_tokens=16)
+    return open_probe(keys, tok)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int) -> None:
+    alone = probe.measure(Engine(probe, 0, 1), [], lambda: None)  # type: ignore[arg-type]
+    shared = Engine(probe, 1, ranks)
+    beats: list[int] = []
+    assert probe.measure(shared, [], lambda: beats.append(1)) == alone  # type: ignore[arg-type]
+    batches = len(list(length_batches([len(row) for row in probe.rows], 32 * probe.max_tokens)))
+    assert len(beats) == shared.calls == math.ceil(batches / ranks)
+
+
+def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe: Probe) -> None:
+    assert len(probe.relevant) == 5
+    assert all(probe.relevant)
+    assert len(probe.rows) == 5 + 70
+    assert max(map(len, probe.rows)) <= 16
+    documents = len(probe.rows) - 5
+    assert all(0 <= i < documents for wanted in probe.relevant for i in wanted)
+
+
+def test_the_relevant_documents_are_those_that_begin_with_the_query(probe: Probe) -> None:
+    """A property of the toy collection."""
+    queries, documents = probe.rows[:5], probe.rows[5:]
+    for query, wanted in zip(queries, probe.relevant, strict=True):
+        for i, document in enumerate(documents):
+            begins = np.array_equal(document[: len(query) - 1], query[:-1])
+            assert begins == (i in wanted)
+
+
+def test_the_probe_does_not_rank_the_query_itself(shards: Path, tmp_path: Path) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    texts = {f"t-{i}": " ".join(sentences) for i, sentences in enumerate(toy.documents(8, seed=2))}
+    rows = "".join(f"t-{i}\tt-{(i + 1) % 8}\t1\nt-{i}\tgone\t1\n" for i in range(8))
+    build("beir", [toy.write_beir(tmp_path, texts, texts, dev=rows)], tmp_path, tok)
+    keys = ProbeConfig(collection=tmp_path, split="dev", every=1, queries=8, documents=8, max_tokens=16)
+    probe = open_probe(keys, tok)
+    assert sorted(probe.left_out) == list(range(8))
+    for query, own in probe.left_out.items():
+        np.testing.assert_array_equal(probe.rows[query], probe.rows[8 + own])
+        assert own not in probe.relevant[query]
+
+
+def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(
+    shards: Path, toy_collection: Path
+) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeConfig(collection=toy_collection, split="train", every=1, queries=20, documents=200, max_tokens=16)
+    probe = open_probe(keys, tok)
+    equal = np.ones((len(probe.rows), 4), dtype=np.float32)
+    chance = sum(1 / rank for rank in range(1, 11)) / (len(probe.rows) - 20)
+    assert figures(equal[:20], equal[20:], probe.relevant)["mrr@10"] < 5 * chance
+
+
+class BottleneckEngine:
+    """Model and engine with three loss terms; two of them depend on a single vector of the sequence."""
+
+    def __init__(self) -> None:
+        self.weights = {"a": 1.0, "mlm": 1.0, "b": 0.5}
+        self.bottleneck_terms = ("a", "b")
+        self.model = self
+
+    def forward(self, *args: Any, swap: bool = False, **arrays: Any) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+    def evaluate(self, batch: MicroBatch, swap: bool = False) -> torch.Tensor:
+        return torch.tensor([10.0, 5.0, 7.0]) + swap * torch.tensor([batch.counts["a"] * 2.0, 0.0, -1.0])
+
+    def sum_over_ranks(self, rises: torch.Tensor) -> torch.Tensor:
+        return 3 * rises  # three equal ranks
+
+
+def test_bottleneck_terms_are_reported_with_their_rise_in_nats_per_target() -> None:
+    batches = [MicroBatch({}, {"a": 4, "mlm": 9, "b": 5}, 0), MicroBatch({}, {"a": 8, "mlm": 9, "b": 15}, 0)]
+    rises = bottleneck_rises(BottleneckEngine(), batches)  # type: ignore[arg-type]
+    assert rises == {"bottleneck/a": pytest.approx(2.0), "bottleneck/b": pytest.approx(-2 / 20)}
+
+
+def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> None:
+    tok = tokenizers.load(shards / "tokenizer.json")
+    keys = ProbeConfig(collection=toy_collection, split="train", every=1)
+    with pytest.raises(InputError, match="probe.collection: .* another tokenizer than the shards"):
+        open_probe(keys, replace(tok, fingerprint="0" * 64))
+
+
+def test_a_model_without_a_bottleneck_has_no_rises() -> None:
+    class Plain:
+        model = torch.nn.Linear(1, 1)
+        weights = {"mlm": 1.0}
+
+    assert bottleneck_rises(Plain(), []) == {}  # type: ignore[arg-type]
+
+
+def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Path) -> None:
+    """Not by the raw [CLS] state: pooling and similarity define the embedding."""
+    from trainer.training.engine.engine import Engine as RealEngine
+
+    vocabulary = tokenizers.load(shards / "tokenizer.json")
+    torch.manual_seed(0)
+    trunk = build_trunk({**toy.TRUNK, "vocab_size": vocabulary.vocab_size, "pad_token_id": vocabulary.pad}).eval()
+    engine = RealEngine.__new__(RealEngine)  # one rank, without DeepSpeed
+    keys = SiameseConfig(name="siamese", pooling="mean", similarity="cosine")
+    engine.model, engine.world = Siamese(trunk, keys), World(0, 1, 0, 1)
+    engine.deepspeed, engine.device = Mock(), torch.device("cpu")
+    embeddings = probe.embed_share(engine, lambda: None)
+    assert embeddings.keys() == set(range(len(probe.rows)))
+    for number, row in enumerate(probe.rows):
+        ids = torch.from_numpy(row)[None]
+        with torch.no_grad():
+            mean = trunk(input_ids=ids).last_hidden_state[0].mean(0)
+        np.testing.assert_allclose(embeddings[number], mean / mean.norm(), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+def test_a_run_reports_the_probe_and_trains_as_without_it(
+    shards: Path, toy_collection: Path, tmp_path: Path, config: str
+) -> None:
+    keys = {"collection": str(toy_collection), "split": "train", "every": 3, "queries": 4, "documents": 40}
+    changes = {"steps": 8, "deepspeed": config, "trunk": toy.TRUNK}  # with dropout
+    plain = toy.seed_recipe(tmp_path / "plain.yaml", shards, **changes)
+    probed = toy.seed_recipe(tmp_path / "probed.yaml", shards, probe={**keys, "max_tokens": 16}, **changes)
+    for recipe in (plain, probed):
+        done = toy.launch(2, "trainer.pretrain", recipe)
+        assert done.returncode == 0, done.stderr
+    assert "step 3  probe  mrr@10 " in done.stdout
+    for term in ("loss/mlm", "loss/decoder"):
+        assert toy.scalars(tmp_path / "probed", term) == toy.scalars(tmp_path / "plain", term)
+    tags = ("alignment", "uniformity", "effective_rank", "bottleneck/decoder")
+    two = {tag: toy.scalars(tmp_path / "probed", f"probe/{tag}") for tag in tags}
+    assert all(list(values) == [0, 3, 6] for values in two.values())
+    assert toy.launch(1, "trainer.pretrain", probed, f"run={tmp_path / 'one'}").returncode == 0
+    for tag, values in two.items():  # not MRR, because a document's rank can jump
+        one = toy.scalars(tmp_path / "one", f"probe/{tag}")
+        for step, value in values.items():
+            assert one[step] == pytest.approx(value, abs=2e-2 if config == "zero3_bf16" else 1e-4)

@@ -1,0 +1,303 @@
+"""Mined negatives in a run: against a plain search, and after stops at every stage, kills and changes of the ranks."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+from tests import toy
+from tests.trainer.killed import kill_at
+from tests.trainer.many_runs import train
+from tests.trainer.runs import STEP, write_run
+from tests.warm import PATIENCE
+from trainer.ranking.indexes import encode_blocks
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.retrieval.mining import mine, mining_texts
+from trainer.ranking.retrieval.search import salts_of
+from trainer.ranking.retrieval.texts import Texts, embed_task
+from trainer.ranking.while_training import refresh as refresh_module
+from trainer.ranking.while_training.refresh import Refresh
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.data import generation as generation_module
+from trainer.training.data.generation import Generation
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import pair_data, resume_invariants
+from trainer.training.engine.world import World
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
+from trainer.training.recipe.yaml_file import build as build_recipe
+from trainer.training.recipe.yaml_file import load
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+EVERY, STEPS = 4, 10
+
+
+@pytest.fixture
+def saved(toy_collection: Path, tmp_path: Path) -> Path:
+    """The checkpoint of a run that has reached its refresh step."""
+    write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese", **LENGTHS)
+    return checkpoint.folder(tmp_path / "run", STEP)
+
+
+@pytest.fixture(autouse=True)
+def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DenseIndex, "BLOCK", 30)
+    monkeypatch.setattr(refresh_module, "PART", 25)
+    monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
+
+
+def alone(saved: Path, opened: Collection, margin: float | None = None) -> Refresh:
+    config = RefreshConfig(every=STEP, depth=20, margin=margin)
+    source = GroupSource(opened, "train", "positive", None, 1, unit=8)
+    return Refresh(config, source, saved.parents[1], World(0, 1, 0, 1))
+
+
+def arrays(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.npy")}
+
+
+@pytest.fixture
+def opened(toy_collection: Path) -> Collection:
+    return Collection.open(toy_collection)
+
+
+def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, list[int]]:
+    """The negatives found by a single search in memory, sorted."""
+    found = mining_texts(opened, "train")
+    texts = Texts(opened, found.queries, sorted(found.pool))
+    ranked = embed_task(load_trained(saved), texts).rank(20, salts_of(texts.queries))
+    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
+    return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
+
+
+@pytest.mark.parametrize("margin", [None, 0.05])
+def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
+    saved: Path, opened: Collection, margin: float | None
+) -> None:
+    refresh, beats = alone(saved, opened, margin), []
+    figures = refresh.make(STEP, saved, lambda: beats.append(1))
+    assert beats
+    refresh.use(STEP + 2)
+    made = refresh.source.generation
+    assert made is not None
+    expected = plain(saved, opened, margin)
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
+    assert made.of(10_000).tolist() == []
+    assert figures["new"] == 1  # all are new: the groups have no negatives of their own
+    assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
+    assert 0 < figures["above_relevant"] < 1 or margin
+    assert sorted(path.name for path in (saved.parents[1] / "negatives").iterdir()) == [f"step-{STEP:08d}"]
+    drawn = [example.candidates.tolist() for example in refresh.source.read(0, 0)]
+    numbers = refresh.source.numbers[:8].tolist()
+    for candidates, number in zip(drawn, numbers, strict=True):
+        query, positives, _ = refresh.source.groups[number]
+        assert candidates == [*positives.tolist(), *made.of(query).tolist()]
+    refresh.use(STEP - 1)
+    assert refresh.source.generation is None
+
+
+@pytest.mark.parametrize("stage", ["encode", "search", "publish", "rename", "tidy"])
+def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
+    saved: Path, opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    expected = arrays(final)
+    shutil.rmtree(final)
+    calls: list[str] = []
+
+    def stops(module: object, name: str, after: int) -> None:
+        original: Callable[..., object] = getattr(module, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            if len(calls) == after:
+                raise KeyboardInterrupt
+            calls.append(name)
+            return original(*arguments, **options)
+
+        patched.setattr(module, name, call)
+
+    with monkeypatch.context() as patched:
+        stops(
+            *{
+                "encode": (encode_blocks, "encode_batches", 2),
+                "search": (refresh_module, "mine", 2),
+                "publish": (generation_module, "write", 0),
+                "rename": (refresh_module, "whole_folder", 0),
+                "tidy": (refresh_module.Refresh, "_tidy", 0),
+            }[stage]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            alone(saved, opened).make(STEP, saved, lambda: None)
+    assert final.is_dir() == (stage == "tidy")
+    encoded: list[int] = []
+    original = encode_blocks.encode_batches
+    monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    again = alone(saved, opened)
+    again.make(STEP, saved, lambda: None)
+    assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks
+    assert arrays(final) == expected
+    assert [path.name for path in final.parent.iterdir()] == [final.name]
+
+
+def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collection: Path, tmp_path: Path) -> None:
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
+    before = arrays(final)
+    (final.with_name(final.name + ".work") / "parts").mkdir(parents=True)
+    (final.with_name(final.name + ".work") / "about.json").write_text('{"step": 7, "weights": "others"}')
+    shutil.rmtree(saved.parents[1] / "checkpoints")
+    write_run(saved.parents[1], toy_collection / "tokenizer.json", seed=9, name="siamese", **LENGTHS)
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    assert arrays(final) != before
+    expected = plain(saved, opened, None)
+    made = Generation.map(final)
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
+
+
+def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:
+    folder = saved.parents[1] / "negatives"
+    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes
+        (folder / f"step-{step:08d}").mkdir(parents=True)
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    assert [path.name for path in folder.iterdir()] == [f"step-{STEP:08d}"]
+
+
+def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
+    refresh = alone(saved, opened)
+    with pytest.raises(SharedError, match=r"step-00000007: is missing, and the negatives of this step are in it"):
+        refresh.use(STEP + 1)
+    refresh.make(STEP, saved, lambda: None)
+    folder = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
+    documents, about = np.load(folder / "documents.npy"), json.loads((folder / "about.json").read_text())
+    for number in (-1, len(opened.corpus)):
+        np.save(folder / "documents.npy", np.where(documents == documents[0], number, documents))
+        with pytest.raises(SharedError, match="step-00000007: damaged .a number of no document.: restore it"):
+            refresh.use(STEP + 1)
+    np.save(folder / "documents.npy", documents)
+    for key, value in (("figures", {"new": "all"}), ("step", -7), ("weights", None)):
+        (folder / "about.json").write_text(json.dumps({**about, key: value}))
+        with pytest.raises(SharedError, match=f"about.json: {key}.*: .*; restore it from a copy"):
+            refresh.use(STEP + 1)
+    np.save(folder / "queries.npy", np.arange(3))
+    with pytest.raises(SharedError, match="damaged"):
+        refresh.use(STEP + 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"negatives": "micro_batch", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+        ({"loss": "kl", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+    ],
+)
+def test_recipes_whose_negatives_are_not_drawn_are_refused(changes: dict[str, object], message: str) -> None:
+    values = recipe_values(Path("c"), Path("run"))
+    values["method"] |= changes
+    with pytest.raises(InputError, match=message):
+        build_recipe(FinetuneRecipe, values, "recipe.yaml")
+
+
+def recipe_values(collection: Path, run: Path) -> dict[str, dict[str, object]]:
+    """A recipe that mines after four steps and after eight."""
+    return {
+        "run": str(run),  # type: ignore[dict-item]
+        "trunk": toy.TRUNK,
+        "steps": STEPS,  # type: ignore[dict-item]
+        "log_every": 1,  # type: ignore[dict-item]
+        "deepspeed": "cpu",  # type: ignore[dict-item]
+        "data": {"collection": str(collection), "lanes": 2, "window": 2, "workers": 1},
+        "batch": {"size": 8, "micro": 4},
+        "optimizer": {"lr": 1e-3},
+        "checkpoint": {"every": 3},
+        "refresh": {"every": EVERY, "depth": 20},
+        "method": {"name": "siamese", "negatives": "own", "hard_negatives": 2, **LENGTHS},
+    }
+
+
+@pytest.mark.slow
+def test_a_colbert_cannot_mine(toy_collection: Path, tmp_path: Path) -> None:
+    values = recipe_values(toy_collection, tmp_path / "run")
+    values["method"] |= {"name": "colbert"}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    result = toy.launch(1, "trainer.finetune", path)
+    assert "refresh: a colbert has not one vector for each text to mine with: set null" in result.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
+    toy_collection: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "undisturbed")))
+    printed = train(2, [[path]], tmp_path)
+    lines = [line for line in printed.splitlines() if "  negatives  " in line]
+    assert [line.split("  ")[0] for line in lines] == ["step 4", "step 8"]
+    assert "100% new" in lines[0]
+    folder = tmp_path / "undisturbed" / "negatives"
+    assert sorted(file.name for file in folder.iterdir()) == ["step-00000004", "step-00000008"]
+    age = toy.scalars(tmp_path / "undisturbed", "negatives/age")
+    assert [age[step] for step in range(1, STEPS + 1)] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
+    killed = tmp_path / "killed.yaml"
+    killed.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "killed")))
+    kill_when(tmp_path / "killed" / "negatives" / "step-00000004.work", killed)
+    assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
+    shutil.copytree(tmp_path / "killed", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
+    kill_at(EVERY + 1, 2, "trainer.finetune", killed, "--resume")
+    assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
+    printed = train(2, [[killed]], tmp_path)
+    assert "step 4  negatives" not in printed  # a refresh is reported once
+    assert "step 8  negatives" in printed
+    for tag in ("new", "minutes"):
+        events = EventAccumulator(str(tmp_path / "killed" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+        assert [event.step for event in events.Scalars(f"negatives/{tag}")] == [4, 8]
+    train(1, [[killed, f"run={tmp_path}/one"]], tmp_path)
+    for name in ("step-00000004", "step-00000008"):
+        assert arrays(tmp_path / "killed" / "negatives" / name) == arrays(folder / name)
+    assert arrays(tmp_path / "one" / "negatives" / "step-00000004") == arrays(folder / "step-00000004")
+    two_ranks, one_rank = (
+        Generation.map(tmp_path / name / "negatives" / "step-00000008").pairs() for name in ("undisturbed", "one")
+    )
+    other = {tuple(pair) for pair in one_rank.tolist()} - {tuple(pair) for pair in two_ranks.tolist()}
+    assert len(other) < 0.01 * len(two_ranks)  # the weights of step 8 differ by rounding
+    final = Path("checkpoints") / f"step-{STEPS:08}" / checkpoint.WEIGHTS
+    assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
+    losses = [toy.scalars(tmp_path / name, "loss/softmax") for name in ("undisturbed", "killed", "one")]
+    assert losses[0] == losses[1]
+    later = {step: losses[0][step] for step in range(EVERY + 1, 2 * EVERY + 1)}
+    assert {step: losses[2][step] for step in later} == pytest.approx(later, rel=1e-5)
+
+
+def kill_when(there: Path, recipe: Path) -> None:
+    """Start a training on two ranks; send SIGKILL to all its processes as soon as a folder appears."""
+    command = toy.launch_command(2, "trainer.finetune", recipe)
+    process = subprocess.Popen(
+        command, cwd=toy.ROOT, stdout=subprocess.DEVNULL, env=toy.environment(), start_new_session=True
+    )
+    while not there.is_dir():
+        assert process.poll() is None, "the run ended"
+        time.sleep(0.001)
+    subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
+    process.wait(timeout=PATIENCE)
+
+
+def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(recipe_values(toy_collection, tmp_path / "run")))
+    recipe = load(FinetuneRecipe, path)
+    assert resume_invariants(recipe, pair_data(recipe))["refresh"] == {"every": 4, "depth": 20, "margin": None}
+    recipe = load(FinetuneRecipe, path, ["refresh=null", "method.hard_negatives=0", "method.negatives=micro_batch"])
+    assert resume_invariants(recipe, pair_data(recipe))["refresh"] is None  # nor can it be added

@@ -1,1 +1,0 @@
-"""Checkpoints: save, verify, resume, load, export."""

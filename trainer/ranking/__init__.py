@@ -1,0 +1,1 @@
+"""Rank with a trained model: search, evaluate, index, export, mine."""

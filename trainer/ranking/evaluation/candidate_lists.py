@@ -1,0 +1,113 @@
+"""Rank the candidates that a split gives for each query: replies, answers, the titles of an impression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_prep.collections.collection import SPLITS, Collection
+from data_prep.collections.groups import Group
+from data_prep.collections.relevant import IdenticalIds, left_out
+from data_prep.common.errors import InputError
+from data_prep.common.progress import track
+from trainer.ranking.evaluation.metrics import Metrics, measure_lists, p_value
+from trainer.ranking.evaluation.task import about_models
+from trainer.ranking.retrieval.lists import list_scores
+from trainer.ranking.retrieval.search import order_of
+from trainer.ranking.retrieval.texts import Texts, in_pool_order, index_task, matching_of, require_scores
+from trainer.training.checkpoints.load import LoadedModel
+
+
+@dataclass(frozen=True)
+class CandidateTask(Texts):
+    """The lists of a split that have a relevant document; the pool contains the candidates of all these lists.
+
+    A query that has several lists is ranked for each of them.
+    """
+
+    lists: list[tuple[int, np.ndarray]]  # the number of a query among `queries`; positions in `pool`, int64 [n]
+    grades: list[np.ndarray]  # fp32 [n], of each list
+    elsewhere: list[np.ndarray]  # fp32 [m], the grades of the relevant documents that are not in the list
+    left_out: int  # lists without a relevant document: all their rankings are equally good, as in trec_eval
+    identical: int  # lists without the document with the query's id
+
+    @classmethod
+    def of(cls, collection: Collection, split: str, identical_ids: IdenticalIds = "auto") -> CandidateTask:
+        """Read a split's lists; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
+
+        Raises:
+            InputError: the collection has no such split, or its labels are not relevance, or no list has both a
+                relevant candidate and another one.
+        """
+        groups, where = collection.judged_groups(split), collection.directory / SPLITS / split
+        absent = left_out(collection, split, identical_ids)
+        kept, elsewhere, identical = list[Group](), list[np.ndarray](), 0
+        for i in range(len(groups)):
+            query, candidates, labels = groups[i]
+            ranked = candidates != absent.get(query, -1)
+            unlisted = np.array([label for _, label in groups.elsewhere(i)], np.float32)
+            if ranked.any() and (len(unlisted) or (labels[ranked] > 0).any()):
+                kept.append(Group(query, candidates[ranked], labels[ranked]))
+                elsewhere.append(unlisted)
+                identical += not ranked.all()
+        if not any((group.labels > 0).any() and (group.labels <= 0).any() for group in kept):
+            raise InputError(
+                f"{where}: has no candidate lists, with a relevant candidate and another one: leave out --candidates, "
+                "to rank the whole pool"
+            )
+        pool = in_pool_order(np.unique(np.concatenate([group.candidates for group in kept])))
+        queries = np.unique([group.query for group in kept])
+        position = np.empty(len(collection.corpus), np.int64)
+        position[pool] = np.arange(len(pool))
+        lists = [(int(queries.searchsorted(group.query)), position[group.candidates]) for group in kept]
+        grades, without = [np.asarray(group.labels) for group in kept], len(groups) - len(kept)
+        return cls(collection, queries.tolist(), pool.tolist(), lists, grades, elsewhere, without, identical)
+
+    def measure(self, scores: Sequence[np.ndarray]) -> Metrics:
+        """Compute the metrics from the scores of each list's candidates, fp32 [n]; ties are in pool order."""
+        orders = (order_of(of_list, positions) for of_list, (_, positions) in zip(scores, self.lists, strict=True))
+        return measure_lists([grades[order] for grades, order in zip(self.grades, orders, strict=True)], self.elsewhere)
+
+    def bm25_scores(self) -> list[np.ndarray]:
+        """Score each list with BM25, with word statistics from the pool."""
+        bm25 = index_task(self)
+        return [bm25.of(query, positions) for query, positions in track(self.lists, "BM25", "lists")]
+
+    def model_scores(self, trained: LoadedModel) -> list[np.ndarray]:
+        """Score each list with a fine-tuned model."""
+        lists = [(self.queries[query], [self.pool[i] for i in positions]) for query, positions in self.lists]
+        return list_scores(trained, self.collection, lists)
+
+
+def compare_lists(
+    collection: Collection,
+    split: str,
+    models: Mapping[str, LoadedModel],
+    with_bm25: bool,
+    identical_ids: IdenticalIds = "auto",
+) -> dict[str, Any]:
+    """Evaluate every system on candidate lists: mean metrics, the p-value, what was ranked, as JSON values.
+
+    Raises:
+        InputError: as `CandidateTask.of`, or a model cannot score the collection; before the first is evaluated.
+    """
+    for trained in models.values():
+        require_scores(trained, matching_of(trained, collection)[1])
+    task = CandidateTask.of(collection, split, identical_ids)
+    metrics = {"bm25": task.measure(task.bm25_scores())} if with_bm25 else {}
+    metrics |= {name: task.measure(task.model_scores(trained)) for name, trained in models.items()}
+    sizes = [len(positions) for _, positions in task.lists]
+    return {
+        **{name: measured.means for name, measured in metrics.items()},
+        "p_value": p_value(metrics, list(models), "mrr"),
+        "lists": len(task.lists),
+        "lists_left_out": task.left_out,
+        "candidates": [min(sizes), max(sizes)],
+        "queries": len(task.queries),
+        "corpus": len(task.pool),
+        "ignore_identical_ids": {"rule": identical_ids, "queries": task.identical},
+        **about_models(collection, split, models),
+    }

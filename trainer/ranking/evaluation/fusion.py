@@ -1,0 +1,124 @@
+"""Fuse two systems into one: by their scores, standardised for each query and weighted, or by their reciprocal ranks.
+
+A weight w means (1 - w) * the first system's standardised scores + w * the second's. None stands for reciprocal ranks
+(Cormack, Clarke and Buettcher, 2009), which need no weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from data_prep.common.progress import meter
+from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.retrieval.search import SCORES, Ranked, Ranking, best, row_blocks
+from trainer.ranking.retrieval.system import System
+
+WEIGHTS = tuple(i / 10 for i in range(11))
+SPLIT = "dev"  # where the weight is chosen, unless another split is named
+NONE = np.empty((1, 0), np.int64)  # the documents of a query whose only document is left out
+RANK_OFFSET = 60  # the constant of Cormack et al.
+
+
+def standardise(scores: np.ndarray) -> np.ndarray:
+    """Shift and scale each row of fp32 [q, N] to mean 0 and standard deviation 1, fp64; equal scores give zeros."""
+    centred = scores.astype(np.float64)
+    centred -= centred.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True))
+    constant = scores.min(axis=1, keepdims=True) == scores.max(axis=1, keepdims=True)  # its mean may be rounded
+    return np.where(constant, 0.0, centred / np.where(constant, 1.0, deviation))
+
+
+def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
+    """Compute 1 / (60 + rank) for each score of a row, fp32 [q, N] to fp64.
+
+    Equal scores share the last of their ranks. So BM25 gives next to nothing to all documents that share no word with
+    the query, and a system without a preference does not change the other's order.
+    """
+    ranks = [len(row) - np.searchsorted(np.sort(row), row, side="left") for row in scores]
+    return 1.0 / (RANK_OFFSET + np.array(ranks))
+
+
+def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndarray:
+    """Fuse two systems' scores fp32 [q, N] of the same documents into one, fp32 [q, N].
+
+    With a weight of 0 or 1, one system's scores are returned as they are: standardised and rounded again, different
+    scores could tie.
+    """
+    if weight is None:
+        fused = reciprocal_ranks(first) + reciprocal_ranks(second)
+    elif weight in (0, 1):
+        fused = second if weight else first
+    else:
+        fused = (1 - weight) * standardise(first) + weight * standardise(second)
+    return fused.astype(np.float32)
+
+
+def rank(
+    first: System,
+    second: System,
+    weights: Sequence[float | None],
+    k: int,
+    left_out: Mapping[int, int] = MappingProxyType({}),
+    *,
+    held: int = SCORES,
+) -> list[list[Ranked]]:
+    """Rank the k best documents of the pool for each query, by each of the weights: [weight][query].
+
+    Equal scores rank in the pool's order. All documents are ranked, also those that share no word with the query.
+
+    Args:
+        first: scores the same queries and pool as `second`.
+        second: weighted by w where `first` is weighted by 1 - w.
+        weights: in [0, 1], or None for reciprocal ranks.
+        k: all N are ranked where N < k.
+        left_out: a document of the pool that a query does not rank, as if the pool lacked it, by the query's number.
+        held: the most scores of each system held at once, but at least those of one query; the result does not depend
+            on it.
+    """
+    ranked: list[list[Ranked]] = [[] for _ in weights]
+    with meter("fuse", "queries", first.shape[0]) as report:
+        for rows in row_blocks(first.shape, held):
+            # query by query: fusing then needs only a few rows in fp64, not a few blocks
+            each = zip(
+                range(rows.start, rows.stop), first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True
+            )
+            for query, a, b in each:
+                absent = left_out.get(query)
+                if absent is not None:
+                    a, b = np.delete(a, absent, axis=1), np.delete(b, absent, axis=1)
+                for rankings, weight in zip(ranked, weights, strict=True):
+                    documents, scores = best(fuse(a, b, weight), k) if a.size else Ranking(NONE, a)
+                    if absent is not None:
+                        documents += documents >= absent
+                    rankings += Ranking(documents, scores).each()
+            report(rows.stop, "")
+    return ranked
+
+
+def choose_weight(
+    first: System,
+    second: System,
+    measure: Callable[[Sequence[Ranked]], Metrics],
+    left_out: Mapping[int, int] = MappingProxyType({}),
+) -> float:
+    """Choose the best weight of WEIGHTS.
+
+    Args:
+        first: scores of the queries to choose by.
+        second: scores of the same queries and pool.
+        measure: turns rankings, one for each query, into metrics.
+        left_out: as in `rank`.
+    """
+    return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10, left_out)])
+
+
+def best_weight(measured: Sequence[Metrics]) -> float:
+    """Return the weight with the largest nDCG@10 (of ties, the smallest weight), given the metrics for each of WEIGHTS.
+
+    MRR@10 would be noise between systems that BM25 leads: it depends on the first few ranks of a few hundred queries.
+    """
+    means = [metrics.means["ndcg@10"] for metrics in measured]
+    return WEIGHTS[int(np.argmax(np.round(means, 12)))]  # rounded: the last bits depend on the order of the sum

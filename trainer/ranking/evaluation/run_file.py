@@ -1,0 +1,121 @@
+"""TREC run files: a line `QUERY Q0 DOCUMENT RANK SCORE TAG` for each document that a system ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.collections.format import Where, text_lines
+from data_prep.common.errors import InputError
+from data_prep.common.files import whole_file
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.search import Ranked, order_of
+
+
+class RunFile(NamedTuple):
+    """A ranking that was made elsewhere, as a system that finds documents but does not score others."""
+
+    ranked: list[Ranked]  # one for each query of the task
+    remarks: list[str]
+
+    def rank(self, k: int) -> list[Ranked]:
+        """Return at most k documents for each query."""
+        return [Ranked(documents[:k], scores[:k]) for documents, scores in self.ranked]
+
+
+def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[int], str], tag: str) -> None:
+    """Write the rankings of queries; scores are written with all digits that fp32 has.
+
+    Args:
+        path: the file.
+        rankings: the id and the ranking of each query.
+        name: the id of a ranked document.
+        tag: names the system; an underscore replaces the spaces in it.
+
+    Raises:
+        InputError: an id contains a space, which the format cannot represent, or the file cannot be written.
+    """
+    tag = "_".join(tag.split())
+    with whole_file(path) as file:
+        for query, (documents, scores) in rankings:
+            for rank, (document, score) in enumerate(zip(documents.tolist(), scores, strict=True), 1):
+                fields = query, "Q0", name(document), str(rank), str(score), tag
+                check_ids(path, (query, fields[2]))
+                file.write((" ".join(fields) + "\n").encode())
+
+
+def check_ids(where: object, ids: Iterable[str]) -> None:
+    """Raise InputError for an id that the format cannot represent."""
+    for name in ids:
+        if len(name.split()) != 1:
+            raise InputError(f"{where}: the id {name!r}: run files cannot have ids with spaces in them")
+
+
+def read(path: Path, task: Task) -> RunFile:
+    """Read a ranking of a task's queries over its pool: by score, as in trec_eval, ties in the pool's order.
+
+    The column of ranks is not read, as in trec_eval: BEIR writes 0 into it. Queries that the split does not judge, and
+    documents that are not in its pool or not in the collection, are left out and counted in a remark. Judged queries
+    that the file lacks count as 0, and are counted in a remark, too.
+
+    Raises:
+        InputError: a line is not one of a run file, repeats a document of a query, or has a NaN score; no line names
+            both a query and a document of the collection. The message names the line.
+    """
+    place = {document: position for position, document in enumerate(task.pool)}
+    rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
+    # cached: most ids are on many lines, and finding one in a collection takes a while
+    query_of, document_of = (cache(ids.number) for ids in (task.collection.queries.ids, task.collection.corpus.ids))
+    first_unknown, known = "", False
+    not_judged, not_in_pool, seen = set(), 0, set[tuple[str, str]]()
+    for where, line in text_lines(path):
+        query, document, score = _row(where, line, seen)
+        number = document_of(document)
+        if query_of(query) < 0 or number < 0:
+            what, name = ("query", query) if query_of(query) < 0 else ("document", document)
+            first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
+        else:
+            known = True
+        if query not in rows:
+            not_judged.add(query)
+        elif number not in place:
+            not_in_pool += 1
+        else:
+            rows[query][place[number]] = score
+    if first_unknown and not known:
+        raise InputError(f"{first_unknown}, nor those of any other line: is this run of another collection?")
+    remarks = {
+        "judged queries are not in it, and count 0": sum(not found for found in rows.values()),
+        "of its queries are not judged, and left out": len(not_judged),
+        "of its lines are of documents that are not in the pool, and left out": not_in_pool,
+    }
+    ranked = []
+    for found in rows.values():
+        positions, scores = np.array([*found], np.int64), np.array([*found.values()], np.float32)
+        order = order_of(scores, positions)
+        ranked.append(Ranked(positions[order], scores[order]))
+    told = [f"{path}: {count:,} {what}" for what, count in remarks.items() if count]
+    return RunFile(ranked, told + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
+
+
+def _row(where: Where, line: str, seen: set[tuple[str, str]]) -> tuple[str, str, float]:
+    """Parse a line into the ids of the query and the document, and the score; `seen` has these ids of earlier lines."""
+    fields = line.split()
+    if len(fields) != 6:
+        raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
+    query, _, document, _, text, _ = fields
+    if (query, document) in seen:
+        raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
+    seen.add((query, document))
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if math.isnan(score):
+        raise InputError(f"{where}: the score {text!r} is not a number")
+    return query, document, score

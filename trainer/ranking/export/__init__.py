@@ -1,0 +1,1 @@
+"""Exports: folders that other libraries load."""

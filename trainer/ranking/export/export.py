@@ -1,0 +1,90 @@
+"""Export a checkpoint as a folder that other libraries load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, whole_folder
+from models.config import MatchingConfig
+from trainer.ranking.export import (
+    export_colbert,
+    export_cross_encoder,
+    export_onnx,
+    export_poly_encoder,
+    export_pretrained,
+    export_siamese,
+)
+from trainer.ranking.export.export_files import write_json
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.published.settings import MARK
+
+# the functions that write a matching model's files and fill in its README.md
+STOCK: dict[str, tuple[Callable[..., None], Callable[..., str]]] = {
+    "siamese": (export_siamese.write, export_siamese.card),
+    "cross_encoder": (export_cross_encoder.write, export_cross_encoder.card),
+    "colbert": (export_colbert.write, export_colbert.card),
+    "poly_encoder": (export_poly_encoder.write, export_poly_encoder.card),
+}
+
+
+def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False, onnx: bool = False) -> None:
+    """Write a trained encoder to the folder `out`, completely or not at all; replace an earlier export there.
+
+    Args:
+        trained: fine-tuned or only pre-trained.
+        out: a new or empty folder, or an earlier export.
+        with_decoder: also write the heads of a pre-training run: decoder.safetensors, decoder.json.
+        onnx: write a fine-tuned model as ONNX instead of as the files of Hugging Face's libraries.
+
+    Raises:
+        InputError: `out` has other contents or cannot be written, the format cannot hold the model, or the run has no
+            decoder.
+    """
+    if with_decoder:
+        export_pretrained.check_decoder(trained)
+    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
+    make_directory(out.parent)
+    with whole_folder(out) as folder:
+        card = _write(trained, folder, _facts(trained, out), onnx)
+        if with_decoder:
+            export_pretrained.write_decoder(trained, folder)
+            card += export_pretrained.DECODER_CARD
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        source = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
+        tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
+        write_json(folder / MARK, source | tokens)
+
+
+def _write(trained: TrainedModel, folder: Path, facts: dict[str, Any], onnx: bool) -> str:
+    """Write model and tokenizer in the format of their method; return the README.md."""
+    method = trained.method
+    if not isinstance(method, MatchingConfig):
+        if onnx:
+            raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
+        export_pretrained.write(trained, folder)
+        return export_pretrained.card(trained, facts)
+    if onnx:
+        write, card = export_onnx.write, export_onnx.card
+    elif method.name in STOCK:
+        write, card = STOCK[method.name]
+    else:
+        raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
+    write(trained, method, folder)
+    return card(trained, method, facts)
+
+
+def _facts(trained: TrainedModel, out: Path) -> dict[str, Any]:
+    """Return the facts for every README.md: what the model is, and which run and step it comes from."""
+    return {
+        "name": out.resolve().name,
+        "out": out,
+        "kind": trained.kind,
+        "run": trained.recipe.run,
+        "step": f"{trained.step:,}",
+        "width": trained.model.trunk.config.hidden_size,
+        "tokens": trained.text_tokens,
+    }

@@ -1,0 +1,88 @@
+"""A cross-encoder as BertForSequenceClassification, which sentence-transformers' CrossEncoder loads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from models.matching.cross_encoder import CrossEncoderConfig
+from models.trunk import token_types
+from trainer.ranking.export.export_files import save_tensors, write_tokenizer
+from trainer.training.checkpoints.load import TrainedModel
+
+CARD = """---
+library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, text-classification, deepsiam]
+---
+# {name}
+
+A cross-encoder trained with deepsiam, which {does}. It read queries of up to {query_tokens} tokens and documents of up
+to {document_tokens}; the tokenizer cuts the longer of a pair to {pair_tokens} in all. From `{run}`, step {step}.
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("{out}")
+print(model.predict([("a query", "a document"), ("a query", "another")]))
+```
+
+`transformers.AutoModelForSequenceClassification` loads the same folder.
+"""
+
+
+def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
+    """Write the model, whose pooler and classifier are the head, and a tokenizer of pairs.
+
+    Raises:
+        InputError: BERT's sequence classifier would not compute the scores of this model.
+    """
+    _check(trained, method)
+    trunk, head = trained.model.trunk, trained.model.heads
+    config = copy.deepcopy(trunk.config)
+    config.num_labels = method.classes or 1
+    config.architectures = ["BertForSequenceClassification"]
+    # CrossEncoder would put a single score through a sigmoid
+    config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    state = {f"bert.{name}": tensor for name, tensor in trunk.state_dict().items()}
+    names = {"head.0": "bert.pooler.dense", "head.3": "classifier"}
+    for own, theirs in names.items():
+        state |= {f"{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
+    save_tensors(state, folder / "model.safetensors")
+    config.save_pretrained(folder)
+    write_pair_tokenizer(trained, method, folder)
+
+
+def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
+    """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
+    (pair,) = method.input_lengths.values()
+    types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, separators=method.separators)
+
+
+def card(trained: TrainedModel, method: CrossEncoderConfig, facts: Mapping[str, Any]) -> str:
+    """Fill in the README.md."""
+    return CARD.format(
+        **facts,
+        does=f"predicts one of {method.classes} classes" if method.classes else "scores a document for a query",
+        query_tokens=method.max_query_tokens,
+        document_tokens=method.max_document_tokens,
+        pair_tokens=next(iter(method.input_lengths.values())),
+    )
+
+
+def _check(trained: TrainedModel, method: CrossEncoderConfig) -> None:
+    beyond = {
+        f"have a trunk of {trained.model.trunk.config.model_type}": trained.model.trunk.config.model_type != "bert",
+        "pool all states (method.pooling)": method.pooling != "cls",
+        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
+        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
+        or method.hidden_activation != "tanh",
+        "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: BERT's sequence classifier cannot {what}; use the run")

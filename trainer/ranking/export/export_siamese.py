@@ -1,0 +1,83 @@
+"""A Siamese network as a SentenceTransformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data_prep.common.errors import InputError
+from models.matching.siamese import SiameseConfig
+from trainer.ranking.export.export_files import write_encoder, write_json, write_modules, write_tokenizer
+from trainer.training.checkpoints.load import TrainedModel
+
+MODULES = {  # class names that every version resolves
+    "": "sentence_transformers.models.Transformer",
+    "1_Pooling": "sentence_transformers.models.Pooling",
+    "2_Normalize": "sentence_transformers.models.Normalize",
+}
+CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, feature-extraction, sentence-similarity, deepsiam]
+---
+# {name}
+
+A Siamese text encoder trained with deepsiam: {pooling} pooling, {similarity} similarity, {width} dimensions,
+documents up to {tokens} tokens (queries were trained with up to {query_tokens}). From `{run}`, step {step}.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{out}")
+queries, documents = model.encode(["a query"]), model.encode(["a document", "another"])
+print(model.similarity(queries, documents))
+```
+
+`transformers.AutoModel` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
+`pooler_output` is not trained.
+"""
+
+
+def write(trained: TrainedModel, method: SiameseConfig, folder: Path) -> None:
+    """Write the encoder, and the modules and trained similarity that make it a SentenceTransformer.
+
+    Raises:
+        InputError: a SentenceTransformer would not compute the embeddings of this model.
+    """
+    _check(trained, method)
+    trunk = trained.model.trunk
+    write_encoder(trunk, folder)
+    write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
+    types = {path: kind for path, kind in MODULES.items() if path != "2_Normalize" or method.similarity == "cosine"}
+    write_modules(folder, types, method.max_document_tokens, {"similarity_fn_name": method.similarity})
+    pooling = {
+        "word_embedding_dimension": trunk.config.hidden_size,
+        "pooling_mode_cls_token": method.pooling == "cls",
+        "pooling_mode_mean_tokens": method.pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_lasttoken": method.pooling == "last",
+    }
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+
+
+def card(trained: TrainedModel, method: SiameseConfig, facts: Mapping[str, Any]) -> str:
+    """Fill in the README.md."""
+    pooling = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
+    return CARD.format(**facts, pooling=pooling, similarity=method.similarity, query_tokens=method.max_query_tokens)
+
+
+def _check(trained: TrainedModel, method: SiameseConfig) -> None:
+    beyond = {
+        "pool several special tokens": method.special_tokens > 1,
+        "pool the first states alone": method.pooling == "first_m",
+        "have a projection with LayerNorm": method.projection is not None,
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "read documents in chunks": method.document_chunks > 1,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    for what, is_asked in beyond.items():
+        if is_asked:
+            onnx = "" if method.document_chunks > 1 else ", or --format onnx"
+            raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot {what}; use the run{onnx}")

@@ -1,0 +1,114 @@
+"""Vectors in files of one block each, read as one array; and which documents have which text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.retrieval.search import Ranked
+
+ROWS = "rows.npy"
+DTYPES = ("float32", "float16")
+
+
+class Blocks:
+    """The rows of several arrays, memory-mapped or not, as one array [N, H]."""
+
+    def __init__(self, arrays: Sequence[np.ndarray], firsts: np.ndarray | None = None) -> None:
+        """Join arrays [n, H].
+
+        Args:
+            arrays: in order.
+            firsts: the number of each array's first row, int64, where other arrays lie between these.
+        """
+        self.arrays = arrays
+        self.bounds = np.cumsum([0, *map(len, arrays)])
+        self.firsts = self.bounds[:-1] if firsts is None else firsts
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self.bounds[-1])
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has."""
+        return int(self.arrays[0].shape[1])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the numbers."""
+        return self.arrays[0].dtype
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Return rows [n, H]: consecutive ones, by a slice, or any, by their places int64 [n]."""
+        if isinstance(rows, slice):
+            return self._neighbours(*rows.indices(len(self))[:2])
+        taken = np.empty((len(rows), self.width), self.dtype)
+        order = np.argsort(rows, kind="stable")
+        cuts = np.searchsorted(rows[order], self.bounds)
+        for block in np.flatnonzero(np.diff(cuts)).tolist():  # all rows of a block at once
+            part = order[cuts[block] : cuts[block + 1]]
+            taken[part] = self.arrays[block][rows[part] - self.bounds[block]]
+        return taken
+
+    def _neighbours(self, start: int, stop: int) -> np.ndarray:
+        first, last = np.searchsorted(self.bounds, [start, max(start, stop - 1)], side="right") - 1
+        pieces = self.arrays[first : last + 1]
+        rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return rows[start - self.bounds[first] : stop - self.bounds[first]]
+
+    def share(self, rank: int, ranks: int) -> Blocks:
+        """Return a rank's share of the blocks; their rows keep their numbers."""
+        return Blocks(self.arrays[rank::ranks], self.firsts[rank::ranks])
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """Turn the places of rows in this share, int64 [n], into their numbers among the rows of all ranks."""
+        block = np.searchsorted(self.bounds, rows, side="right") - 1
+        return self.firsts[block] + rows - self.bounds[block]
+
+
+@dataclass(frozen=True)
+class TextDocuments:
+    """Which of the distinct texts each document has; documents with equal texts have the same vectors."""
+
+    rows: np.ndarray  # int64 [documents], each one's text number; texts are numbered by their first documents
+
+    def of(self, texts: Ranked, k: int) -> Ranked:
+        """Replace each text by all documents that have it, and keep the best k; ties are in the order of documents."""
+        order, ends = self._sorted
+        starts = np.where(texts.documents > 0, ends[texts.documents - 1], 0)
+        counts = ends[texts.documents] - starts
+        pieces = [order[start : start + n] for start, n in zip(starts, counts, strict=True)]
+        documents = np.concatenate([np.empty(0, np.int64), *pieces])
+        scores = np.repeat(texts.scores, counts)
+        best = np.lexsort((documents, -scores))[:k]
+        return Ranked(documents[best], scores[best])
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """The documents sorted by text, int64 [documents], and where each text's documents end, int64 [texts]."""
+        return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()
+
+
+def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
+    """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
+    rows, texts = folder.array(ROWS, [np.int64]), folder.manifest["texts"]
+    if len(rows) != folder.manifest["documents"]:
+        raise folder.damaged("its number of documents")
+    if not len(rows) or rows.min() < 0 or rows.max() != texts - 1:
+        raise folder.damaged(f"{ROWS}: not the numbers of {texts:,} texts")
+    dtypes = [folder.manifest["dtype"]] if folder.manifest.get("dtype") in DTYPES else DTYPES
+    arrays = map_blocks(folder, "blocks", dtypes, 2)
+    if len({array.shape[1] for array in arrays}) != 1:
+        raise folder.damaged("its blocks differ in width")
+    return Blocks(arrays), TextDocuments(rows)
+
+
+def map_blocks(folder: Folder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:
+    """Memory-map one array of each block, by its folder's name; raise InputError where a file is damaged."""
+    return [folder.array(f"{name}/{block}", dtypes, dimensions) for block in folder.manifest["blocks"]]

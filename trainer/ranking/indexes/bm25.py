@@ -1,0 +1,135 @@
+"""An index of words, ranked by BM25 (retrieval/bm25.py).
+
+bm25/   the arrays (.npy) and the words (JSON) of bm25s; missing where no document has a word
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.common.extras import require
+from data_prep.common.files import whole_folder
+from data_prep.common.json_file import Count, Record, read_json
+from trainer.ranking.indexes import folder as folders
+from trainer.ranking.indexes.folder import REMEDY, Folder
+from trainer.ranking.indexes.index import require_choice
+from trainer.ranking.indexes.ranks import each_its_queries, rank_0_first
+from trainer.ranking.retrieval.bm25 import DESCRIPTION, index_words, rank_by_words
+from trainer.ranking.retrieval.search import Ranked
+from trainer.training.checkpoints.load import LoadedModel
+
+NAME = "bm25"
+LARGEST_VOCABULARY = 1 << 32  # bytes
+
+
+@dataclass(frozen=True)
+class Bm25Index:
+    """An opened index of words."""
+
+    folder: Folder
+    collection: Collection
+    words: Any  # a bm25s.BM25, memory-mapped; None where no document has a word
+
+    DTYPES: ClassVar[tuple[str, ...]] = ()
+    APPROXIMATIONS: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def build(
+        cls,
+        trained: LoadedModel | None,
+        collection: Collection,
+        directory: Path,
+        rank: int = 0,
+        ranks: int = 1,
+        *,
+        dtype: str | None = None,
+    ) -> Bm25Index:
+        """Make an index on rank 0, from the start if it was stopped, and open it; it needs no model and no `dtype`."""
+        require("evaluate", "bm25s", what="--bm25")
+        made_of = folders.about(NAME, {"fingerprint": DESCRIPTION}, collection, len(collection.corpus))
+        with rank_0_first(rank, ranks):
+            if rank == 0 and not folders.begin(directory, made_of):
+                _write(directory / NAME, [collection.corpus.text(i) for i in range(len(collection.corpus))])
+                folders.finish(directory, made_of, sorted((directory / NAME).glob("*")))
+        return cls.open(Folder.open(directory), None, collection)
+
+    @classmethod
+    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> Bm25Index:
+        """Open an index."""
+        require("evaluate", "bm25s", what=str(folder.directory))
+        import bm25s
+
+        if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
+            return cls(folder, collection, None)
+        _check(folder)
+        try:
+            words = bm25s.BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
+        except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+            raise folder.damaged(error) from error
+        return cls(folder, collection, words)
+
+    def __str__(self) -> str:
+        """Describe what the index holds."""
+        return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
+
+    def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
+        """Refuse any approximation: BM25 has none."""
+        self.require(approximation)
+
+    def require(self, approximation: str) -> None:
+        """Refuse any approximation: BM25 has none."""
+        require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
+
+    def search(
+        self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
+    ) -> list[Ranked]:
+        """Find the k best documents for each query text; documents that share no word with it are not ranked."""
+
+        def find(part: slice) -> list[Ranked]:
+            return rank_by_words(self.words, queries[part], self.folder.manifest["documents"], k)
+
+        return each_its_queries(find, len(queries), rank, ranks)  # every rank maps the whole index
+
+
+class _Parameters(Record):
+    """What search needs of params.index.json."""
+
+    num_docs: Count
+    method: Literal["lucene"]
+    dtype: Literal["float32"]
+    int_dtype: Literal["int32"]
+    backend: Literal["numpy"] = "numpy"
+
+
+def _check(folder: Folder) -> None:
+    """Raise InputError unless the files are a matrix of scores, stored by columns, and the words of its columns."""
+    parameters = read_json(folder.directory / NAME / "params.index.json", _Parameters, REMEDY)
+    documents = folder.manifest["documents"]
+    if parameters.num_docs != documents:
+        raise folder.damaged("its number of documents")
+    scores = folder.array(f"{NAME}/data.csc.index.npy", [np.float32])
+    rows = folder.array(f"{NAME}/indices.csc.index.npy", [np.int32])
+    ends = folder.array(f"{NAME}/indptr.csc.index.npy", [np.int32, np.int64])
+    if not len(ends) or ends[0] or ends[-1] != len(rows) or (np.diff(ends) < 0).any() or len(scores) != len(rows):
+        raise folder.damaged(f"{NAME}: its arrays do not belong together")
+    if len(rows) and (rows.min() < 0 or rows.max() >= documents):
+        raise folder.damaged(f"{NAME}: it names documents that the collection does not have")
+    words = read_json(folder.directory / NAME / "vocab.index.json", dict[str, Count], REMEDY, LARGEST_VOCABULARY)
+    if max(words.values(), default=0) >= len(ends):
+        raise folder.damaged(f"{NAME}: it has words without a column")
+
+
+def _write(directory: Path, texts: Sequence[str]) -> None:
+    words = index_words(texts)
+    if words:
+        with whole_folder(directory) as folder:
+            words.save(folder, show_progress=False)
+    else:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,145 @@
+"""Candidates for a query of several vectors: the texts with a vector near one of the query's vectors.
+
+Centroids are computed from the stored vectors by k-means, and each stored vector belongs to its nearest centroid. For
+each of its own vectors a query selects the nearest centroids, as in PLAID's first stage (Santhanam et al., 2022). All
+texts with a vector of a selected centroid are candidates, and are then scored exactly.
+
+centroids/centroids.npy   fp32 [C, H]
+centroids/NNNNNN.npy      int32 [2, P]: the distinct pairs of a centroid and a text's number in its block, sorted
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from data_prep.collections.flat_arrays import map_array
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, whole_file
+from data_prep.common.progress import meter
+from trainer.ranking.indexes.blocks import Blocks
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.ranks import wait_for
+from trainer.training.data.rng import keyed_rng
+
+NAME = "centroids"
+PROBE = 2  # centroids to select for each vector of a query
+ROUNDS, TRAINED_ON = 4, 32  # k-means: rounds, and training vectors for each centroid
+PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 MiB in fp32
+
+
+def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int, ranks: int) -> None:
+    """Make the centroids on rank 0, and each rank's own lists, unless they exist; all ranks must call this.
+
+    Args:
+        folder: the folder of the index.
+        vectors: all vectors of the index.
+        counts: for each block, how many vectors each text has, int64 [texts of the block].
+        rank: this rank.
+        ranks: the number of ranks.
+    """
+    file = _file(folder)
+    if rank == 0 and not file.is_file():
+        make_directory(file.parent)
+        _save(file, train(vectors))
+    wait_for(ranks)
+    of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
+    own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
+    done = 0
+    with meter("lists", "vectors", sum(len(vectors.arrays[i]) for i, _ in own)) as report:
+        for i, path in own:
+            belongs = nearest(vectors.arrays[i], of_centroids)
+            pairs = np.stack([belongs, np.repeat(np.arange(len(counts[i])), counts[i])])
+            _save(path, np.unique(pairs, axis=1).astype(np.int32))
+            report(done := done + len(belongs), "")
+    wait_for(ranks)
+
+
+def train(vectors: Blocks) -> np.ndarray:
+    """Compute the centroids of vectors, fp32 [C, H], by k-means on a sample (Lloyd, 1982), from a random start."""
+    wanted = max(1, min(round(8 * len(vectors) ** 0.5), len(vectors) // 4))
+    rng = keyed_rng("centroids")
+    drawn = np.unique(rng.integers(len(vectors), size=TRAINED_ON * wanted))
+    sample = vectors[drawn].astype(np.float32)
+    of_centroids = sample[np.sort(rng.permutation(len(sample))[:wanted])]
+    with meter("centroids", "rounds", ROUNDS) as report:
+        for done in range(ROUNDS):
+            of_centroids = _means(sample, nearest(sample, of_centroids), of_centroids)
+            report(done + 1, "")
+    return of_centroids
+
+
+def _means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return the mean of each centroid's vectors, fp32 [C, H]; a centroid without vectors stays where it is."""
+    order = np.argsort(belongs, kind="stable")
+    present, starts, counts = np.unique(belongs[order], return_index=True, return_counts=True)
+    means = before.copy()
+    means[present] = np.add.reduceat(vectors[order], starts, dtype=np.float64) / counts[:, None]
+    return means
+
+
+def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
+    """Return the number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    columns = torch.from_numpy(of_centroids).to(device).T  # [H, C]
+    half_squares = columns.square().sum(dim=0) / -2
+    belongs = np.empty(len(vectors), np.int64)
+    step = max(1, PRODUCTS // columns.shape[1])
+    for start in range(0, len(vectors), step):
+        rows = torch.from_numpy(vectors[start : start + step].astype(np.float32)).to(device)
+        belongs[start : start + step] = torch.addmm(half_squares, rows, columns).argmax(dim=1).cpu().numpy()
+    return belongs
+
+
+def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
+    """Return the distinct centroids of largest inner product with a query's vectors fp32 [m, H], `PROBE` for each."""
+    products = vectors @ of_centroids.T
+    probe = min(PROBE, len(of_centroids))
+    return np.unique(np.argpartition(-products, probe - 1, axis=1)[:, :probe])
+
+
+def texts_of(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return the texts of a block that have a vector of one of these centroids, int64 [n], from the block's list."""
+    starts, ends = (np.searchsorted(pairs[0], of_query, side=side) for side in ("left", "right"))
+    texts = [pairs[1, a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *texts]))
+
+
+def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P].
+
+    Args:
+        folder: the folder of the index.
+        width: how many numbers a vector has.
+        texts: the number of texts in each block.
+
+    Raises:
+        InputError: they are missing, incomplete or damaged.
+    """
+    files = [_file(folder), *_lists(folder)]
+    if missing := [file for file in files if not file.is_file()]:
+        raise InputError(f"{missing[0]}: no such file; trainer.index --approximate {NAME} makes it")
+    again = "remove it and make it again"
+    of_centroids = map_array(files[0], [np.float32], 2, remedy=again)
+    lists = [map_array(file, [np.int32], 2, remedy=again) for file in files[1:]]
+    if of_centroids.shape[1] != width or not len(of_centroids) or any(len(pairs) != 2 for pairs in lists):
+        raise InputError(f"{folder.directory / NAME}: is of another index; {again}")
+    for file, pairs, number in zip(files[1:], lists, texts, strict=True):
+        if pairs.size and (pairs.min() < 0 or pairs[1].max() >= number):
+            raise InputError(f"{file}: damaged (it names texts that the block does not have); {again}")
+    return np.array(of_centroids), lists
+
+
+def _file(folder: Folder) -> Path:
+    return folder.directory / NAME / "centroids.npy"
+
+
+def _lists(folder: Folder) -> list[Path]:
+    return [folder.directory / NAME / block for block in folder.manifest["blocks"]]
+
+
+def _save(file: Path, array: np.ndarray) -> None:
+    with whole_file(file) as opened:
+        np.save(opened, array)

@@ -1,0 +1,198 @@
+"""Encode a collection's documents into blocks; every rank encodes its own blocks.
+
+blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents
+ends/NNNNNN.npy     int64 [texts of the block]: where each text's vectors end; only where a text has several
+rows.npy            int64 [documents]: which of the distinct texts each document has
+
+Documents whose texts are equal, as the model reads them, have the same vectors, so their scores are equal. Ranks of
+several hosts share the work through one folder. Existing blocks are not encoded again, so a stopped command resumes,
+with any number of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, whole_file
+from data_prep.common.progress import Report, meter
+from models.batching.framing import Framing
+from models.matching.dual_encoder import DualEncoder
+from models.vectors import Vectors
+from trainer.ranking.indexes import folder
+from trainer.ranking.indexes.blocks import ROWS
+from trainer.ranking.indexes.ranks import rank_0_first, wait_for
+from trainer.ranking.retrieval.encode import encode_batches, require_finite
+from trainer.ranking.retrieval.texts import matching_of, on_device
+from trainer.training.checkpoints.load import LoadedModel
+
+
+class Layout(NamedTuple):
+    """How a kind of index stores vectors."""
+
+    kind: str  # the kind, which is the `index` of its models
+    block: int  # texts in a block
+    dtype: str
+    several: bool  # whether a text may have several vectors
+
+
+@dataclass(frozen=True)
+class Builder:
+    """An index under construction; every rank has a builder."""
+
+    directory: Path
+    layout: Layout
+    made_of: dict[str, Any]  # for the manifest
+    texts: Callable[[int], np.ndarray]  # the token ids of a document, as the model reads them
+    encode: Callable[..., Vectors]
+    framing: Framing
+    rows: np.ndarray  # int64 [documents], which of the distinct texts each has
+    first: np.ndarray  # int64 [distinct texts], the first document with each
+    device: Any
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of all blocks."""
+        blocks = -(-len(self.first) // self.layout.block)
+        return [self.directory / "blocks" / f"{i:06d}.npy" for i in range(blocks)]
+
+    def write(self, rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> None:
+        """Encode this rank's missing blocks; call `beat` after every batch."""
+        missing = [i for i, file in enumerate(self.files) if i % ranks == rank and not file.is_file()]
+        total = sum(len(self._documents(i)) for i in missing)
+        with meter("encode", "texts", total) as report:
+            done = 0
+            for i in missing:
+                done = self._write(i, report, done, beat)
+
+    def _documents(self, block: int) -> np.ndarray:
+        return self.first[block * self.layout.block : (block + 1) * self.layout.block]
+
+    def _write(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
+        """Encode a block after `done` texts; return the number of texts done afterwards."""
+        texts = [self.texts(i) for i in self._documents(block).tolist()]
+        file = self.files[block]
+        vectors: dict[int, np.ndarray] = {}
+        for batch, encoded, mask in encode_batches(self.encode, self.framing, texts, device=self.device):
+            for number, of_text, real in zip(batch, encoded, mask, strict=True):
+                vectors[number] = self._stored(of_text[real], file)
+            report(done + len(vectors), "")
+            beat()
+        of_texts = [vectors[i] for i in range(len(texts))]
+        if self.layout.several:
+            _save(ends_of(file), np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64))
+        _save(file, np.concatenate(of_texts))
+        return done + len(texts)
+
+    def _stored(self, vectors: np.ndarray, file: Path) -> np.ndarray:
+        """Convert a text's vectors to the stored dtype, and check them."""
+        if len(vectors) != 1 and not self.layout.several:
+            raise ValueError(f"a text has {len(vectors)} vectors, not one")
+        with np.errstate(over="ignore"):  # refused below
+            stored = vectors.astype(self.layout.dtype)
+        require_finite(vectors, f"encode {file.name}")
+        require_finite(stored, f"{file.name} as {self.layout.dtype}")
+        return stored
+
+    def finish(self) -> None:
+        """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
+        rows = self.directory / ROWS
+        _save(rows, self.rows)
+        ends = [ends_of(file) for file in self.files] if self.layout.several else []
+        made_of = self.made_of | {"texts": len(self.first), "blocks": [file.name for file in self.files]}
+        folder.finish(self.directory, made_of, [rows, *self.files, *ends])
+
+
+def encode_blocks(
+    layout: Layout,
+    trained: LoadedModel,
+    collection: Collection,
+    directory: Path,
+    rank: int,
+    ranks: int,
+    *,
+    documents: np.ndarray | None = None,
+    beat: Callable[[], None] = lambda: None,
+) -> None:
+    """Make or resume the folder of an index, unless it is complete; all ranks must call this.
+
+    Args:
+        layout: the layout of the index's kind.
+        trained: embeds the documents.
+        collection: contains the documents.
+        directory: the folder of the index, which all ranks share.
+        rank: this rank.
+        ranks: the number of ranks.
+        documents: the numbers of the documents to index, int64, in the order of the index; by default all. A folder
+            must not be used for different numbers.
+        beat: called after every batch.
+
+    Raises:
+        InputError: the model is of another kind, its tokenizer is not the collection's, or the folder holds something
+            else.
+    """
+    with rank_0_first(rank, ranks):
+        building = builder(layout, trained, collection, directory, documents)
+    if building:
+        building.write(rank, ranks, beat)
+    wait_for(ranks)
+    if building and not rank:
+        building.finish()
+    wait_for(ranks)
+
+
+def builder(
+    layout: Layout,
+    trained: LoadedModel,
+    collection: Collection,
+    directory: Path,
+    documents: np.ndarray | None = None,
+) -> Builder | None:
+    """Start or resume an index; None where it is complete. The arguments and errors are those of `encode_blocks`."""
+    model, method = matching_of(trained, collection)
+    if not isinstance(model, DualEncoder) or model.index != layout.kind:
+        raise InputError(f"{trained.checkpoint}: a {trained.kind} has no vectors for an index that is {layout.kind}")
+    numbers = np.arange(len(collection.corpus)) if documents is None else documents
+    made_of = folder.about(layout.kind, folder.about_model(trained), collection, len(numbers))
+    made_of["dtype"] = layout.dtype
+    if folder.begin(directory, made_of):
+        return None
+    for name in ("blocks", *(["ends"] if layout.several else [])):
+        make_directory(directory / name)
+    framing = method.document_framing(trained.tokenizer)
+
+    def text(document: int) -> np.ndarray:
+        return framing.cut(collection.corpus.tokens(int(numbers[document])))
+
+    rows, first = _different(text, len(numbers))
+    return Builder(directory, layout, made_of, text, model.embed_documents, framing, rows, first, on_device(model))
+
+
+def ends_of(file: Path) -> Path:
+    """Return the file of the ends of a block's texts, given the file of the block's vectors."""
+    return file.parents[1] / "ends" / file.name
+
+
+def _save(file: Path, array: np.ndarray) -> None:
+    with whole_file(file) as opened:
+        np.save(opened, array)
+
+
+def _different(text: Callable[[int], np.ndarray], documents: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number the distinct texts by their first documents; return each document's number, and the first documents."""
+    keys = np.empty((documents, 2), np.uint64)
+    for i in range(documents):
+        digest = hashlib.blake2b(text(i).astype(np.uint32).tobytes(), digest_size=16).digest()
+        keys[i] = np.frombuffer(digest, np.uint64)
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first))
+    return rank[inverse.reshape(-1)], first[order]

@@ -1,0 +1,164 @@
+"""An index of several vectors per text, as in ColBERT: score all documents, or candidates only (centroids.py).
+
+blocks/NNNNNN.npy, ends/NNNNNN.npy, rows.npy   see encode_blocks.py
+centroids/                                     optional: see centroids.py
+
+Vectors are stored in half precision by default: a stored vector differs from the model's by at most 2^-11 of its
+length. So the score of a query of m vectors of length 1 differs by at most m * 2^-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from data_prep.collections.collection import Collection
+from data_prep.common.progress import meter, track
+from models.matching.dual_encoder import DualEncoder
+from trainer.ranking.indexes import centroids
+from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
+from trainer.ranking.indexes.encode_blocks import Layout, encode_blocks
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.ranks import NOTHING
+from trainer.ranking.retrieval.encode import TextVectors, encode_vectors
+from trainer.ranking.retrieval.search import Ranked, best, merged, packed
+from trainer.ranking.retrieval.system import Scored
+from trainer.ranking.retrieval.texts import matching_of, on_device
+from trainer.training.checkpoints.load import LoadedModel
+
+
+@dataclass(frozen=True)
+class MultiVectorIndex:
+    """An opened index of several vectors per text."""
+
+    folder: Folder
+    trained: LoadedModel
+    collection: Collection
+    vectors: Blocks
+    documents: TextDocuments
+    bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
+    ends: np.ndarray  # int64 [texts], where the vectors of each text end
+
+    BLOCK: ClassVar[int] = 4096  # texts in a block: some 100 MiB
+    DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
+    APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
+
+    @classmethod
+    def build(
+        cls,
+        trained: LoadedModel | None,
+        collection: Collection,
+        directory: Path,
+        rank: int = 0,
+        ranks: int = 1,
+        *,
+        dtype: str | None = None,
+    ) -> MultiVectorIndex:
+        """Make or resume an index, and open it."""
+        assert trained
+        layout = Layout("multi_vector", cls.BLOCK, dtype or cls.DTYPES[0], several=True)
+        encode_blocks(layout, trained, collection, directory, rank, ranks)
+        return cls.open(Folder.open(directory), trained, collection)
+
+    @classmethod
+    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> MultiVectorIndex:
+        """Open an index."""
+        assert trained
+        vectors, documents = open_blocks(folder)
+        ends = map_blocks(folder, "ends", [np.int64], 1)
+        if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
+            raise folder.damaged("ends: they are not in order")
+        counts = [int(of_block[-1]) if len(of_block) else 0 for of_block in ends]
+        bounds = np.cumsum([0, *map(len, ends)])
+        if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
+            raise folder.damaged("its number of vectors")
+        shifted = [of_block + first for of_block, first in zip(ends, vectors.firsts, strict=True)]
+        return cls(folder, trained, collection, vectors, documents, bounds, np.concatenate(shifted))
+
+    def __str__(self) -> str:
+        """Describe what the index holds."""
+        documents, texts, vectors = len(self.documents.rows), len(self.ends), len(self.vectors)
+        width, dtype = self.vectors.width, self.vectors.dtype
+        return f"{documents:,} documents of {texts:,} different texts, {vectors:,} vectors of {width} x {dtype}"
+
+    def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
+        """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist."""
+        counts = [np.diff(self.ends[a:b], prepend=self.ends[a - 1] if a else 0) for a, b in self._blocks()]
+        centroids.prepare(self.folder, self.vectors, counts, rank, ranks)
+
+    def require(self, approximation: str) -> None:
+        """Open the centroids and the lists."""
+        _ = self._centroids
+
+    def search(
+        self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
+    ) -> list[Ranked]:
+        """Find the k best documents for each query text, by the model's own score.
+
+        Scores are computed in fp64 and rounded to fp32, so that they do not depend on what is scored together.
+        """
+        model, method = matching_of(self.trained, self.collection)
+        assert isinstance(model, DualEncoder)
+        framing, device = method.query_framing(self.trained.tokenizer), on_device(model)
+        tokens = self.collection.tokenizer.encode(list(queries))
+        encoded = encode_vectors(model.embed_queries, framing, tokens, what="encode queries", device=device)
+        if queries:
+            self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
+        documents = TextVectors(self.vectors, self.ends, np.asarray(self.documents.rows))
+        scored = Scored(model.score, encoded, documents, device, torch.float64)
+        texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)
+        return [self.documents.of(of_query, k) for of_query in texts]
+
+    @cached_property
+    def _centroids(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        return centroids.load(self.folder, self.vectors.width, np.diff(self.bounds).tolist())
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        """The number of each block's first text, and of the text after its last."""
+        return list(zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True))
+
+    def _all(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
+        """Score all texts of this rank's blocks, and return the best."""
+        own, done = self._blocks()[rank::ranks], 0
+        rows = scored.queries.rows
+        found = [NOTHING] * len(rows)
+        with meter("search", "texts", sum(end - start for start, end in own)) as report:
+            for start, end in own:
+                of_block = [
+                    Ranked(texts + start, scores)
+                    for texts, scores in best(_scores(scored, rows, np.arange(start, end)), k).each()
+                ]
+                found = merged(np.concatenate([packed(found, k), packed(of_block, k)], axis=1), k)
+                report(done := done + end - start, "")
+        return found
+
+    def _near(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
+        """Score those texts of this rank's blocks that have a vector near one of the query's, and return the best."""
+        of_centroids, lists = self._centroids
+        found = []
+        for number in track(scored.queries.rows.tolist(), "search", "queries"):
+            nearest = centroids.nearest_of_query(scored.queries.of(number), of_centroids)
+            own = zip(lists[rank::ranks], self.bounds[:-1][rank::ranks].tolist(), strict=True)
+            texts = np.concatenate(
+                [np.empty(0, np.int64), *(centroids.texts_of(nearest, of_block) + first for of_block, first in own)]
+            )
+            if len(texts):
+                ((places, scores),) = best(_scores(scored, np.array([number]), texts), k).each()
+                found.append(Ranked(texts[places], scores))
+            else:
+                found.append(NOTHING)
+        return found
+
+
+def _scores(scored: Scored, queries: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """Return the scores fp32 [q, n] of texts; score them in the order of their lengths, to need little padding."""
+    order = np.argsort(-scored.documents.counts(texts), kind="stable")
+    scores = np.empty((len(queries), len(texts)), np.float32)
+    scores[:, order] = scored.table(queries, texts[order])
+    return scores

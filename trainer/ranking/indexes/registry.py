@@ -1,0 +1,82 @@
+"""The kinds of indexes, a line each: the kind of a model's index is its `DualEncoder.index`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from models.matching.dual_encoder import DualEncoder
+from trainer.ranking.indexes.bm25 import Bm25Index
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.folder import Folder, fingerprint
+from trainer.ranking.indexes.index import Index
+from trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from trainer.ranking.published import load_any
+from trainer.ranking.retrieval.texts import matching_of
+from trainer.training.checkpoints.load import LoadedModel
+
+KINDS: dict[str, type[Index]] = {
+    "dense": DenseIndex,
+    "multi_vector": MultiVectorIndex,
+    "bm25": Bm25Index,
+}
+APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]
+
+
+def kind_of(trained: LoadedModel, collection: Collection) -> type[Index]:
+    """Return the kind of index that a model's vectors need.
+
+    Raises:
+        InputError: the model cannot rank the collection, or has no vectors to index.
+    """
+    model, _ = matching_of(trained, collection)
+    if not isinstance(model, DualEncoder) or model.index not in KINDS:
+        raise InputError(
+            f"{trained.checkpoint}: a {trained.kind} has no index: it re-ranks what another system found "
+            "(python -m trainer.evaluate --rerank)"
+        )
+    return KINDS[model.index]
+
+
+def open_index(directory: Path, collection: Path | None = None, model: Path | None = None) -> Index:
+    """Open an index with the collection and the model that it was made of.
+
+    Args:
+        directory: the folder of the index, which records where they were.
+        collection: where the collection is now, if it has moved.
+        model: where the model is now, if it has moved.
+
+    Raises:
+        InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.
+    """
+    folder = Folder.open(directory)
+    if folder.manifest["kind"] not in KINDS:
+        raise InputError(f"{directory}: an index of a kind that this code does not know: {folder.manifest['kind']}")
+    of_collection = folder.manifest["collection"]
+    opened = Collection.open(collection or Path(of_collection["directory"]))
+    if opened.sha256 != of_collection["sha256"]:
+        raise InputError(
+            f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
+            "make the index again, or name the collection with --collection"
+        )
+    trained = _model(folder, model)
+    if trained:
+        matching_of(trained, opened)  # raise for another tokenizer before the first query
+    return KINDS[folder.manifest["kind"]].open(folder, trained, opened)
+
+
+def _model(folder: Folder, elsewhere: Path | None) -> LoadedModel | None:
+    """Load the model of an index, if it has one."""
+    about = folder.manifest["model"]
+    if "checkpoint" not in about:
+        if elsewhere:
+            raise InputError(f"--model {elsewhere}: {folder.directory} was made without a model: leave it out")
+        return None
+    trained = load_any(elsewhere or Path(about["checkpoint"]))
+    if fingerprint(trained) != about["fingerprint"]:
+        raise InputError(
+            f"{trained.checkpoint}: is not the model that {folder.directory} was made with: name that one with "
+            "--model, or make the index again"
+        )
+    return trained

@@ -1,0 +1,79 @@
+"""BM25 (Robertson and Zaragoza, 2009), the baseline that every encoder is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from data_prep.common.progress import track
+from trainer.ranking.retrieval.search import Ranked, best, some
+
+K1, B = 1.2, 0.75  # Lucene's defaults
+DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
+
+
+class Bm25:
+    """A system (see `System`) that scores documents by the words that they share with a query.
+
+    Args:
+        queries: their texts.
+        documents: the texts of the pool.
+    """
+
+    def __init__(self, queries: Sequence[str], documents: Sequence[str]) -> None:
+        self.shape = len(queries), len(documents)
+        self._words = index_words(documents)
+        self._queries = queries
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
+        return word_scores(self._words, self._queries[rows], self.shape[1])
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """Return the scores of some documents, fp32 [n], for a query."""
+        scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
+        return scores
+
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query, best first, ties in the given order; `salts` as in `search`.
+
+        A document that shares no word with the query is not ranked.
+        """
+        return rank_by_words(self._words, self._queries, self.shape[1], k, salts)
+
+
+def index_words(documents: Sequence[str]) -> Any:
+    """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
+    import bm25s
+
+    words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
+    if not words.vocab:
+        return None
+    index = bm25s.BM25(k1=K1, b=B, method="lucene")
+    index.index(words, show_progress=False)
+    return index
+
+
+def word_scores(index: Any, queries: Sequence[str], documents: int) -> np.ndarray:
+    """Return the scores fp32 [Q, N] of `documents` indexed texts for some queries; 0 where no word is shared."""
+    import bm25s
+
+    scores = np.zeros((len(queries), documents), np.float32)
+    if index:
+        split = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
+        for row, terms in zip(scores, split, strict=True):
+            row[:] = index.get_scores_from_ids(index.get_tokens_ids(terms))
+    return scores
+
+
+def rank_by_words(
+    index: Any, queries: Sequence[str], documents: int, k: int, salts: np.ndarray | None = None
+) -> list[Ranked]:
+    """Find at most k of `documents` indexed texts for each query; see `Bm25.rank`."""
+    ranked = []
+    for i, query in enumerate(track(queries, "search", "queries")):
+        ((found, scores),) = best(word_scores(index, [query], documents), k, some(salts, [i])).each()
+        ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
+    return ranked

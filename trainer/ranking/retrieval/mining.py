@@ -1,0 +1,191 @@
+"""Hard negatives: documents that a system ranks high for a query and that are not known to be relevant to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.derive import Candidates
+from data_prep.collections.groups import Groups
+from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+from data_prep.common.progress import track
+from models.interface import Corpus
+from models.matching.dual_encoder import DualEncoder
+from trainer.ranking.retrieval.lists import list_scores
+from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.texts import Texts, in_pool_order
+from trainer.training.checkpoints.load import LoadedModel
+
+SHINGLE = 5  # tokens
+NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
+REASONS = ("relevant", "own", "copy", "margin", "empty")
+
+
+@dataclass
+class Mined:
+    """The negatives of each query, best first, and what to report on them."""
+
+    negatives: dict[int, Ranked] = field(default_factory=dict)  # documents' numbers, by the query's number
+    left_out: Counter[str] = field(default_factory=Counter)  # how many documents, by which of `REASONS`
+    above_relevant: int = 0  # how many negatives score more than the best relevant document: some may be relevant, too
+
+
+def mining_texts(collection: Collection, split: str) -> Texts:
+    """Return the queries of a split, and the documents to mine from, in pool order.
+
+    The documents are the split's pool. For a split without a pool, they are all documents except those that are only in
+    the pools of other splits, so that no document of a held-out split is trained on.
+
+    Raises:
+        InputError: no such split; its labels are classes; none of its documents is relevant.
+    """
+    groups = collection.groups(split)
+    if collection.classes:
+        raise InputError(f"{collection.directory}: its labels are classes: there is nothing to mine for them")
+    if not (np.asarray(groups.labels) > 0).any():
+        raise InputError(f"{collection.directory}: split {split} has no relevant document")
+    queries = np.unique(np.asarray(groups.queries)).tolist()
+    return Texts(collection, queries, in_pool_order(_pool(collection, split, groups)).tolist())
+
+
+def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
+    if groups.pool is not None:
+        return np.asarray(groups.pool)
+    held_out = np.zeros(len(collection.corpus), bool)
+    for other in collection.splits():
+        if (pool := collection.groups(other).pool) is not None:
+            held_out[pool] = True
+    held_out[groups.candidates.flat] = False
+    return np.flatnonzero(~held_out)
+
+
+def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: float | None) -> Mined:
+    """Keep the documents of each ranking that may serve as negatives of its query.
+
+    These documents are left out: those relevant to the query's text, in any group; those that are this text, by their
+    tokens or id; copies and near-copies of a relevant document, which share `NEAR` of their 5-grams of tokens with it;
+    those without text; and, with a margin, those whose score is not at least the margin below the best relevant
+    document's, because they may be relevant, too (as in NV-Retriever, de Souza P. Moreira et al., 2024, section 3).
+    With a margin, a query whose relevant documents were not found gets no negatives: they score less than all documents
+    that were found.
+
+    Args:
+        texts: the queries and the pool.
+        relevant: the split's relevant documents.
+        ranked: what was found for each query, as positions in the pool.
+        margin: in units of the system's scores; None: scores do not matter.
+    """
+    copies, mined = _Copies(texts.collection.corpus), Mined()
+    pool = np.asarray(texts.pool)
+    for query, found in zip(texts.queries, track(ranked, "filter", "queries"), strict=True):
+        documents, known = pool[found.documents], relevant.of(query)
+        reasons = np.full(len(documents), "", "U8")
+        is_relevant, is_own = np.isin(documents, known), relevant.are_own(query, documents)
+        best = found.scores[is_relevant].max(initial=-np.inf)
+        if margin is not None:
+            reasons[found.scores > best - margin] = "margin"
+        for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
+            if not len(texts.collection.corpus.tokens(int(documents[i]))):
+                reasons[i] = "empty"
+            elif any(copies.are(int(documents[i]), other) for other in known.tolist()):
+                reasons[i] = "copy"
+        reasons[is_own] = "own"
+        reasons[is_relevant] = "relevant"
+        mined.left_out.update(reasons[reasons != ""].tolist())
+        mined.negatives[query] = Ranked(documents[reasons == ""], found.scores[reasons == ""])
+        mined.above_relevant += int((found.scores[reasons == ""] > best).sum())
+    return mined
+
+
+class _Copies:
+    """Detects documents that are copies or near-copies of each other."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.shingles = lru_cache(1 << 16)(self._shingles)
+
+    def are(self, first: int, second: int) -> bool:
+        """Whether the Jaccard similarity of two documents' sets of 5-grams is `NEAR` or more."""
+        a, b = self.shingles(first), self.shingles(second)
+        if min(len(a), len(b)) < NEAR * max(len(a), len(b)):
+            return False
+        both = len(np.intersect1d(a, b, assume_unique=True))
+        return both >= NEAR * (len(a) + len(b) - both)
+
+    def _shingles(self, document: int) -> np.ndarray:
+        """Return the distinct 5-grams of a document's tokens, hashed, uint64; a shorter text is a single n-gram."""
+        tokens = self.corpus.tokens(document).astype(np.uint64) + np.uint64(1)  # so that a leading 0 counts
+        if not len(tokens):
+            return tokens
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, min(SHINGLE, len(tokens)))
+        factors = np.uint64(0x9E3779B97F4A7C15) ** np.arange(1, windows.shape[1] + 1, dtype=np.uint64)
+        return np.unique((windows * factors).sum(axis=1, dtype=np.uint64))
+
+
+def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
+    """Append to each group the negatives of its query that it does not have yet, labelled 0.
+
+    Args:
+        groups: the groups of the split.
+        mined: the negatives for their queries.
+        system: the number of the system that found them, for `found_by`.
+    """
+    parts: list[tuple[np.ndarray, ...]] = []
+    found_by, found_scores = _found_by(groups), _found_scores(groups)
+    for i in range(len(groups)):
+        query, candidates, labels = groups[i]
+        found = mined.negatives[query]
+        new = ~np.isin(found.documents, candidates)
+        end = int(groups.candidates.ends[i])
+        before = slice(end - len(candidates), end)
+        parts.append(
+            (
+                np.concatenate([candidates, found.documents[new]]),
+                np.concatenate([labels, np.zeros(new.sum(), np.float32)]),
+                np.concatenate([found_by[before], np.full(new.sum(), system, np.uint8)]),
+                np.concatenate([found_scores[before], found.scores[new]]),
+            )
+        )
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    ends = np.cumsum([len(documents) for documents, *_ in parts], dtype=np.int64)
+    return Candidates(ends, *columns)
+
+
+def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Candidates:
+    """Return the groups of a split with a teacher's scores in place of their labels.
+
+    Errors are as in `list_scores`; labels that are classes are refused, too.
+
+    The scores are those that its losses compare: divided by its temperature, as a student's are.
+    """
+    groups = collection.groups(split)
+    if collection.classes:
+        raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
+    every = (groups[i] for i in range(len(groups)))
+    lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
+    labels = np.concatenate(list_scores(teacher, collection, lists, "score"))
+    if isinstance(teacher.model, DualEncoder):
+        labels = labels / teacher.model.temperature
+    return Candidates(
+        np.asarray(groups.candidates.ends),
+        np.asarray(groups.candidates.flat),
+        labels.astype(np.float32),
+        _found_by(groups),
+        _found_scores(groups),
+    )
+
+
+def _found_by(groups: Groups) -> np.ndarray:
+    return np.zeros(len(groups.labels), np.uint8) if groups.found_by is None else np.asarray(groups.found_by)
+
+
+def _found_scores(groups: Groups) -> np.ndarray:
+    if groups.found_scores is None:
+        return np.full(len(groups.labels), np.nan, np.float32)
+    return np.asarray(groups.found_scores)

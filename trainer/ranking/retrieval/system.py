@@ -1,0 +1,159 @@
+"""The systems to compare: each scores every document of a pool for each of its queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_prep.common.progress import meter
+from models.vectors import Vectors
+from trainer.ranking.retrieval.encode import TextVectors
+from trainer.ranking.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search, some
+
+# vectors that a model compares at once, padding included: their products take 128 MiB in fp32
+QUERY_VECTORS, DOCUMENT_VECTORS = 2048, 16384
+
+
+class System(Protocol):
+    """Scores of the documents of a pool, in its order, for some queries; it holds the texts, encoded or indexed."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
+
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query, best first, ties in the pool's order; `salts` as in `search`."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A system whose scores are the inner products of embeddings, by which `search` ranks."""
+
+    queries: np.ndarray  # fp32 [Q, H]
+    documents: np.ndarray  # fp32 [N, H]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+        return len(self.queries), len(self.documents)
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """The scores of all documents, fp32 [q, N], for some of the queries."""
+        queries = self.queries[rows]
+        scores = np.empty((len(queries), len(self.documents)), np.float32)
+        for start in range(0, len(self.documents), CORPUS_BLOCK):
+            block = slice(start, start + CORPUS_BLOCK)
+            scores[:, block] = inner_products(queries, self.documents[block].astype(np.float64))
+        return scores
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of some documents, fp32 [n], for a query."""
+        return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
+
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query, by exact search."""
+        return search(self.queries, self.documents, k, salts=salts).each()
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A system that scores by a model with several vectors per text: it scores every document, without search.
+
+    Equal texts have equal scores, because each distinct text is scored once. The memory needed is one block of padded
+    vectors, their products, and one block of scores.
+    """
+
+    score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
+    queries: TextVectors
+    documents: TextVectors
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32  # of the computation of the scores
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+        return len(self.queries.rows), len(self.documents.rows)
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """The scores of all documents, fp32 [q, N], for some of the queries."""
+        return self._all(rows)
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """The scores of some documents, fp32 [n], for a query."""
+        different, places = np.unique(self.documents.rows[documents], return_inverse=True)
+        scores: np.ndarray = self.table(self.queries.rows[query : query + 1], different)[0, places]
+        return scores
+
+    def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Return at most k documents for each query; all are scored."""
+        ranked: list[Ranked] = []
+        done = 0
+        with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:
+
+            def add(scores: int) -> None:
+                nonlocal done
+                done += scores
+                report(done, "")
+
+            for rows in row_blocks(self.shape):
+                ranked += best(self._all(rows, add), k, some(salts, rows)).each()
+        return ranked
+
+    def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
+        table = self.table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
+        return table[:, self.documents.rows]
+
+    def table(
+        self, queries: np.ndarray, documents: np.ndarray, add: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
+        """Return the scores fp32 [q, d] of distinct texts, by their numbers; pass `add` the size of each block."""
+        table = np.empty((len(queries), len(documents)), np.float32)
+        query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
+        of_queries = [(rows, self.queries.padded(queries[rows], self.device, self.dtype)) for rows in query_blocks]
+        with torch.inference_mode():
+            for columns in _blocks(self.documents.counts(documents), DOCUMENT_VECTORS):
+                of_documents = self.documents.padded(documents[columns], self.device, self.dtype)
+                for rows, of_rows in of_queries:
+                    scores = self.score(of_rows, of_documents).float().cpu().numpy()
+                    table[rows, columns] = scores
+                    add(scores.size)
+        return table
+
+
+@dataclass(frozen=True)
+class ScoredTogether:
+    """Scores by a model whose score of a document depends on the rest of its list: it scores whole lists at once."""
+
+    score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
+    queries: TextVectors
+    documents: TextVectors
+    device: torch.device | str = "cpu"
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """Return the scores of a list's documents, fp32 [n], for a query; equal texts tie, and the model reads each."""
+        rows = self.documents.rows[documents]
+        with torch.inference_mode():
+            of_query = self.queries.padded(self.queries.rows[query : query + 1], self.device)
+            scores = self.score(of_query, self.documents.padded(rows, self.device)).float().cpu().numpy()[0]
+        _, first, places = np.unique(rows, return_index=True, return_inverse=True)
+        tied: np.ndarray = scores[first][places]
+        return tied
+
+
+def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:
+    """Split texts with these numbers of vectors into blocks of at most `most`, padding included, or of one text."""
+    start = longest = 0
+    for i, count in enumerate(counts.tolist()):
+        if i > start and max(longest, count) * (i + 1 - start) > most:
+            yield slice(start, i)
+            start, longest = i, 0
+        longest = max(longest, count)
+    yield slice(start, len(counts))

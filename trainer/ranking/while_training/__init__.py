@@ -1,0 +1,1 @@
+"""Ranking during training: refreshed negatives, the probe."""

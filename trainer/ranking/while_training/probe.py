@@ -1,0 +1,172 @@
+"""Is pre-training working? Measure what the loss does not show, on a small labelled collection, during the run.
+
+Retrieval: documents ranked by the cosine of the current embeddings, without fine-tuning. Geometry: alignment and
+uniformity (Wang and Isola, 2020), and the effective rank of the documents' embeddings (Roy and Vetterli, 2007). For
+methods that read a sequence through one vector (models.interface.Bottleneck), also how much they use it: by how many
+nats per target their loss rises when each sequence gets another sequence's vector. The texts are fixed, so curves of
+different runs can be compared; the probe does not change the order of the training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+
+from data_prep.collections.collection import Collection, remedy
+from data_prep.collections.relevant import left_out
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.check import require_same_tokenizer
+from data_prep.tokenizers.tokenizer import Tokenizer
+from models.batching.packing import frame, pad
+from models.interface import Bottleneck, MicroBatch
+from trainer.ranking.retrieval.encode import length_batches
+from trainer.ranking.retrieval.search import search
+from trainer.training.data.rng import keyed_rng
+from trainer.training.engine.engine import Engine
+from trainer.training.recipe.schema import ProbeConfig
+
+DEPTH = 10
+BATCH = 32  # texts of full length in one forward pass
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Texts as token ids with [CLS] and [SEP], queries before documents."""
+
+    every: int  # optimizer steps
+    rows: list[np.ndarray]
+    relevant: list[frozenset[int]]  # the relevant documents of each query, counted from 0
+    left_out: dict[int, int]  # the document that a query does not rank: it is the query itself
+    max_tokens: int
+    pad: int
+
+    def measure(
+        self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
+    ) -> dict[str, float]:
+        """Measure the current model; all ranks call and share the work; `beat` is called after each batch.
+
+        `micro_batches` are this rank's share of data that the model has not been trained on yet.
+        """
+        shares = engine.gather(self.embed_share(engine, beat))
+        rows = {i: row for share in shares for i, row in share.items()}
+        embeddings = np.stack([rows[i] for i in range(len(self.rows))])
+        queries = len(self.relevant)
+        retrieval = figures(embeddings[:queries], embeddings[queries:], self.relevant, self.left_out)
+        return retrieval | bottleneck_rises(engine, micro_batches)
+
+    def embed_share(self, engine: Engine, beat: Callable[[], None]) -> dict[int, np.ndarray]:
+        """Embed this rank's share of the texts; return the embeddings, fp32 [H], by the texts' numbers."""
+        batches = list(length_batches([len(row) for row in self.rows], BATCH * self.max_tokens))
+        share: dict[int, np.ndarray] = {}
+        for first in range(0, len(batches), engine.world.size):
+            number = first + engine.world.rank
+            # under ZeRO-3 a forward pass needs every rank: a rank with no batch left encodes one that is not used
+            batch = batches[number % len(batches)]
+            embeddings = engine.embed(*pad([self.rows[i] for i in batch], self.max_tokens, self.pad))
+            if number < len(batches):
+                share |= dict(zip(batch, embeddings, strict=True))
+            beat()
+        return share
+
+
+def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
+    """Open the probe of a recipe: judged queries, their relevant documents, and other documents of the corpus.
+
+    Raises:
+        InputError: the collection and the shards were tokenised with different tokenizers, or the split has no query
+            with a relevant document.
+    """
+    collection = Collection.open(keys.collection)
+    require_same_tokenizer(
+        tokenizer,
+        "the shards",
+        collection.tokenizer.fingerprint,
+        f"probe.collection: {keys.collection}",
+        remedy(keys.collection, tokenizer.path),
+    )
+    corpus, queries = collection.corpus, collection.queries
+    judged = {
+        query: corpus.ids.find([name for name, grade in grades.items() if grade > 0 and name in corpus.ids]).tolist()
+        for query, grades in collection.qrels(keys.split).items()
+    }
+    chosen = [query for query in sorted(judged) if judged[query]]
+    chosen = [chosen[i] for i in keyed_rng("probe queries").permutation(len(chosen))[: keys.queries]]
+    if not chosen:
+        raise InputError(f"probe.split: {keys.split} has no query with a relevant document")
+    kept = list(dict.fromkeys(document for query in chosen for document in judged[query]))
+    others = keyed_rng("probe documents").permutation(len(corpus)).tolist()
+    kept = list(dict.fromkeys([*kept, *others]))[: max(keys.documents, len(kept))]
+    # this order breaks ties: if all embeddings are equal, the relevant documents must not come first
+    kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
+    place = {document: i for i, document in enumerate(kept)}
+    numbers = queries.ids.find(chosen).tolist()
+    texts = [queries.tokens(i) for i in numbers] + [corpus.tokens(i) for i in kept]
+    rows = [frame(text, tokenizer, keys.max_tokens) for text in texts]
+    relevant = [frozenset(place[document] for document in judged[query]) for query in chosen]
+    own = left_out(collection, keys.split, "auto")
+    absent = {i: place[own[query]] for i, query in enumerate(numbers) if own.get(query) in place}
+    return Probe(keys.every, rows, relevant, absent, keys.max_tokens, tokenizer.pad)
+
+
+def figures(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    relevant: Sequence[frozenset[int]],
+    left_out: Mapping[int, int] = MappingProxyType({}),
+) -> dict[str, float]:
+    """Compute figures, by name, from embeddings fp32 [Q, H] of queries and [N, H] of documents.
+
+    mrr@10: the mean reciprocal rank of the first relevant document among the first 10, without a query's `left_out`.
+    alignment: the mean squared distance of a query and its relevant documents on the unit sphere, 0 at best.
+    uniformity: log of the mean of exp(-2 d^2) over pairs of documents; lower is more even, 0 if all are equal.
+    effective_rank: exp of the entropy of the documents' normalised singular values, from 1 to H.
+    """
+    queries, documents = _unit(queries), _unit(documents)
+    ranking = search(queries, documents, DEPTH + bool(left_out)).documents.tolist()
+    ranked = [[document for document in row if document != left_out.get(i)][:DEPTH] for i, row in enumerate(ranking)]
+    first_relevant = [
+        next((rank for rank, document in enumerate(row, 1) if document in wanted), None)
+        for row, wanted in zip(ranked, relevant, strict=True)
+    ]
+    pairs = np.array([(q, d) for q, wanted in enumerate(relevant) for d in sorted(wanted)])
+    gaps = ((queries[pairs[:, 0]] - documents[pairs[:, 1]]) ** 2).sum(1)
+    products = documents @ documents.T
+    distances = np.maximum(2 - 2 * products[np.triu_indices(len(documents), 1)], 0)
+    spread = np.linalg.svd(documents, compute_uv=False)
+    shares = spread / max(spread.sum(), 1e-12)
+    return {
+        "mrr@10": float(np.mean([0.0 if rank is None else 1 / rank for rank in first_relevant])),
+        "alignment": float(gaps.mean()),
+        "uniformity": float(np.log(np.exp(-2 * distances).mean())) if len(distances) else 0.0,
+        "effective_rank": float(np.exp(-(shares * np.log(np.maximum(shares, 1e-12))).sum())),
+    }
+
+
+def bottleneck_rises(engine: Engine, micro_batches: Sequence[MicroBatch]) -> dict[str, float]:
+    """Return each bottleneck term's rise in nats per target with another sequence's vector; empty for other models.
+
+    `micro_batches` are this rank's; all ranks call. A micro-batch of one sequence counts as a rise of 0.
+    """
+    model = engine.model
+    if not isinstance(model, Bottleneck):
+        return {}
+    terms = list(engine.weights)
+    rises = torch.zeros(2, len(terms), dtype=torch.float64)  # nats, targets
+    for batch in micro_batches:
+        rises[0] += (engine.evaluate(batch, swap=True) - engine.evaluate(batch)).double().cpu()
+        rises[1] += torch.tensor([float(batch.counts[term]) for term in terms], dtype=torch.float64)
+    nats, targets = engine.sum_over_ranks(rises).tolist()
+    return {
+        f"bottleneck/{term}": nats[i] / max(1.0, targets[i])
+        for i, term in enumerate(terms)
+        if term in model.bottleneck_terms
+    }
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Scale rows to length 1; a row of zeros stays zero."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,194 @@
+"""Hard negatives that the model mines while it learns (ANCE: Xiong et al., 2021), as part of the run.
+
+At every N-th step the run saves a checkpoint. The ranks share the blocks of documents, encode them with its weights,
+then share the parts of the queries and search for them. RUN/negatives/step-NNNNNNNN is then published in one rename,
+and the examples of the next steps draw their hard negatives from it.
+
+The negatives of a step depend only on the checkpoint. If a run is killed during mining and resumed from the checkpoint
+on any number of ranks, it continues with the finished blocks and parts, and draws the same negatives. At a later
+refresh, weights that were trained on another number of ranks differ by rounding: scores are compared without their last
+bits, and `Candidates` draws in a way that one other document in a list changes one negative at most.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
+from data_prep.common.json_file import read_json
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.retrieval.mining import mine, mining_texts
+from trainer.ranking.retrieval.search import salts_of
+from trainer.ranking.retrieval.texts import Texts, query_vectors
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.data import generation
+from trainer.training.data.generation import Generation
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import Data
+from trainer.training.engine.world import World
+from trainer.training.errors import SharedError
+from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
+
+PART = 1024  # queries that are searched for together
+PARTS, INDEX, WORK = "parts", "index", ".work"
+
+
+@dataclass
+class Refresh:
+    """The generations of a run's negatives, and which of them its examples use."""
+
+    config: RefreshConfig
+    source: GroupSource  # the source of the examples
+    run: Path
+    world: World
+    current: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
+
+    def step_of(self, step: int) -> int:
+        """Return the step of the generation that the examples after `step` steps use."""
+        return step - step % self.config.every
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a generation is mined after `step` steps."""
+        return step > 0 and step % self.config.every == 0
+
+    def use(self, step: int) -> None:
+        """Let the examples use the negatives that belong to a step.
+
+        Raises:
+            SharedError: the negatives are missing or damaged.
+        """
+        self.current = self.step_of(step)
+        try:
+            self.source.generation = self._opened() if self.current else None
+        except InputError as error:
+            raise SharedError(str(error)) from None
+
+    def _opened(self) -> Generation:
+        folder = self._folder(self.current)
+        opened = Generation.map(folder)
+        opened.check(folder, len(self.source.collection.corpus))
+        return opened
+
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
+        """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
+
+        An existing generation of the same weights is not mined again. `beat` is called regularly.
+
+        Raises:
+            InputError: a file cannot be written, or an embedding is not finite.
+        """
+        weights = json.loads(read_bytes(saved / checkpoint.MANIFEST, LARGEST_JSON))["files"][checkpoint.WEIGHTS]
+        about = {"step": step, "weights": weights["sha256"], "depth": self.config.depth, "margin": self.config.margin}
+        final, work = self._folder(step), self._folder(step).with_name(self._folder(step).name + WORK)
+        if self.world.rank == 0:
+            _begin(work, about)
+        dist.barrier()
+        if not (final.is_dir() and about.items() <= Generation.map(final).about.items()):
+            self._mine(load_trained(saved), work, beat)
+            if self.world.rank == 0:
+                self._publish(work, final, about)
+        dist.barrier()
+        if self.world.rank == 0:
+            self._tidy(final)
+        figures: dict[str, float] = Generation.map(final).about["figures"]
+        return figures
+
+    def _folder(self, step: int) -> Path:
+        return self.run / "negatives" / f"step-{step:08d}"
+
+    def _mine(self, trained: LoadedModel, work: Path, beat: Callable[[], None]) -> None:
+        """Encode and search; each rank does its share of the missing blocks and parts."""
+        rank, ranks = self.world.rank, self.world.size
+        texts = mining_texts(self.source.collection, self.source.split)
+        texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
+        pool = np.array(texts.pool)
+        index = DenseIndex.build(trained, texts.collection, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        for number, start in enumerate(range(0, len(texts.queries), PART)):
+            file = work / PARTS / f"{number:06d}.npy"
+            if number % ranks == rank and not file.is_file():
+                queries = texts.queries[start : start + PART]
+                self._mine_part(trained, index, Texts(texts.collection, queries, texts.pool), file)
+                beat()
+        dist.barrier()
+
+    def _mine_part(self, trained: LoadedModel, index: DenseIndex, texts: Texts, file: Path) -> None:
+        """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
+        tokens = map(texts.collection.queries.tokens, texts.queries)
+        vectors = query_vectors(trained, texts.collection, tokens)
+        ranked = index.search_vectors(vectors, self.config.depth, salts=salts_of(texts.queries))
+        mined = mine(texts, self.source.relevant, ranked, self.config.margin)
+        rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
+        with whole_file(file) as opened:
+            np.save(opened, np.array([*rows, (-1, mined.above_relevant)], np.int64))
+
+    def _publish(self, work: Path, final: Path, about: dict[str, Any]) -> None:
+        """Combine the parts in one folder, which appears only when complete."""
+        parts = [np.load(file, allow_pickle=False) for file in sorted((work / PARTS).iterdir())]
+        pairs = np.concatenate([part[:-1] for part in parts])
+        above = sum(int(part[-1, 1]) for part in parts)
+        queries = np.unique(np.asarray(self.source.groups.queries)).tolist()
+        ends = np.searchsorted(pairs[:, 0], queries, side="right")  # parts are in the order of the queries
+        starts = np.searchsorted(pairs[:, 0], queries, side="left")
+        negatives = {q: pairs[a:b, 1] for q, a, b in zip(queries, starts, ends, strict=True)}
+        figures = {
+            "new": self._share_of_new(pairs, about["step"] - self.config.every),
+            "above_relevant": above / max(1, len(pairs)),
+            "of_a_query": len(pairs) / len(queries),
+            "minutes": (time.time() - (work / generation.ABOUT).stat().st_mtime) / 60,
+        }
+        with whole_folder(final) as folder:
+            generation.write(folder, negatives, {**about, "figures": figures})
+
+    def _share_of_new(self, pairs: np.ndarray, step_before: int) -> float:
+        """Return the share of negatives absent from the previous generation, or, for the first one, from the groups."""
+        earlier = self._folder(step_before)
+        before = Generation.map(earlier).pairs() if step_before else self.source.given_pairs()
+        documents = len(self.source.collection.corpus)
+        numbers = [of[:, 0] * documents + of[:, 1] for of in (pairs, before)]
+        return float(1 - np.isin(*numbers).mean()) if len(pairs) else 0.0
+
+    def _tidy(self, final: Path) -> None:
+        """Remove what no checkpoint can need: work folders, and generations older than the oldest checkpoint's."""
+        oldest = min(checkpoint.step_of(saved) for saved in checkpoint.newest_first(self.run))
+        for folder in final.parent.iterdir():
+            if folder.name.endswith(WORK) or folder.name < self._folder(self.step_of(oldest)).name:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_refresh(recipe: FinetuneRecipe, data: Data) -> Refresh | None:
+    """Open the refresh of a recipe, if it asks for one."""
+    if recipe.refresh is None:
+        return None
+    (lanes,) = data.order.sources.values()
+    assert isinstance(lanes.source, GroupSource)
+    return Refresh(recipe.refresh, lanes.source, recipe.run, World.from_environment())
+
+
+def _is_of(file: Path, about: dict[str, Any]) -> bool:
+    """Return whether a work folder's file has these settings; a damaged one has not."""
+    try:
+        return read_json(file, dict[str, Any], generation.REMEDY) == about
+    except InputError:
+        return False
+
+
+def _begin(work: Path, about: dict[str, Any]) -> None:
+    """Create the work folder, or start over if it holds work of other weights."""
+    file = work / generation.ABOUT
+    if file.is_file() and not _is_of(file, about):
+        shutil.rmtree(work)
+    make_directory(work / PARTS)
+    if not file.is_file():
+        with whole_file(file) as opened:
+            opened.write(json.dumps(about).encode())
