@@ -1,7 +1,7 @@
 """The order of a run: the content of every global micro-batch, on any cluster.
 
-Global micro-batch `a` comes entirely from lane `a mod V` of the source that trainer/training/data/mixing.py draws for it. Ranks
-and loader workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
+Global micro-batch `a` comes entirely from lane `a mod V` of the source that mixing.py draws for it. Ranks and loader
+workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def test_the_time_limits_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_that_meets_nobody_ends() -> None:
-    script = "from trainer.training.engine import all_reduce; all_reduce.LIMIT_SECONDS = 1; all_reduce.main(['10', 'float32'])"
+    script = (
+        "from trainer.training.engine import all_reduce; "
+        "all_reduce.LIMIT_SECONDS = 1; all_reduce.main(['10', 'float32'])"
+    )
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     env = {**toy.environment(), **alone, "MASTER_PORT": str(toy.free_port())}
     done = subprocess.run([sys.executable, "-c", script], cwd=toy.ROOT, env=env, capture_output=True, text=True)

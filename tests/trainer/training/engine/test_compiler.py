@@ -29,7 +29,8 @@ def test_nothing_is_compiled_and_the_switch_is_restored(monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_an_engine_does_not_import_the_compiler() -> None:
     makes_one = (
-        "import os, sys; from benchmarks.saving import make_engine; from trainer.training.engine.world import World, join; "
+        "import os, sys; from benchmarks.saving import make_engine; "
+        "from trainer.training.engine.world import World, join; "
         "join(World.from_environment()); make_engine(4, 1); os._exit('torch._inductor.compile_fx' in sys.modules)"
     )
     environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
