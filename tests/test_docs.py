@@ -55,14 +55,9 @@ TRAIL = re.findall(r"^\| .*\? \| `(.+\.py)` \| `(.+)` \|$", (ROOT / "CONTRIBUTIN
 
 
 def test_the_trail_leads_to_what_a_newcomer_looks_for() -> None:
-    rooms = {str(Path(file).parent) for file, _ in TRAIL}
-    assert rooms >= {
-        "data_prep/sources",
-        "models/pretraining",
-        "trainer/training/checkpoints",
-        "trainer/training/data",
-        "trainer/training/engine",
-    }
+    rooms = ("data_prep/sources", "models/pretraining", "trainer/training/checkpoints", "trainer/training/data")
+    for room in (*rooms, "trainer/training/engine"):
+        assert any(file.startswith(f"{room}/") for file, _ in TRAIL), room
 
 
 @pytest.mark.parametrize(("file", "function"), TRAIL)
