@@ -93,6 +93,10 @@ def test_a_package_imports_only_what_it_may(file: Path) -> None:
         assert "deepspeed" not in roots
 
 
+def test_data_prep_writes_and_reads_tars_with_webdataset() -> None:
+    assert any("webdataset.writer" in imported(file) for file in FILES if file.parts[0] == "data_prep")
+
+
 @pytest.mark.parametrize("package", ROOMS)
 def test_every_room_has_its_place(package: str) -> None:
     there = {room_of(dotted(file), package) for file in FILES if file.is_relative_to(package)} - {"__init__"}

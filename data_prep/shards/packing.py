@@ -1,15 +1,15 @@
 """Pack documents into the chunks of a shard, and chunks into its tar."""
 
-import io
-import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of, whole_file
+from data_prep.common.webdataset_without_torch import TarWriter
 from data_prep.shards import chunk
 from data_prep.shards.document import TokenDocument, to_json
 from data_prep.shards.manifest import ShardEntry
@@ -77,15 +77,11 @@ def encode_chunk(documents: Sequence[TokenDocument], id_type: np.dtype, where: P
 
 def write_shard(path: Path, number: int, contents: Sequence[Chunk]) -> ShardEntry:
     """Write one shard, the sample of chunk c named `sssssscccccc`, and return its manifest entry."""
-    with (
-        whole_file(path) as file,
-        tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
-    ):
+    with whole_file(path) as file, plain_tar(file) as tar:
         for index, packed in enumerate(contents):
-            for extension, content in (("npz", packed.npz), ("json", packed.json)):
-                member = tarfile.TarInfo(f"{number:06d}{index:06d}.{extension}")  # mtime 0, no owner
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+            key = f"{number:06d}{index:06d}"
+            tar.write({"__key__": key, "npz": packed.npz})  # apart: one call would sort the .json before the .npz
+            tar.write({"__key__": key, "json": packed.json})
     return ShardEntry(
         path.name,
         len(contents),
@@ -95,3 +91,8 @@ def write_shard(path: Path, number: int, contents: Sequence[Chunk]) -> ShardEntr
         bytes=path.stat().st_size,
         sha256=sha256_of(path),
     )
+
+
+def plain_tar(file: BinaryIO) -> TarWriter:
+    """Return a writer of samples, whose headers do not depend on who writes them or when."""
+    return TarWriter(file, user="", group="", mode=0o644, mtime=0)

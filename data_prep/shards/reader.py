@@ -2,13 +2,14 @@
 
 A shard holds chunks of consecutive documents. Chunk c of shard s is the sample `sssssscccccc`: an .npz (see chunk.py)
 and a .json (see document.py). Tars have no timestamps, owners or extended headers, so the same documents give the same
-bytes.
+bytes. webdataset reads a shard from start to end; to resume in the middle, `read` seeks by an index of the headers.
 
 Shards and manifests may come from anyone. Reading takes at most 2 GiB whatever they hold (the bounds: chunk.py,
 manifest.py), runs none of their code, writes no file, and opens no file outside the folder.
 """
 
 import io
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +18,13 @@ from typing import BinaryIO
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors, sha256_of
+from data_prep.common.webdataset_without_torch import group_by_keys, tar_file_expander
 from data_prep.shards import chunk
 from data_prep.shards.document import TokenDocument, from_json
 from data_prep.shards.manifest import REBUILD, Manifest, ShardEntry
+
+# the tar's first bytes are a name: one of digits cannot begin a compressed file, which tarfile would inflate
+MEMBER = re.compile(r"[0-9]{12}\.(npz|json)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,32 @@ class Shard:
         Raises:
             InputError: the chunk cannot be read or holds what a writer would not have written.
         """
-        try:
-            vocab_size = self.manifest.tokenizer["vocab_size"]
-            texts = chunk.decode(self._member(number, "npz"), vocab_size, self.manifest.id_type)
-            return from_json(self._member(number, "json"), texts)
-        except ValueError as error:
-            raise InputError(f"{self.path}: chunk {number}: {error}; {REBUILD}") from error
+        return self._decoded(number, self._member(number, "npz"), self._member(number, "json"))
+
+    def chunks(self) -> Iterator[list[TokenDocument]]:
+        """Yield the documents of each chunk, read by webdataset from the start; raise InputError as `read` does."""
+        number = 0
+        with os_errors_as_input_errors(self.path, "read"), open(self.path, "rb") as file:
+            try:
+                for sample in group_by_keys(tar_file_expander([{"url": self.path, "stream": file}])):
+                    yield self._decoded(number, sample.get("npz", b""), sample.get("json", b""))
+                    number += 1
+            except (tarfile.TarError, ValueError) as error:
+                raise InputError(f"{self.path}: chunk {number}: {error.args[0]}; {REBUILD}") from error
+        if number != len(self):
+            raise InputError(f"{self.path}: {number} chunks in order, its headers list {len(self)}; {REBUILD}")
 
     def documents(self) -> Iterator[TokenDocument]:
         """Yield every document of the shard; raise InputError as `read` does."""
-        for number in range(len(self)):
-            yield from self.read(number)
+        for documents in self.chunks():
+            yield from documents
+
+    def _decoded(self, number: int, npz: bytes, json: bytes) -> list[TokenDocument]:
+        try:
+            texts = chunk.decode(npz, self.manifest.tokenizer["vocab_size"], self.manifest.id_type)
+            return from_json(json, texts)
+        except ValueError as error:
+            raise InputError(f"{self.path}: chunk {number}: {error}; {REBUILD}") from error
 
     def _member(self, number: int, extension: str) -> bytes:
         offset, size = self.members[number][extension]
@@ -113,7 +133,8 @@ def _index(path: Path, chunks: int) -> tuple[dict[str, tuple[int, int]], ...]:
             offset += tarfile.BLOCKSIZE
             key, _, extension = member.name.partition(".")
             sample = samples.setdefault(key, {})
-            if member.type != tarfile.REGTYPE or extension not in ("npz", "json") or extension in sample:
+            in_order = extension not in sample and sample is next(reversed(samples.values()))
+            if member.type != tarfile.REGTYPE or not MEMBER.fullmatch(member.name) or not in_order:
                 raise ValueError(f"unexpected member {member.name!r:.80}")
             if not 0 <= member.size <= total - offset:
                 raise ValueError(f"{member.name} is cut short")

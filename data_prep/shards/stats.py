@@ -64,9 +64,8 @@ def collect(directory: Path) -> dict[str, Any]:
     documents, segments = np.zeros(1, np.int64), np.zeros(1, np.int64)
     pieces = np.zeros(manifest.tokenizer["vocab_size"], np.int64)
     for index in track(range(len(manifest.shards)), "stats", "shards"):
-        shard = Shard.open(manifest, index)
-        for number in range(len(shard)):
-            texts = [document.segments for document in shard.read(number)]
+        for chunk in Shard.open(manifest, index).chunks():
+            texts = [document.segments for document in chunk]
             documents = _count(documents, [sum(map(len, text)) for text in texts])
             segments = _count(segments, [len(segment) for text in texts for segment in text])
             pieces = _count(pieces, np.concatenate([np.empty(0, np.int64), *chain.from_iterable(texts)]))

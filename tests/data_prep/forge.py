@@ -34,7 +34,8 @@ def pack(path: Path, members: list[tuple[str, bytes]], kind: bytes = tarfile.REG
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
-            member.size, member.type, member.linkname = len(content), kind, "/etc/passwd"
+            member.size, member.type = len(content), kind
+            member.linkname = "" if kind == tarfile.REGTYPE else "/etc/passwd"
             tar.addfile(member, io.BytesIO(content))
 
 

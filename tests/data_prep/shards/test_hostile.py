@@ -210,7 +210,9 @@ TARS: list[tuple[Attack, str]] = [
     (tar(tar_header("000000000000.npz", 1 << 60)), "cut short"),
     (tar(tar_header("000000000000.npz", -512)), "cut short"),
     (tar(*(tar_header(f"{number:012d}.npz", 0) for number in range(5000))), "more chunks than the 2 of the manifest"),
+    (tar(tar_header("BZh91AY&SY.npz", 0)), "unexpected member"),  # tarfile would inflate such a tar
     (members(lambda given: [*given, given[0]]), "unexpected member"),
+    (members(lambda given: [given[0], *given[2:], given[1]]), "unexpected member"),
     (members(lambda given: given[:-1]), "lacks its npz or json"),
     (members(lambda given: given[:-2]), "1 chunks, the manifest lists 2"),
     (tar(b"no tar" * 1000), "not a tar of chunks"),

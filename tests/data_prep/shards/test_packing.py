@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
 from data_prep.shards import chunk, packing
 from data_prep.shards.chunk import decode
 from data_prep.shards.document import TokenDocument, from_json
+from tests.data_prep import forge
 from tests.data_prep.shards import drawn
 from tests.data_prep.shards.drawn import IDS
 
@@ -38,6 +40,15 @@ def test_a_shard_is_the_same_bytes_each_time(documents: list[TokenDocument]) -> 
         assert (first.chunks, first.documents) == (len(chunks), len(documents))
         assert (Path(folder) / "a").read_bytes() == (Path(folder) / "b").read_bytes()
         assert b"000007000000.npz" in (Path(folder) / "a").read_bytes()
+
+
+def test_a_shard_has_the_bytes_that_tarfile_wrote_before_webdataset_did(tmp_path: Path) -> None:
+    chunks = [packing.Chunk(f"npz {number}".encode() * 200, b"{}", 1, 1, 1) for number in range(3)]
+    entry = packing.write_shard(tmp_path / "new", 7, chunks)
+    members = [(f"000007{n:06d}.{end}", getattr(c, end)) for n, c in enumerate(chunks) for end in ("npz", "json")]
+    forge.pack(tmp_path / "old", members)
+    assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
+    assert entry.sha256 == sha256_of(tmp_path / "old")
 
 
 def test_no_documents_give_no_chunks() -> None:

@@ -48,3 +48,14 @@ def test_a_shard_cut_short_after_it_was_opened_is_noticed(small: Tokenizer, tmp_
     shard.path.write_bytes(shard.path.read_bytes()[:1000])
     with pytest.raises(InputError, match="chunk 1 is cut short"):
         shard.read(1)
+
+
+def test_a_shard_cut_between_chunks_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
+    (start, _), _ = shard.members[1].values()
+    shard.path.write_bytes(shard.path.read_bytes()[: start - 512])  # tarfile takes it for the end
+    with pytest.raises(InputError, match="1 chunks in order, its headers list 2"):
+        list(shard.documents())
+    shard.path.write_bytes(b"x" * 5000)
+    with pytest.raises(InputError, match="shard-000000.tar: chunk 0: "):
+        list(shard.documents())
