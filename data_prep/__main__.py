@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(chosen: argparse.Namespace) -> int:
+    inputs = [location for given in chosen.inputs for location in SOURCES[chosen.source].expand(given)]
     if chosen.dry_run:
-        print(dry_run.estimate(chosen.inputs, options_of(chosen), chosen.workers))
+        print(dry_run.estimate(inputs, options_of(chosen), chosen.workers))
         return 0
     out = local_folder(chosen)
-    print(run.prepare(chosen.inputs, out, options_of(chosen), chosen.workers, chosen.max_bad, chosen.rejected))
+    print(run.prepare(inputs, out, options_of(chosen), chosen.workers, chosen.max_bad, chosen.rejected))
     if uploading.is_wanted(chosen.out):
         uploading.upload(out, chosen.out)
         print(f"{chosen.out}: upload complete")

@@ -163,7 +163,7 @@ class _Finish:
 
     def __init__(self, reading: Reading, source: Source) -> None:
         table = np.load(reading.evaluation, mmap_mode="r") if reading.evaluation else None
-        self.stages = stages.build(reading.stages, source.paragraphs, table)
+        self.stages = stages.build(reading.stages, source.are_paragraphs(reading.choices), table)
         self.threshold = reading.near_duplicates
 
     def __call__(

@@ -267,7 +267,7 @@ class _Run:
 
     @cached_property
     def _dialogues(self) -> bool:
-        return self.source.are_dialogues(self.files)
+        return self.source.are_dialogues(self.files, self.options.choices)
 
     @cached_property
     def _removed_identity(self) -> list[str]:

@@ -69,7 +69,7 @@ def _text(about: dict[str, Any], key: str) -> str:
     return value
 
 
-def _are_dialogues(files: Sequence[File]) -> bool:
+def _are_dialogues(files: Sequence[File], _: Choices) -> bool:
     """Return whether the files' texts are dialogues; raise InputError where only some are."""
     kinds = {}
     for folder in {file.path.parent for file in files}:

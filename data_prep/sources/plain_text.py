@@ -6,10 +6,10 @@ A document takes about 20 bytes of memory for each of its bytes, and at most 60 
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import EmptyFileError, lines, open_input
@@ -141,25 +141,43 @@ def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
     """Return the name and the text of a record; raise ValueError with the reason if the line is not such a record."""
     if line.content is None:
         raise ValueError(f"more than {LONGEST:,} bytes")
+    record = json_object(line.content)
+    content = record.get(text)
+    if not isinstance(content, str):
+        raise ValueError(f"field {text!r} is missing or not a string")
+    require_characters(content)
+    return name_in(record, id_) if id_ else str(line.number), content
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """Return a JSON object; raise ValueError with the reason if the bytes are not one."""
     try:
-        record = json.loads(line.content.decode("utf-8-sig"))
+        record = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start:,} of the line") from error
+        raise ValueError(f"not UTF-8 at byte {error.start:,}") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
-    content, name = record.get(text), record.get(id_) if id_ else line.number
-    if not isinstance(content, str):
-        raise ValueError(f"field {text!r} is missing or not a string")
+    return record
+
+
+def name_in(record: Mapping[str, Any], field: str) -> str:
+    """Return the name in a field of a record, on one line; raise ValueError with the reason if it is not a name."""
+    name = record.get(field)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise ValueError(f"field {id_!r} is missing or neither a string nor a whole number")
-    if _LONE_SURROGATE.search(f"{content}{name}"):
-        raise ValueError("half of a surrogate pair, which is not a character")
+        raise ValueError(f"field {field!r} is missing or neither a string nor a whole number")
+    require_characters(str(name))
     name = one_line(str(name))
     if not 0 < len(name) <= LONGEST_ID:
-        raise ValueError(f"field {id_!r} is blank or has more than {LONGEST_ID} characters")
-    return name, content
+        raise ValueError(f"field {field!r} is blank or has more than {LONGEST_ID} characters")
+    return name
+
+
+def require_characters(text: str) -> None:
+    """Raise ValueError for a text of JSON that UTF-8 cannot hold."""
+    if _LONE_SURROGATE.search(text):
+        raise ValueError("half of a surrogate pair, which is not a character")
 
 
 # One document per file, `text/NAME`, from files and from the .txt files of folders.

@@ -4,6 +4,7 @@ from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from data_prep.sources.cleaned import CLEANED
 from data_prep.sources.plain_text import JSONL, TEXT
 from data_prep.sources.reddit.utterances import REDDIT
+from data_prep.sources.webdataset import WEBDATASET
 from data_prep.sources.wikipedia.articles import WIKIPEDIA
 
 SOURCES = {
@@ -13,5 +14,6 @@ SOURCES = {
     "reddit": REDDIT,
     "text": TEXT,
     "jsonl": JSONL,
+    "webdataset": WEBDATASET,
     "cleaned": CLEANED,
 }

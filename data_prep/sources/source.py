@@ -36,6 +36,11 @@ class Piece(NamedTuple):
     content: Any  # what `read` takes; picklable
 
 
+def itself(location: str) -> list[str]:
+    """Return a location as the only one of a list."""
+    return [location]
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of a source on the command line, `--name`."""
@@ -74,9 +79,11 @@ class Source:
         read: the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
             left out. A piece that is Bad or Dropped already is not read.
         paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
+            If it is a function, the options decide.
         dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
-            a function, the files decide.
+            a function, the files and options decide.
         options: the source's own; `pieces` and `read` get their values.
+        expand: the paths or addresses that an input of the command line stands for.
         join: for a source whose documents are not records of one file.
         language: for a source that filters its records by language itself: the language that it keeps by default;
             `read` and `join` get `language` and `language_threshold` with the options. "": a stage filters the
@@ -89,9 +96,10 @@ class Source:
     find: Callable[[Sequence[Path]], Iterable[File]]
     pieces: Callable[[File, Choices], Iterator[Piece]]
     read: Callable[[File, Piece, Choices], Iterable[Any]]
-    paragraphs: bool = True
-    dialogues: bool | Callable[[Sequence[File]], bool] = False
+    paragraphs: bool | Callable[[Choices], bool] = True
+    dialogues: bool | Callable[[Sequence[File], Choices], bool] = False
     options: tuple[Option, ...] = ()
+    expand: Callable[[str], Iterable[str]] = itself
     join: Join | None = None
     language: str = ""
     later: float = 1.0
@@ -108,9 +116,13 @@ class Source:
         """Return what is read from a piece, or why it is not."""
         return (piece.content,) if isinstance(piece.content, Bad | Dropped) else self.read(file, piece, choices)
 
-    def are_dialogues(self, files: Sequence[File]) -> bool:
+    def are_paragraphs(self, choices: Choices) -> bool:
+        """Return whether segments are paragraphs."""
+        return self.paragraphs if isinstance(self.paragraphs, bool) else self.paragraphs(choices)
+
+    def are_dialogues(self, files: Sequence[File], choices: Choices) -> bool:
         """Return whether the segments of these files are utterances."""
-        return self.dialogues if isinstance(self.dialogues, bool) else self.dialogues(files)
+        return self.dialogues if isinstance(self.dialogues, bool) else self.dialogues(files, choices)
 
     def choices(self, **chosen: Any) -> dict[str, Any]:
         """Return the values of all options, with the default of those that are not chosen."""

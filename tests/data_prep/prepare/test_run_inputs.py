@@ -89,12 +89,12 @@ def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
 
 BAD_LINES = {
     b'{"text": "cut sh': "not JSON",
-    b'{"text": "\xff"}': "not UTF-8 at byte 10 of the line",
+    b'{"text": "\xff"}': "not UTF-8 at byte 10",
     b"[1, 2]": "not a JSON object",
     b'{"text": 3}': "field 'text' is missing or not a string",
     b"[" * 100_000: "not JSON",
     b'{"text": "\\ud800"}': "half of a surrogate pair",
-    b"\x89PNG\r": "not UTF-8 at byte 0 of the line",
+    b"\x89PNG\r": "not UTF-8 at byte 0",
     b"\x00\x1b[2J": "not JSON",
 }
 

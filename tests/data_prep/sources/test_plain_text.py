@@ -142,7 +142,7 @@ def test_file_names_that_are_not_utf_8_make_ids_that_are(tmp_path: Path) -> None
         (b'{"text": "fox', "not JSON (Unterminated string"),
         (b"[" * 100_000, "not JSON ("),
         (b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
-        (b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13 of the line"),
+        (b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13"),
         (b'["text"]', "not a JSON object"),
         (b"null", "not a JSON object"),
         (b'{"body": "fox", "id": 1}', "field 'text' is missing or not a string"),

@@ -1,0 +1,212 @@
+"""Tars of samples by anyone, as webdataset defines them: members `KEY.EXT` of the same key, one after the other.
+
+The library groups the members. They are read by tar_stream.py, in bounded memory, and understood as text and JSON only:
+no decoder of the library is used, so nothing is unpickled or run, and no address reaches its `pipe:`.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.common.errors import CutOffError, InputError, StoppedError
+from data_prep.common.webdataset_without_torch import expand_urls, group_by_keys
+from data_prep.sources.compressed import lines, open_input
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
+from data_prep.sources.source import Choices, File, Option, Piece, Source, named, numbered, walk
+from data_prep.sources.tar_stream import members
+from data_prep.text.normalize import legible_line, one_line
+from data_prep.text.paragraphs import paragraphs
+
+KIND = "webdataset"
+SEGMENTS = ("sentences", "utterances")
+
+_NAME = re.compile(r".*\.tar", re.IGNORECASE | re.DOTALL)
+_MEMBER = re.compile(r"(?P<extension>[\w.-]+)(?::(?P<key>.+))?", re.DOTALL)
+
+
+class _Sample(NamedTuple):
+    """A sample: its id, and its members with text or JSON by extension; None is a link, a device or the like."""
+
+    id: str
+    members: Mapping[str, bytes | None]
+
+
+class _Text(NamedTuple):
+    """Where the text of a sample is: the extension of a member, and the field if that member is JSON."""
+
+    extension: str
+    field: str
+
+    @property
+    def is_json(self) -> bool:
+        return self.extension.endswith(("json", "jsonl"))
+
+
+def _expand(location: str) -> list[str]:
+    """Return the tars that a pattern stands for, as `tars-{0000..0099}.tar` or `a.tar::b.tar`."""
+    if Path(location).exists():
+        return [location]
+    try:
+        return list(expand_urls(location))
+    except (ValueError, AssertionError) as error:
+        raise InputError(f"{location}: {error}; write many tars as tars-{{0000..0099}}.tar") from None
+
+
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    return named(KIND, walk(paths, _NAME, "no .tar file in this folder; name the folder with the tars"))
+
+
+def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
+    """Yield the samples of a tar; if it is damaged, the last piece is Bad."""
+    wanted = {_text(choices).extension, *(["json"] if choices["group"] else [])}
+    names: Counter[str] = Counter()
+    repeated: set[str] = set()  # why the open sample is bad
+
+    def note(_: Exception) -> bool:
+        repeated.add("has two members of one name")
+        return True
+
+    try:
+        files = _files(file.path)
+        for sample in group_by_keys(files, suffixes=wanted | {f"{name}.gz" for name in wanted}, handler=note):
+            key = one_line(sample["__key__"])
+            name, where = numbered(f"{file.name}/{key}", names), f"sample {key}"
+            parts = {extension: part for extension, part in sample.items() if not extension.startswith("__")}
+            content = Bad(str(file.path), where, repeated.pop()) if repeated else _Sample(name, parts)
+            yield Piece(where, sum(len(part or b"") for part in parts.values()), content)
+    except (CutOffError, StoppedError):
+        raise
+    except InputError as error:
+        where = "the rest of the tar"
+        yield Piece(where, 0, Bad(str(file.path), where, str(error).removeprefix(f"{file.path}: ")))
+
+
+def _files(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the members of a tar in the form that `group_by_keys` takes."""
+    with open_input(path) as stream:
+        for member in members(stream, path, LONGEST + 1):
+            yield {"fname": member.name, "data": member.content if member.regular else None, "__url__": path}
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    sample, text = piece.content, _text(choices)
+    try:
+        content = _content(sample, text.extension)
+        about = _content(sample, "json") if choices["group"] and not text.is_json else content
+    except ValueError as error:
+        yield Bad(str(file.path), piece.where, str(error))
+        return
+    if not text.extension.endswith("jsonl"):
+        yield _document(file, piece.where, sample.id, content, about, choices)
+        return
+    for number, line in lines(io.BytesIO(content), LONGEST):
+        if line and line.strip():
+            yield _document(file, f"{piece.where}, line {number:,}", f"{sample.id}/{number}", line, line, choices)
+
+
+def _content(sample: _Sample, extension: str) -> bytes:
+    """Return a member of a sample, inflated; raise ValueError with the reason if there is none or it is unusable."""
+    name = next((name for name in (extension, f"{extension}.gz") if name in sample.members), None)
+    if name is None:
+        raise ValueError(f"has no member .{extension}")
+    content = sample.members[name]
+    if content is None:
+        raise ValueError(f"its .{name} is not a regular file")
+    if name != extension and len(content) <= LONGEST:
+        try:
+            with gzip.open(io.BytesIO(content)) as inflated:
+                content = inflated.read(LONGEST + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"its .{name} is damaged ({error})") from None
+    if len(content) > LONGEST:
+        raise ValueError(f"its .{name} has more than {LONGEST:,} bytes")
+    return content
+
+
+def _document(
+    file: File, where: str, name: str, content: bytes, about: bytes, choices: Choices
+) -> Document | Bad | Dropped:
+    """Return the document of a text or a JSON object, whose group is named in the JSON object `about`."""
+    place, group, guessed = _text(choices), choices["group"], ""
+    try:
+        if place.is_json:
+            text = json_object(content).get(place.field)
+        else:
+            plain = decoded(content, str(file.path), where, choices)
+            if isinstance(plain, Bad):
+                return plain
+            text, guessed = plain
+        segments = _segments(text, place.field, choices["segments"])
+        group = f"{KIND}/{name_in(json_object(about), group)}" if group else ""
+    except ValueError as error:
+        return Bad(str(file.path), where, str(error))
+    return Document(name, segments, group=group, guessed=guessed) if segments else EMPTY
+
+
+def _segments(text: Any, field: str, kind: str) -> tuple[str, ...]:
+    """Return the paragraphs of a text; or its lines if they are of a `kind`, or the items of a list."""
+    parts = text.split("\n") if isinstance(text, str) else text
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"field {field!r} is missing or neither a string nor a list of strings")
+    require_characters("".join(parts))
+    if isinstance(text, str) and not kind:
+        return tuple(paragraphs(text))
+    return tuple(filter(None, map(legible_line, parts)))
+
+
+def _text(choices: Choices) -> _Text:
+    found = _MEMBER.fullmatch(choices["text"])
+    assert found  # `_known_text` has checked it
+    return _Text(found["extension"].lower(), found["key"] or "text")
+
+
+def _known_text(given: str) -> str:
+    if not _MEMBER.fullmatch(given):
+        raise InputError(f"--text: {given!r} is not an extension; write txt, json:KEY or jsonl:KEY")
+    return given
+
+
+def _known_segments(given: str) -> str:
+    if given not in ("", *SEGMENTS):
+        raise InputError(f"--segments: {given!r} is not one of {', '.join(SEGMENTS)}")
+    return given
+
+
+def _are_paragraphs(choices: Choices) -> bool:
+    return not choices["segments"]
+
+
+def _are_dialogues(_: Sequence[File], choices: Choices) -> bool:
+    return bool(choices["segments"] == "utterances")
+
+
+# One document per sample, `webdataset/TAR/KEY`, or per line of its .jsonl, `webdataset/TAR/KEY/LINE`.
+# Bad: a sample without the member or field, of which two members have one name, or whose member is a link, damaged or
+# longer than `LONGEST`, inflated; and once for a damaged tar, what is after the damage. Dropped: a sample without text.
+WEBDATASET = Source(
+    what="tars of samples, as webdataset reads them",
+    find=_find,
+    pieces=_pieces,
+    read=_read,
+    paragraphs=_are_paragraphs,
+    dialogues=_are_dialogues,
+    options=(
+        Option("text", "txt", "member with the text: txt, json:KEY, jsonl:KEY (txt)", "EXT[:KEY]", _known_text),
+        Option("group", "", "field of the JSON that names the thread, book or page of a sample", "KEY"),
+        Option(
+            "segments",
+            "",
+            "what a line of the text, or an item of a list in JSON, is: sentences or utterances",
+            "KIND",
+            _known_segments,
+        ),
+    ),
+    expand=_expand,
+    example="'tars-{0000..0099}.tar' --out data/mine --text json:body",
+)
