@@ -93,7 +93,13 @@ def _told(problems: Iterable[str], otherwise: str) -> bool:
 
 def _export(chosen: argparse.Namespace) -> int:
     folder = texts.folder_of(chosen.directory)
-    export.export(texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory)), chosen.out)
+    lines = texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory))
+    if not chosen.webdataset:
+        export.export(lines, chosen.out)
+    elif chosen.out:
+        export.export_samples(lines, chosen.out)
+    else:
+        raise InputError("export --webdataset: name the folder to make with --out DIR")
     return 0
 
 
@@ -196,8 +202,10 @@ def _add_docstrings(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--jsonl", action="store_true", required=True, help="as JSON lines (the only format)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write, in place of stdout")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--jsonl", action="store_true", help="as JSON lines")
+    which.add_argument("--webdataset", action="store_true", help="as tars of webdataset samples, .txt and .json")
+    parser.add_argument("--out", type=Path, metavar="PATH", help="file to write, in place of stdout; or folder of tars")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:

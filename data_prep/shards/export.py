@@ -1,14 +1,19 @@
-"""Export documents as JSON lines, so that anyone can read and compare them."""
+"""Export documents as JSON lines or as webdataset samples, so that anyone can read and compare them."""
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
 
-from data_prep.common.files import whole_file
+from data_prep.common.errors import InputError
+from data_prep.common.files import whole_file, whole_folder
 from data_prep.shards.manifest import Manifest
+from data_prep.shards.packing import plain_tar
 from data_prep.shards.reader import Shard
 from data_prep.tokenizers import tokenizer
+
+SIZE = 1 << 26  # bytes of the samples from which a tar is full
 
 
 def export(lines: Iterable[str], out: Path | None) -> None:
@@ -20,6 +25,29 @@ def export(lines: Iterable[str], out: Path | None) -> None:
     with whole_file(out) as file:
         for line in lines:
             file.write(line.encode())
+
+
+def export_samples(lines: Iterable[str], out: Path) -> None:
+    """Write the documents of lines as samples, in tars `text-000000.tar`, ... of a new folder `out`.
+
+    A sample has its document's segments as the lines of `.txt`, and the rest of the record (id, group, ...) as `.json`.
+
+    Raises:
+        InputError: `out` exists or cannot be written.
+    """
+    if out.exists():
+        raise InputError(f"{out}: exists; remove it, or name another folder")
+    records, number = map(json.loads, lines), count()
+    with whole_folder(out) as folder:
+        for shard, first in enumerate(records):
+            with open(folder / f"text-{shard:06d}.tar", "wb") as file, plain_tar(file) as tar:
+                size = 0
+                for record in chain([first], records):
+                    text = record.pop("text")
+                    text = text if isinstance(text, str) else "\n".join(text)
+                    size += tar.write({"__key__": f"{next(number):09d}", "txt": text, "json": record})
+                    if size >= SIZE:
+                        break
 
 
 def json_lines(directory: Path) -> Iterator[str]:

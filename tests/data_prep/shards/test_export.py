@@ -1,14 +1,20 @@
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+import webdataset
 
 from data_prep.__main__ import main
+from data_prep.shards import export
 from data_prep.shards.export import json_lines
 from data_prep.shards.writer import ShardWriter
+from data_prep.sources.document import Document
+from data_prep.sources.webdataset import WEBDATASET
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 from tests.toy import ROOT, environment
@@ -62,7 +68,56 @@ def test_an_output_that_is_a_folder_is_refused(folder: Path, capfd: pytest.Captu
 def test_the_format_must_be_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["export", str(folder)])
-    assert "the following arguments are required: --jsonl" in capfd.readouterr().err
+    assert "one of the arguments --jsonl --webdataset is required" in capfd.readouterr().err
+
+
+def test_the_lines_of_the_docs_read_exported_samples(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(export, "SIZE", 400)  # a few samples
+    page = (ROOT / "docs" / "shards.md").read_text()
+    [(command, out)] = re.findall(r"python -m data_prep (export \S+ --webdataset --out (\S+))", page)
+    code = textwrap.dedent(page[page.index("    import webdataset\n") :].partition("\n\n")[0])
+    assert len(code.splitlines()) == 3
+    assert main([str(folder) if "/" in word else word for word in command.split()[:-1]] + [str(folder / out)]) == 0
+    last = len(list((folder / out).iterdir())) - 1
+    assert last > 1
+    assert f"{out}/text-{{000000..000003}}.tar" in code
+    exec(code.replace(out, str(folder / out)).replace("000003", f"{last:06d}"))
+    documents = [json.loads(line) for line in export.json_lines(folder / "shards")]
+    assert capsys.readouterr().out == "".join(f"{line['id']} {chr(10).join(line['text'])}\n" for line in documents)
+
+
+def test_exported_samples_are_read_back_as_the_same_documents(folder: Path, tmp_path: Path) -> None:
+    assert main(["export", str(folder), "--webdataset", "--out", str(tmp_path / "tars")]) == 0
+    items = WEBDATASET.documents([tmp_path / "tars"], segments="sentences", group="group")
+    read = [(item.segments, item.group) for item in items if isinstance(item, Document)]
+    lines = [json.loads(line) for line in export.json_lines(folder / "shards")]
+    assert read == [(tuple(line["text"]), f"webdataset/{line['group']}") for line in lines if line["text"]]
+    first = {path.name: path.read_bytes() for path in (tmp_path / "tars").iterdir()}
+    assert main(["export", str(folder), "--webdataset", "--out", str(tmp_path / "again")]) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == first
+
+
+def test_cleaned_text_is_exported_as_samples_with_its_metadata(tmp_path: Path) -> None:
+    source = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    raw.run("jsonl", source, "--out", tmp_path / "out", "--text-only")
+    assert main(["export", str(tmp_path / "out"), "--webdataset", "--out", str(tmp_path / "tars")]) == 0
+    samples = list(webdataset.WebDataset(str(tmp_path / "tars" / "text-000000.tar"), shardshuffle=False).decode())
+    assert {sample["txt"].replace("\n", " ") for sample in samples} == set(raw.texts(3))
+    assert {sample["json"]["source"] for sample in samples} == {"jsonl"}
+
+
+def test_samples_go_to_a_new_folder_or_nowhere(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for out, reason in (([], "name the folder to make with --out DIR"), (["--out", str(folder)], "exists; remove it")):
+        with pytest.raises(SystemExit):
+            main(["export", str(folder), "--webdataset", *out])
+        assert reason in capfd.readouterr().err
+    shard = folder / "shards" / "shard-000001.tar"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(SystemExit):
+        main(["export", str(folder), "--webdataset", "--out", str(folder / "tars")])
+    assert [path.name for path in folder.iterdir()] == ["shards"]
 
 
 def test_a_reader_that_stops_early_ends_it_quietly(small: Tokenizer, tmp_path: Path) -> None:
