@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.training import free_port
+from benchmarks.common.training import free_port
 from data_prep.collections.build import build
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer

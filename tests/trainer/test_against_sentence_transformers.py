@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.matching_data import pairs_in_order
+from benchmarks.common.made_up_pairs import pairs_in_order
 from tests import toy
 from tests.trainer.many_runs import train
 from tests.trainer.runs import write_run

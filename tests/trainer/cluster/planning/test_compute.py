@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.step_parts import FORMULAS
+from benchmarks.step.parts import FORMULAS
 from data_prep.common.errors import InputError
 from models.registry import PRETRAINING
 from tests.toy import ROOT
@@ -121,8 +121,8 @@ def test_a_measured_speed_is_products_a_token_times_tokens_a_second() -> None:
     [
         (results(), "nothing", "x.json: no case 'nothing'; choose with --case: seed-demo, "),
         ({"cases": {}}, None, "x.json: no case of method seed"),
-        ({"cases": {"a": {"recipe": "seed_base.yaml"}}}, None, "x.json: not a result of benchmarks.pretrain_step"),
-        ([], None, "x.json: not a result of benchmarks.pretrain_step"),
+        ({"cases": {"a": {"recipe": "seed_base.yaml"}}}, None, "x.json: not a result of benchmarks.step"),
+        ([], None, "x.json: not a result of benchmarks.step"),
     ],
 )
 def test_other_files_are_refused(content: Any, case: str | None, message: str) -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks.training import free_port
+from benchmarks.common.training import free_port
 from tests import toy
 from trainer.training.engine.compiler import SWITCH, without_compiler
 
@@ -29,7 +29,7 @@ def test_nothing_is_compiled_and_the_switch_is_restored(monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_an_engine_does_not_import_the_compiler() -> None:
     makes_one = (
-        "import os, sys; from benchmarks.saving import make_engine; "
+        "import os, sys; from benchmarks.scaling.saving import make_engine; "
         "from trainer.training.engine.world import World, join; "
         "join(World.from_environment()); make_engine(4, 1); os._exit('torch._inductor.compile_fx' in sys.modules)"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.training import free_port
+from benchmarks.common.training import free_port
 from data_prep.common.files import sha256_of
 from tests import toy
 from tests.trainer.training.engine.full_disk import files_of_at_most
