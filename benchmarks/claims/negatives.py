@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims import material
-from benchmarks.claims.collections import COLLECTIONS, Tuning, Values, by_collection, rank, tunings
+from benchmarks.claims.tunings import COLLECTIONS, Tuning, Values, by_collection, rank, tunings
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, train
 from data_prep.collections.collection import Collection

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims import material
-from benchmarks.claims.collections import RATES, RECIPE, Tuning, Values, bm25, by_collection, mean, rank, tunings
 from benchmarks.claims.tables import Row, best, report
+from benchmarks.claims.tunings import RATES, RECIPE, Tuning, Values, bm25, by_collection, mean, rank, tunings
 from benchmarks.common.embeddings_only import embeddings_only
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, tokens_a_step, train

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.claims.collections import COLLECTIONS, RATES, Tuning, Values
+from benchmarks.claims.tunings import COLLECTIONS, RATES, Tuning, Values
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.ranking.evaluation.significance import bootstrap_interval
 

@@ -23,6 +23,15 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def use_one_thread() -> None:
+    """Compute in one thread; more would also measure the number of threads and how busy their cores are.
+
+    numpy's BLAS reads OMP_NUM_THREADS only once, when it is loaded: set it for the whole process.
+    """
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
 def synchronize() -> None:
     """Wait until the device has finished its work; a CPU always has."""
     if torch.cuda.is_available():

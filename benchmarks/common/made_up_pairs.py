@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,14 @@ import torch
 
 from benchmarks.common.made_up_text import draw_words
 from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as own_tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.data.open_data import pair_data
 from trainer.training.data.rng import keyed_rng
 from trainer.training.recipe.build import build_model, new_trunk
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
-
-Pairs = list[tuple[str, str]]  # texts of queries and of their documents
 
 QUERY_TOKENS = range(5, 21)
 SPREAD = 0.7  # of ln(tokens of a document)
@@ -129,16 +124,3 @@ def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:
         "method": {"name": "siamese", "negatives": negatives, **lengths},
         "optimizer": {"lr": 1e-4, "schedule": "constant"},
     }
-
-
-def pairs_in_order(recipe: FinetuneRecipe) -> Iterator[Pairs]:
-    """Yield the texts of the queries and relevant documents of every optimizer step, in the order of a run."""
-    collection, order = Collection.open(recipe.data.collection), pair_data(recipe).order
-    stream = order.stream(order.start(), 0, 1)
-    while batches := list(islice(stream, recipe.batch.micro_batches)):
-        names = [name for batch in batches for origins in order.origins(batch) for name in origins]
-        ids = [name.removeprefix("query ").split(", document ") for name in names]
-        queries = collection.queries.ids.find([query for query, _ in ids]).tolist()
-        documents = collection.corpus.ids.find([document for _, document in ids]).tolist()
-        pairs = zip(queries, documents, strict=True)
-        yield [(collection.queries.text(query), collection.corpus.text(document)) for query, document in pairs]

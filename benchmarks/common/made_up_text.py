@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from trainer.training.data.rng import keyed_rng
+
+MEGABYTE = 1_000_000
 
 
 def draw_words(rng: np.random.Generator, count: int, different: int) -> np.ndarray:
@@ -36,3 +38,13 @@ def json_lines(different: int) -> Iterator[str]:
         sentences = [draw_words(rng, rng.integers(5, 20), different) for _ in range(rng.integers(5, 15))]
         text = " ".join(" ".join(words[i] for i in sentence).capitalize() + "." for sentence in sentences)
         yield json.dumps({"text": text}) + "\n"
+
+
+def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
+    """Yield the first texts, up to `megabytes`."""
+    size = 0
+    for text in texts:
+        size += len(text.encode())
+        yield text
+        if size >= megabytes * MEGABYTE:
+            return

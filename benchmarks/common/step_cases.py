@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.common.made_up_text import make_document
 from data_prep.shards.document import TokenDocument
@@ -159,3 +160,17 @@ def make_documents(tokens: int, recipe: PretrainRecipe) -> list[TokenDocument]:
         documents.append(document)
         made += sum(map(len, document.segments))
     return documents
+
+
+def rate_of_pass(
+    model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype
+) -> float:
+    """Return the tokens a second of one forward and backward pass."""
+    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+    start = time.perf_counter()
+    model.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        total = sum(loss / max(1, batch.counts[term]) for term, loss in forward(**arrays).items())
+    assert isinstance(total, Tensor)
+    total.backward()
+    return batch.tokens / (time.perf_counter() - start)

@@ -1,15 +1,16 @@
 """Start training from a benchmark through the launcher, as a user does."""
 
-import random
-import socket
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep.common.errors import InputError
+from tests.ports import free_port
 from trainer.training.data.lanes import START, Lanes, examples_of
 from trainer.training.data.open_data import shard_data
+from trainer.training.engine.world import World, join
 from trainer.training.recipe.schema import PretrainRecipe
 
 SAMPLED = 4  # lanes of each source whose first window is used to estimate the tokens of an example
@@ -64,10 +65,10 @@ def run_or_exit(command: Sequence[str]) -> None:
         raise SystemExit(code)
 
 
-def free_port() -> int:
-    """Find a port that nothing listens at, below the system's range of ephemeral ports."""
-    for port in random.sample(range(20000, 29000), 1000):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise OSError("no port from 20000 to 28999 is free")
+def join_alone() -> None:
+    """Make this process the only rank."""
+    os.environ["MASTER_PORT"] = str(free_port())  # another training may be running
+    world = World.from_environment()
+    if world.size > 1:
+        raise InputError("start this benchmark without the deepspeed launcher: it measures one rank")
+    join(world)

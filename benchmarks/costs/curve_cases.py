@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.common.made_up_shards import CHUNKS_PER_SHARD, Reading, lengthen, resume, write_shards
 from benchmarks.costs.pieces import Work, text_to_shards, train_step
-from benchmarks.data.loader import CHUNKS_PER_SHARD, Rivals, lengthen, resume, write_shards
 from data_prep.shards.manifest import Manifest
 from models.layers.shape import Shape
 from models.pretraining.seed_decoder import WeakDecoder
@@ -58,7 +58,7 @@ def resumed(lanes: float, folder: Path, most: int) -> Work:
     if not shards.exists():
         manifest = write_shards(folder, RESUMED_SHARDS * CHUNKS_PER_SHARD * CHUNK)
         lengthen(manifest, shards, -(-most // len(manifest.shards)))
-    return partial(resume, Rivals(Manifest.load(shards), int(lanes), RESUMED_WINDOW), int(lanes))
+    return partial(resume, Reading(Manifest.load(shards), int(lanes), RESUMED_WINDOW), int(lanes))
 
 
 def doubled(first: float, times: int) -> tuple[float, ...]:

@@ -29,9 +29,9 @@ import numpy as np
 from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.curve_fit import Law, fit, slope
+from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import Values, in_words, rounds, run_all, spread, write
 from benchmarks.costs.curve_cases import CURVES, Curve
-from benchmarks.costs.pieces import use_one_thread
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 from trainer.analysis import plots

@@ -5,7 +5,6 @@ Each function prepares one piece and returns a callable that does its work and c
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,10 +13,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common.made_up_text import json_lines
-from benchmarks.common.step_cases import RECIPES, workload_of
-from benchmarks.data.preparation import up_to
-from benchmarks.step.methods import step
+from benchmarks.common.made_up_text import json_lines, up_to
+from benchmarks.common.step_cases import RECIPES, rate_of_pass, workload_of
 from data_prep.prepare.run import Options, prepare
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer
@@ -29,15 +26,6 @@ WORDS = 8192  # of made-up text
 VOCABULARY, TRAINED_ON = 4096, 500  # tokens of its tokenizer, and documents to train that on
 
 
-def use_one_thread() -> None:
-    """Compute in one thread; more would also measure the number of threads and how busy their cores are.
-
-    numpy's BLAS reads OMP_NUM_THREADS only once, when it is loaded: set it for the whole process.
-    """
-    torch.set_num_threads(1)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-
 def train_step(recipe: str, changes: Sequence[str] = ()) -> Work:
     """Prepare forward and backward of a recipe's optimizer step on made-up text: fp32, on the CPU, no DeepSpeed."""
     workload = workload_of(load(PretrainRecipe, RECIPES / recipe, changes))
@@ -45,7 +33,7 @@ def train_step(recipe: str, changes: Sequence[str] = ()) -> Work:
 
     def work() -> None:
         for batch in workload.steps[0].micro_batches:
-            step(model, batch, model.forward, torch.float32)
+            rate_of_pass(model, batch, model.forward, torch.float32)
 
     return work
 

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
 from benchmarks.common import machine
 from benchmarks.common.calibration import CALIBRATIONS, cpu_seconds, in_calibrations
+from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import alternate, spread, write
-from benchmarks.costs.pieces import use_one_thread
 from benchmarks.costs.quick_pieces import FULL, Piece, Sizes, pieces
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.common.made_up_shards import Reading, write_shards
 from benchmarks.costs.pieces import Work, text_to_shards, train_step
-from benchmarks.data.loader import Rivals, write_shards
 from data_prep.shards.verify import verify
 from trainer.ranking.retrieval.search import search
 
@@ -52,23 +52,23 @@ FULL = Sizes()
 def pieces(folder: Path, sizes: Sizes) -> dict[str, Piece]:
     """Prepare all pieces, with their files in `folder`."""
     steps = {f"{name}, a step": Piece(train_step(recipe, sizes.changes), "arrays") for name, recipe in STEPS.items()}
-    rivals = Rivals(write_shards(folder, sizes.tokens), LANES, WINDOW)
+    reading = Reading(write_shards(folder, sizes.tokens), LANES, WINDOW)
     rng = np.random.default_rng(0)
     queries, pool = (rng.standard_normal((n, WIDTH), dtype=np.float32) for n in (QUERIES, sizes.pool))
     return {
         **steps,
-        "SEED's micro-batches": Piece(partial(_draw, rivals, sizes.micro_batches), "python"),
+        "SEED's micro-batches": Piece(partial(_draw, reading, sizes.micro_batches), "python"),
         "text to shards": Piece(text_to_shards(sizes.megabytes, folder), "python"),
-        "verify shards": Piece(partial(_verify, rivals, sizes.verified), "python"),
+        "verify shards": Piece(partial(_verify, reading, sizes.verified), "python"),
         "search a pool": Piece(partial(search, queries, pool, BEST), "arrays"),
     }
 
 
-def _draw(rivals: Rivals, micro_batches: int) -> None:
-    deque(islice(rivals.deepsiam(workers=0), micro_batches), maxlen=0)
+def _draw(reading: Reading, micro_batches: int) -> None:
+    deque(islice(reading.micro_batches(workers=0), micro_batches), maxlen=0)
 
 
-def _verify(rivals: Rivals, times: int) -> None:
+def _verify(reading: Reading, times: int) -> None:
     for _ in range(times):
-        problems = verify(rivals.manifest.directory)
+        problems = verify(reading.manifest.directory)
         assert not problems, problems

@@ -19,101 +19,37 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import webdataset
 from torch.utils.data import DataLoader
 
+from benchmarks.common.made_up_shards import MICRO_BATCH, Reading, lengthen, resume, write_shards
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.manifest import write as write_manifest
-from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
-from models.pretraining.seed import SeedBatcher
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import Lanes, Position
-from trainer.training.data.loader import Loader
-from trainer.training.data.mixing import Mix
-from trainer.training.data.order import Order
-from trainer.training.data.shard_source import ShardSource
 
-VOCABULARY = 30522
-MAX_TOKENS, MICRO_BATCH = 512, 32
-LANES, WINDOW, CHUNKS_PER_SHARD = 8, 16, 8
+LANES, WINDOW = 8, 16
 LONGER = 16  # resuming is timed in an epoch that is this many times longer
 GPU = 700_000  # tokens/s that one GPU trains on
 
 Maker = Callable[[int], Iterator[Any]]  # number of workers -> items
 
 
-def write_shards(folder: Path, tokens: int, seed: int = 0) -> Manifest:
-    """Write shards of documents with a median of 10 sentences, of 24 tokens on average."""
-    special = list(tokenizer.SPECIAL_TOKENS.values())
-    pieces = special + [f"piece{number}" for number in range(len(special), VOCABULARY)]
-    model = tokenizers.models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
-    tokenizers.Tokenizer(model).save(str(folder / "vocabulary.json"))
-    vocabulary = tokenizer.load(folder / "vocabulary.json")
-    rng = np.random.default_rng(seed)
-    written = document = 0
-    with ShardWriter(folder / "shards", vocabulary, chunks_per_shard=CHUNKS_PER_SHARD) as writer:
-        while written < tokens:
-            lengths = 1 + rng.gamma(4, 6, 1 + int(rng.lognormal(2.3, 1))).astype(int)
-            ids = rng.integers(len(special), VOCABULARY, lengths.sum())
-            writer.add(str(document), np.split(ids, np.cumsum(lengths)[:-1]))
-            written, document = written + len(ids), document + 1
-    return Manifest.load(folder / "shards")
-
-
-def lengthen(manifest: Manifest, folder: Path, times: int) -> Manifest:
-    """Make a folder that lists every shard several times: several names for the same file."""
-    folder.mkdir()
-    entries = []
-    for number, entry in enumerate(manifest.shards * times):
-        entries.append(replace(entry, name=f"shard-{number:06d}.tar"))
-        os.link(manifest.directory / entry.name, folder / entries[-1].name)
-    os.link(manifest.directory / "tokenizer.json", folder / "tokenizer.json")
-    write_manifest(folder, tokenizer.load(folder / "tokenizer.json"), manifest.source, entries)
-    return Manifest.load(folder)
-
-
-@dataclass(frozen=True)
-class Rivals:
+class Rivals(Reading):
     """The ways to read one folder of shards; each yields items whose tokens `text_tokens` counts."""
-
-    manifest: Manifest
-    lanes: int
-    window: int  # chunks
-
-    @property
-    def batcher(self) -> SeedBatcher:
-        vocabulary = {name: value for name, value in self.manifest.tokenizer.items() if name != "fingerprint"}
-        return SeedBatcher(Vocabulary(**vocabulary), MAX_TOKENS)
 
     @property
     def buffer(self) -> int:
         """The number of documents in a window."""
         return self.window * self.manifest.total("documents") // self.manifest.total("chunks")
-
-    def order(self) -> Order:
-        source = ShardSource(self.manifest)
-        lanes = Lanes(source, self.batcher, seed=1, lanes=self.lanes, window=self.window, micro_batch=MICRO_BATCH)
-        return Order({"": lanes}, Mix([1], 1))
-
-    def deepsiam(self, workers: int) -> Iterator[MicroBatch]:
-        order = self.order()
-        batches = Loader(order, 0, 1, workers).micro_batches(Cursor(order.start()))
-        return (batch.micro_batch for batch in batches)
 
     def read(self, workers: int) -> Iterator[list[TokenDocument]]:
         return loaded(self._tars(shuffled=False), workers)
@@ -184,15 +120,6 @@ def take(items: Iterator[Any], wanted: int) -> int:
     return tokens
 
 
-def resume(rivals: Rivals, micro_batches: int) -> float:
-    """Measure seconds to the first `micro_batches` micro-batches in the middle of an epoch, verifying every shard."""
-    start = time.perf_counter()
-    middle = Position(0, rivals.manifest.total("chunks") // rivals.lanes // rivals.window // 2, 0)
-    for _ in islice(rivals.order().stream([[middle] * rivals.lanes], 0, 1), micro_batches):
-        pass
-    return time.perf_counter() - start
-
-
 def re_read(rivals: Rivals) -> float:
     """Measure seconds until half of the documents have passed webdataset's shuffle, from the start."""
     start = time.perf_counter()
@@ -222,7 +149,7 @@ def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
     wanted = (tokens - windows // 2) // windows * windows
     if wanted <= 0:
         raise InputError(f"--tokens: {windows * 3 // 2:,} or more, so that every lane has a window and a half")
-    makers: dict[str, Maker] = {"deepsiam": rivals.deepsiam, "read": rivals.read, "shuffled": rivals.shuffled}
+    makers: dict[str, Maker] = {"deepsiam": rivals.micro_batches, "read": rivals.read, "shuffled": rivals.shuffled}
     results: dict[str, Any] = {}
     for where, workers in {"1 worker": 1, "this process": 0}.items():
         rates = alternate(

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
+from benchmarks.common.made_up_text import MEGABYTE, up_to
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common import workers
 from data_prep.common.argument_types import positive
@@ -54,7 +55,6 @@ VOCABULARY, CHUNK_TOKENS = 32768, 32768
 SHARDS = [Shard("shards", number, 8) for number in range(8)]  # for measuring the writing pass
 AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: larger batches are not faster
 TIMES = (1, 4, 16)  # multiples of the text, for the memory
-MEGABYTE = 1_000_000
 WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
 EXTRACT = """
 import json, sys
@@ -112,16 +112,6 @@ class Material:
         if not path.exists():
             tokenizer.train(self.text().read_text().splitlines(), VOCABULARY, path)
         return path
-
-
-def up_to(megabytes: float, texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first texts, up to `megabytes`."""
-    size = 0
-    for text in texts:
-        size += len(text.encode())
-        yield text
-        if size >= megabytes * MEGABYTE:
-            return
 
 
 @lru_cache

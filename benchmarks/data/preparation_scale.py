@@ -27,8 +27,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks.common.made_up_text import MEGABYTE, up_to
 from benchmarks.common.side_by_side import write
-from benchmarks.data.preparation import MEGABYTE, Material, data_argument, line_of, run, up_to
+from benchmarks.data.preparation import Material, data_argument, line_of, run
 from data_prep.common.errors import exit_on_input_error
 from data_prep.tokenizers import tokenizer
 

@@ -34,10 +34,11 @@ from typing import Any
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import Sizes, prepare
 from benchmarks.common.side_by_side import Values, in_words, ratios, rounds, run_parts, spread
-from benchmarks.matching.rivals import Elsewhere, Ours, Rival, require_library
+from benchmarks.matching.rivals import Elsewhere, Ours, Rival
 from benchmarks.matching.scoring import ScoringSizes
 from benchmarks.matching.scoring import measure as measure_scoring
 from data_prep.common.errors import exit_on_input_error
+from data_prep.common.extras import require
 from trainer.training.engine import ds_config
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("benchmarks.matching"):
-        require_library()
+        require("dev", "sentence_transformers", what="benchmarks.matching")
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
 
 

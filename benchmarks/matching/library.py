@@ -21,9 +21,10 @@ from torch.utils.data import SequentialSampler
 from transformers.utils import logging
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import Pairs, Sizes, pairs_in_order
+from benchmarks.common.made_up_pairs import Sizes
+from benchmarks.common.trainer_turns import Turns
 from benchmarks.matching.rivals import Rival
-from benchmarks.step.hugging_face import Turns
+from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from trainer.training.engine import ds_config
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.recipe.schema import FinetuneRecipe

@@ -17,8 +17,7 @@ import torch
 
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import Sizes
-from benchmarks.step.measures import join_alone
-from data_prep.common.errors import InputError
+from benchmarks.common.training import join_alone
 from trainer import finetune
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.loader import Loader
@@ -105,12 +104,6 @@ class Elsewhere:
 def has_library() -> bool:
     """Return whether sentence-transformers is installed."""
     return find_spec("sentence_transformers") is not None
-
-
-def require_library() -> None:
-    """Raise InputError where sentence-transformers is not installed."""
-    if not has_library():
-        raise InputError("sentence-transformers is not installed: pip install 'deepsiam[dev]'")
 
 
 _here: Rival  # in the process of an `Elsewhere`

@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import machine
+from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import Sizes
 from benchmarks.common.side_by_side import in_words, run_parts
-from benchmarks.costs.pieces import use_one_thread
-from benchmarks.matching.rivals import require_library
 from benchmarks.retrieval import encoding, refresh, search, whole_path
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
@@ -55,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("benchmarks.retrieval"):
-        require_library()
+        require("dev", "sentence_transformers", what="benchmarks.retrieval")
         require("faiss", "faiss", what="benchmarks.retrieval")
         use_one_thread()
         run_parts(chosen, PARTS, SIZES, described(), lines_of)

@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.curve_fit import fit
+from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import Sizes, word, write_encoder, write_tokenizer
 from benchmarks.common.made_up_text import draw_words
-from benchmarks.costs.pieces import use_one_thread
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers

@@ -2,16 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from unittest.mock import patch
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-import deepspeed.comm.comm
 import torch
 import torch.distributed as dist
 
+from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import recipe_of, workload_of
-from benchmarks.step.parts import COLLECTIVES
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 
@@ -46,14 +44,9 @@ class Done:
         return True
 
 
-@contextmanager
-def without_exchange() -> Iterator[None]:
+def without_exchange() -> AbstractContextManager[None]:
     """Let DeepSpeed compute without exchanging anything: the weights become useless."""
-    backend = deepspeed.comm.comm.cdb
-    with ExitStack() as replaced:
-        for name in COLLECTIVES:
-            replaced.enter_context(patch.object(backend, name, lambda *_, **__: Done()))
-        yield
+    return replace_collectives(lambda _: lambda *_, **__: Done())
 
 
 def timed(function: Callable[[], object]) -> float:

@@ -19,9 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common.side_by_side import ratios, rounds, spread
-from benchmarks.common.training import free_port
 from benchmarks.scaling.rank_steps import RankSteps, end, timed
 from data_prep.common.errors import InputError
+from tests.ports import free_port
 from trainer.training.engine.world import World, join
 
 ROOT = Path(__file__).parents[2]

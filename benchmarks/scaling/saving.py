@@ -26,10 +26,10 @@ import torch.distributed as dist
 from torch import nn
 
 from benchmarks.common.side_by_side import Values, alternate, in_words, ratios, spread, write
-from benchmarks.common.training import free_port
 from benchmarks.scaling.start_up import HERE, THERE
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
+from tests.ports import free_port
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.checkpoint import State
 from trainer.training.data.cursor import Cursor

@@ -28,11 +28,11 @@ from typing import Any
 
 import yaml
 
+from benchmarks.common.made_up_shards import write_shards
 from benchmarks.common.side_by_side import Values, in_words, ratios, spread, write
-from benchmarks.common.training import free_port
-from benchmarks.data.loader import write_shards
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
+from tests.ports import free_port
 
 RANKS = 2
 HERE, THERE = "this code", "the other"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +18,13 @@ import torch
 from benchmarks.common import machine
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
 from benchmarks.common.step_cases import STEPS, Workload
-from benchmarks.common.training import free_port
+from benchmarks.common.training import join_alone
 from benchmarks.step import hugging_face
 from benchmarks.step.hugging_face import NAME as HUGGING_FACE
 from benchmarks.step.hugging_face import HuggingFace
 from benchmarks.step.parts import count_flops, time_parts
 from benchmarks.step.rivals import Bare, Ours, Plain, Rival
-from data_prep.common.errors import InputError, printable
-from trainer.training.engine.world import World, join
+from data_prep.common.errors import printable
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
 WARM_UP = STEPS  # the whole workload; in fp16 more steps, until one does not overflow
@@ -163,12 +161,3 @@ def _growth(workload: Workload, name: str) -> int:
     before = machine.highest_resident()
     start(rivals_of(workload)[0][name], workload)
     return machine.highest_resident() - before
-
-
-def join_alone() -> None:
-    """Make this process the only rank."""
-    os.environ["MASTER_PORT"] = str(free_port())  # another training may be running
-    world = World.from_environment()
-    if world.size > 1:
-        raise InputError("start this benchmark without the deepspeed launcher: it measures one rank")
-    join(world)

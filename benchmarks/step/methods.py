@@ -13,7 +13,6 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from benchmarks.common.made_up_text import make_document
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
+from benchmarks.common.step_cases import rate_of_pass
 from benchmarks.step.plain_way import plain_arrays, plain_layers
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
@@ -80,18 +80,6 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
     return method.model(trunk), batch
 
 
-def step(model: TrunkModel, batch: MicroBatch, forward: Callable[..., dict[str, Tensor]], dtype: torch.dtype) -> float:
-    """Return the tokens a second of one forward and backward pass."""
-    arrays = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-    start = time.perf_counter()
-    model.zero_grad(set_to_none=True)
-    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        total = sum(loss / max(1, batch.counts[term]) for term, loss in forward(**arrays).items())
-    assert isinstance(total, Tensor)
-    total.backward()
-    return batch.tokens / (time.perf_counter() - start)
-
-
 def plain_losses(model: TrunkModel, method: PretrainingConfig, **arrays: Tensor) -> dict[str, Tensor]:
     """Compute the method's losses the plain way: the same numbers."""
     with plain_layers():
@@ -125,10 +113,10 @@ def peak(name: str, way: str, sizes: dict[str, int], bf16: bool) -> float:
 def _peak_here(name: str, way: str, sizes: dict[str, int], dtype: torch.dtype) -> float:
     model, batch, ways = ways_of(name, sizes)
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # not counted: step() frees and reallocates as much
+        parameter.grad = torch.zeros_like(parameter)  # not counted: the pass frees and reallocates as much
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to VmRSS
-    step(model, batch, ways[way], dtype)
+    rate_of_pass(model, batch, ways[way], dtype)
     return _resident("VmHWM") - before
 
 
@@ -161,7 +149,7 @@ def main() -> None:
         for name in chosen.methods:
             model, batch, forwards = ways_of(name, sizes)
             agree(model, batch, forwards["plain"])
-            ways = {way: partial(step, model, batch, forward, dtype) for way, forward in forwards.items()}
+            ways = {way: partial(rate_of_pass, model, batch, forward, dtype) for way, forward in forwards.items()}
             for take in ways.values():
                 take()
             rates = alternate(ways, chosen.rounds)

@@ -5,29 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
-import deepspeed.comm.comm
-import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import machine
+from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import Step
 from benchmarks.step.rivals import Ours
+from tests.flops import CPU_ATTENTION
 
 PARTS = ("trunk", "heads", "optimizer", "communication", "rest")
-COLLECTIVES = ("all_reduce", "reduce", "reduce_scatter_tensor", "all_gather", "all_gather_into_tensor", "broadcast")
-# attention on a CPU, which torch's FLOP counter does not support
-FORMULAS = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
-        lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)
-    ),
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(grad, query, key, value)
-    ),
-}
 
 
 class Clock:
@@ -75,7 +66,7 @@ def time_parts(ours: Ours, step: Step) -> dict[str, float]:
 
 def count_flops(ours: Ours, step: Step) -> int:
     """Count the floating-point operations of all matrix products of a step, forward and backward."""
-    with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
+    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
         ours.take(step)
     return int(counter.get_total_flops())
 
@@ -96,16 +87,15 @@ def _attached(ours: Ours, clock: Clock) -> Iterator[None]:
         model.trunk.register_forward_pre_hook(lambda *_: clock.switch("trunk")),
         model.trunk.register_forward_hook(leave_trunk),
     ]
-    backend = deepspeed.comm.comm.cdb
     with ExitStack() as replaced:
         for part, owner, names in (
             ("heads", engine, ("backward",)),
             ("optimizer", engine, ("step",)),
-            ("communication", backend, COLLECTIVES),
         ):
             for name in names:
                 timed = clock.within(part, getattr(owner, name))
                 replaced.enter_context(mock.patch.object(owner, name, timed))
+        replaced.enter_context(replace_collectives(partial(clock.within, "communication")))
         yield
     for hook in hooks:
         hook.remove()

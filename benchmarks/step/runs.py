@@ -24,8 +24,9 @@ import yaml
 from benchmarks.common.made_up_text import json_lines
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
 from benchmarks.common.step_cases import CASES, DEMO_WORDS, RECIPES
-from benchmarks.common.training import file_name, free_port
+from benchmarks.common.training import file_name
 from data_prep.common.errors import InputError
+from tests.ports import free_port
 from trainer.training.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[2]

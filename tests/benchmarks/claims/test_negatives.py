@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.claims import negatives
-from benchmarks.claims.collections import COLLECTIONS, Tuning
 from benchmarks.claims.negatives import BATCH, BM25, KINDS, OWN, RANDOM, Bench, run, table
+from benchmarks.claims.tunings import COLLECTIONS, Tuning
 from data_prep.collections.collection import Collection
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.training.recipe.schema import FinetuneRecipe

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.claims import pretraining
-from benchmarks.claims.collections import RATES, Values
 from benchmarks.claims.pretraining import DEFAULT, EMBEDDINGS, METHODS, RANDOM, RANKS, STARTS, Bench, Remaining
 from benchmarks.claims.tables import AGAINST
+from benchmarks.claims.tunings import RATES, Values
 from tests.toy import ROOT
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load

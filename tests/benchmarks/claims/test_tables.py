@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from benchmarks.claims.collections import COLLECTIONS, RATES, TEXTS, Tuning
 from benchmarks.claims.tables import Row, rates_table, report, table
+from benchmarks.claims.tunings import COLLECTIONS, RATES, TEXTS, Tuning
 from trainer.ranking.evaluation.significance import bootstrap_interval
 
 TUNED = {"docstrings": ("docstrings",), "first": ("cranfield", "vaswani"), "second": ("cranfield", "vaswani")}

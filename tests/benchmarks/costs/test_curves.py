@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.common import side_by_side
+from benchmarks.common import made_up_shards, side_by_side
 from benchmarks.costs import curve_cases, curves
 from benchmarks.costs.curve_cases import CURVES
-from benchmarks.data import loader
 
 TINY = {
     "length": (16, 32, 64),
@@ -38,8 +37,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
         monkeypatch.setitem(CURVES, name, replace(CURVES[name], sizes=sizes))
     monkeypatch.setattr(curve_cases, "RESUMED_SHARDS", 1)
     monkeypatch.setattr(curve_cases, "CHUNKS_PER_SHARD", 1)
-    monkeypatch.setattr(loader, "CHUNKS_PER_SHARD", 1)
-    monkeypatch.setattr(loader, "MICRO_BATCH", 2)
+    monkeypatch.setattr(made_up_shards, "CHUNKS_PER_SHARD", 1)
+    monkeypatch.setattr(made_up_shards, "MICRO_BATCH", 2)
     monkeypatch.setattr(curve_cases, "LONG", ())
     monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.common import calibration
+from benchmarks.common import calibration, made_up_shards
 from benchmarks.costs import quick
 from benchmarks.costs.quick import Results, Spread, other_kinds, table, verdict
 from benchmarks.costs.quick_pieces import STEPS, Piece, Sizes
-from benchmarks.data import loader
 
 TINY = Sizes(
     changes=("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.num_hidden_layers=1"),
@@ -129,8 +128,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_measures_every_piece_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, small_calibrations: None
 ) -> None:
-    monkeypatch.setattr(loader, "CHUNKS_PER_SHARD", 1)
-    monkeypatch.setattr(loader, "MICRO_BATCH", 2)
+    monkeypatch.setattr(made_up_shards, "CHUNKS_PER_SHARD", 1)
+    monkeypatch.setattr(made_up_shards, "MICRO_BATCH", 2)
     committed = tmp_path / "quick.json"
     quick.main(["--rounds", "2", "--committed", str(committed), "--write"], TINY)
     written = json.loads(committed.read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.common import made_up_shards
 from benchmarks.data import loader
 from benchmarks.data.loader import LANES, WINDOW, Rivals
 from data_prep.shards.verify import verify
@@ -16,8 +17,8 @@ from data_prep.shards.verify import verify
 @pytest.fixture(scope="module")
 def rivals(tmp_path_factory: pytest.TempPathFactory) -> Rivals:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "CHUNKS_PER_SHARD", 2)
-        return Rivals(loader.write_shards(tmp_path_factory.mktemp("shards"), 800_000), LANES, WINDOW)
+        patch.setattr(made_up_shards, "CHUNKS_PER_SHARD", 2)
+        return Rivals(made_up_shards.write_shards(tmp_path_factory.mktemp("shards"), 800_000), LANES, WINDOW)
 
 
 def test_webdataset_yields_every_token_of_the_shards(rivals: Rivals) -> None:
@@ -27,7 +28,7 @@ def test_webdataset_yields_every_token_of_the_shards(rivals: Rivals) -> None:
 
 
 def test_both_make_seed_micro_batches_of_full_blocks(rivals: Rivals) -> None:
-    for make in (rivals.deepsiam, rivals.shuffled):
+    for make in (rivals.micro_batches, rivals.shuffled):
         batches = list(islice(make(0), 20))
         assert {batch.arrays["original_ids"].shape for batch in batches} == {(32, 512)}
         assert {batch.arrays.keys() >= {"mlm_targets", "decoder_targets"} for batch in batches} == {True}
@@ -35,10 +36,10 @@ def test_both_make_seed_micro_batches_of_full_blocks(rivals: Rivals) -> None:
 
 
 def test_a_longer_epoch_repeats_the_same_files(rivals: Rivals, tmp_path: Path) -> None:
-    longer = loader.lengthen(rivals.manifest, tmp_path / "longer", 3)
+    longer = made_up_shards.lengthen(rivals.manifest, tmp_path / "longer", 3)
     assert longer.total("tokens") == 3 * rivals.manifest.total("tokens")
     assert verify(tmp_path / "longer") == []
-    assert loader.resume(Rivals(longer, LANES, WINDOW), LANES) > 0
+    assert made_up_shards.resume(Rivals(longer, LANES, WINDOW), LANES) > 0
 
 
 def test_it_prints_and_writes_rates_ratios_and_gpus(

@@ -9,9 +9,9 @@ import sys
 
 from benchmarks.common import side_by_side, step_cases
 from benchmarks.common.step_cases import Case, recipe_of, workload_of
+from benchmarks.common.training import join_alone
 from benchmarks.step import __main__ as pretrain_step
 from benchmarks.step import measures
-from benchmarks.step.measures import join_alone
 from benchmarks.step.rivals import Bare, Ours, Plain, TimedRival
 
 TINY = (

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.claims import collections
-from benchmarks.claims.collections import COLLECTIONS, TEXTS, bm25, by_collection, mean, rank, tunings
+from benchmarks.claims import tunings as claims_tunings
 from benchmarks.claims.material import CLASSIC, FOLDS
+from benchmarks.claims.tunings import COLLECTIONS, TEXTS, bm25, by_collection, mean, rank, tunings
 
 
 def test_no_split_is_trained_on_chosen_with_and_ranked() -> None:
@@ -38,8 +38,8 @@ def test_a_run_ranks_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (model, collection) == ("model of run", "collection")
         return SimpleNamespace(values={"mrr@10": np.full(2, len(split))})
 
-    monkeypatch.setattr(collections, "load_trained", lambda run: f"model of {run}")
-    monkeypatch.setattr(collections, "evaluate_run", evaluate)
+    monkeypatch.setattr(claims_tunings, "load_trained", lambda run: f"model of {run}")
+    monkeypatch.setattr(claims_tunings, "evaluate_run", evaluate)
     values = rank(Path("run"), "collection", ["a", "bbb"])  # type: ignore[arg-type]
     assert values == {"a": [1.0, 1.0], "bbb": [3.0, 3.0]}
     assert mean({"a": [1.0], "b": [2.0, 6.0]}) == 3.0  # every query counts the same
@@ -55,8 +55,8 @@ def test_bm25_reads_the_whole_text_and_the_text_cut_to_the_recipes_limits(monkey
         limits.append(given)
         return SimpleNamespace(values={"mrr@10": np.array([0.25])})
 
-    monkeypatch.setattr(collections, "evaluate_bm25", whole)
-    monkeypatch.setattr(collections, "evaluate_cut_bm25", cut)
+    monkeypatch.setattr(claims_tunings, "evaluate_bm25", whole)
+    monkeypatch.setattr(claims_tunings, "evaluate_cut_bm25", cut)
     values = bm25(tunings(None, None))  # type: ignore[arg-type]
     folds = {"docstrings": 1, "cranfield": 2, "vaswani": 2}
     for text, value in zip(TEXTS, (0.5, 0.25), strict=True):
