@@ -59,7 +59,7 @@ demo: setup
 	$(BIN)/python -m trainer.report runs/demo
 
 demo-long: demo
-	$(BIN)/python -m benchmarks.demo_long
+	$(BIN)/python -m benchmarks.demo.long
 
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST)
@@ -72,7 +72,7 @@ check: setup
 
 # one thread: numpy's BLAS reads the variable as it is loaded
 bench-quick: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quick
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.costs.quick
 
 clean:
 	rm -rf data/demo runs/demo runs/demo_long .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -51,12 +51,15 @@ ROOMS = {
     ],
     "trainer/ranking": [{"while_training", "evaluation"}, {"indexes", "export"}, {"published"}, {"retrieval"}],
     "trainer/cluster": [{"planning"}, {"hosts"}],
+    "benchmarks": [{"demo", "claims", "step", "matching", "retrieval", "scaling", "data", "costs"}, {"common"}],
     "trainer/training": [{"run"}, {"checkpoints"}, {"published", "data", "engine"}, {"recipe"}, {"errors"}],
 }
+NOT_THE_PRODUCT = {"benchmarks", "tests"}
 FORBIDDEN = {
-    "data_prep": {"torch", "transformers", "deepspeed", "models", "trainer"},
-    "models": {"deepspeed", "webdataset", "data_prep", "trainer"},
-    "trainer": set[str](),
+    "data_prep": {"torch", "transformers", "deepspeed", "models", "trainer"} | NOT_THE_PRODUCT,
+    "models": {"deepspeed", "webdataset", "data_prep", "trainer"} | NOT_THE_PRODUCT,
+    "trainer": NOT_THE_PRODUCT,
+    "benchmarks": set[str](),
 }
 FILES = sorted(file.relative_to(ROOT) for package in FORBIDDEN for file in (ROOT / package).rglob("*.py"))
 NAMES = [str(file) for file in FILES]
@@ -89,12 +92,20 @@ def dotted(file: Path) -> str:
 def test_a_package_imports_only_what_it_may(file: Path) -> None:
     roots = {name.split(".")[0] for name in imported(file)}
     assert not roots & FORBIDDEN[file.parts[0]]
-    if file.parts[:3] != ("trainer", "training", "engine"):
+    if file.parts[0] != "benchmarks" and file.parts[:3] != ("trainer", "training", "engine"):
         assert "deepspeed" not in roots
 
 
 def test_data_prep_writes_and_reads_tars_with_webdataset() -> None:
     assert any("webdataset.writer" in imported(file) for file in FILES if file.parts[0] == "data_prep")
+
+
+def test_only_the_tests_of_benchmarks_import_them() -> None:
+    tests = {file.relative_to(ROOT) for file in (ROOT / "tests").rglob("*.py")}
+    others = {file for file in tests if file.parts[:2] != ("tests", "benchmarks")}
+    assert others < tests
+    users = {str(file) for file in others if any(name.split(".")[0] == "benchmarks" for name in imported(file))}
+    assert not users
 
 
 @pytest.mark.parametrize("package", ROOMS)

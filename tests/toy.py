@@ -11,11 +11,11 @@ import numpy as np
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.training import free_port
 from data_prep.collections.build import build
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
 from tests import warm
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUNK = {

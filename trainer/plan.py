@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     compute = parser.add_argument_group("compute")
     compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="share of the peak (%(default)s)")
     compute.add_argument("--operation", type=margin, default=5.0, help="us that starting one takes (%(default)s)")
-    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.pretrain_step, in place of these two")
+    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step, in place of these two")
     compute.add_argument("--case", help="of that file (the last one of the recipe's method)")
     links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")
     links.add_argument("--network", type=positive_number, help="of a host to others (of its usual servers)")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.matching_data import pairs_in_order
 from tests import toy
 from tests.trainer.many_runs import train
+from tests.trainer.pairs_in_order import pairs_in_order
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained

@@ -104,7 +104,7 @@ BAD = [
     ([*SMALL, "deepspeed=zero9"], "deepspeed: no file"),
     ([*SMALL, "--measured", "none.json"], "none.json: "),
     ([*SMALL, "--measured", "README.md"], "README.md: not JSON"),
-    ([*SMALL, "--measured", "benchmarks/results/demo.json"], "not a result of benchmarks.pretrain_step"),
+    ([*SMALL, "--measured", "benchmarks/results/demo.json"], "not a result of benchmarks.step"),
     ([*SMALL, "--json", "docs"], "docs: "),
     ([*SMALL, "--chart", "docs"], "docs: "),
     ([*SMALL, "--json", "none/x.json"], "none/x.json: its folder does not exist"),

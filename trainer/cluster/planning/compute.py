@@ -142,7 +142,7 @@ def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
 
 
 def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> Speed:
-    """Return the speed that `benchmarks.pretrain_step` measured: FLOP a token times tokens a second.
+    """Return the speed that `benchmarks.step` measured: FLOP a token times tokens a second.
 
     Args:
         results: the content of its JSON file.
@@ -160,7 +160,7 @@ def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str
         rate = cases[name]["rivals"]["deepsiam"]["tokens_per_second"]["median"]
         return Speed(cases[name]["flops_per_token"] * rate, 0.0, 1.0, measured=True)
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: not a result of benchmarks.pretrain_step: {error!r} is missing or wrong") from None
+        raise InputError(f"{where}: not a result of benchmarks.step: {error!r} is missing or wrong") from None
 
 
 def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.step_parts import FORMULAS
 from data_prep.common.errors import InputError
 from models.registry import PRETRAINING
+from tests.flops import CPU_ATTENTION
 from tests.toy import ROOT
 from trainer.cluster.planning.compute import (
     Speed,
@@ -39,7 +39,7 @@ def test_the_products_are_those_of_the_real_model() -> None:
     torch.manual_seed(0)
     model = build_model(keys.method, trunk_of({**keys.trunk, "vocab_size": 500, "pad_token_id": 0}, "trunk"))
     batch, _ = _micro_batch(keys.method, Vocabulary(500), keys.batch.micro)
-    with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter:
+    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
         sum(model(**{name: torch.from_numpy(array) for name, array in batch.arrays.items()}).values()).backward()
     assert work.flops * keys.batch.micro == pytest.approx(counter.get_total_flops(), rel=0.02)
     assert work.trained == tuple(parameter.numel() for parameter in model.parameters())
@@ -121,8 +121,8 @@ def test_a_measured_speed_is_products_a_token_times_tokens_a_second() -> None:
     [
         (results(), "nothing", "x.json: no case 'nothing'; choose with --case: seed-demo, "),
         ({"cases": {}}, None, "x.json: no case of method seed"),
-        ({"cases": {"a": {"recipe": "seed_base.yaml"}}}, None, "x.json: not a result of benchmarks.pretrain_step"),
-        ([], None, "x.json: not a result of benchmarks.pretrain_step"),
+        ({"cases": {"a": {"recipe": "seed_base.yaml"}}}, None, "x.json: not a result of benchmarks.step"),
+        ([], None, "x.json: not a result of benchmarks.step"),
     ],
 )
 def test_other_files_are_refused(content: Any, case: str | None, message: str) -> None:

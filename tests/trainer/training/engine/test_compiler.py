@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from benchmarks.training import free_port
 from tests import toy
+from tests.ports import free_port
 from trainer.training.engine.compiler import SWITCH, without_compiler
 
 
@@ -28,10 +28,17 @@ def test_nothing_is_compiled_and_the_switch_is_restored(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_an_engine_does_not_import_the_compiler() -> None:
-    makes_one = (
-        "import os, sys; from benchmarks.saving import make_engine; "
-        "from trainer.training.engine.world import World, join; "
-        "join(World.from_environment()); make_engine(4, 1); os._exit('torch._inductor.compile_fx' in sys.modules)"
-    )
+    makes_one = f"""
+import os, sys
+from torch import nn
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World, join
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+join(World.from_environment())
+recipe = build(PretrainRecipe, {toy.SEED_RECIPE | {"deepspeed": "cpu"}}, "test")
+Engine(nn.Linear(4, 4), recipe, World.from_environment())
+os._exit("torch._inductor.compile_fx" in sys.modules)
+"""
     environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
     assert subprocess.run([sys.executable, "-c", makes_one], cwd=toy.ROOT, env=environment).returncode == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.training import free_port
 from data_prep.common.files import sha256_of
 from tests import toy
+from tests.ports import free_port
 from tests.trainer.training.engine.full_disk import files_of_at_most
 from trainer.training.engine import hashed_file
 from trainer.training.engine.engine import CheckpointFiles

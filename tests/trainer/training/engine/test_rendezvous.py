@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import TCPStore
 
-from benchmarks.training import free_port
+from tests.ports import free_port
 from trainer.training.engine import rendezvous
 from trainer.training.engine.rendezvous import end_others, meet_at, wait_for_rank_0
 

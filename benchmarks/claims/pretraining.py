@@ -1,0 +1,212 @@
+"""Test the papers' claims at a size that two cores can compute: only the method differs.
+
+    python -m benchmarks.claims.pretraining [--methods mlm seed ...] [--seeds N] [--tokens N] [--out FOLDER]
+
+It starts from what `make demo` made.
+
+Every method pre-trains the same trunk (recipes/*_small.yaml) until it has read N tokens of the same mix of text, and
+each encoder is fine-tuned by the same recipe: on docstrings, to rank those of held-out packages; and on one half of the
+queries of Cranfield and Vaswani together, to rank for the other half, and the other way round. "NAME, embeddings only"
+starts from NAME's token embeddings under re-initialised layers. Each start and each fine-tuning has its own learning
+rate: the best of a small grid, with the first seed, on queries that are neither trained on nor ranked.
+
+Pre-training and fine-tuning are both repeated with every seed. A start's number is the mean MRR@10 over the seeds; its
+interval covers 95 % of bootstrap samples of the queries; p is from paired permutation tests against the masked LM and
+against random weights, with each query's values averaged over the seeds. BM25 reads the whole text, and the text
+truncated to what the encoders read. A stopped run resumes; the tables are rewritten after every seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims import material
+from benchmarks.claims.tables import Row, best, report
+from benchmarks.claims.tunings import RATES, RECIPE, Tuning, Values, bm25, by_collection, mean, rank, tunings
+from benchmarks.common.embeddings_only import embeddings_only
+from benchmarks.common.measurements import Measurements
+from benchmarks.common.training import file_name, tokens_a_step, train
+from data_prep.common.argument_types import positive
+from data_prep.common.errors import exit_on_input_error
+from data_prep.common.files import make_directory, whole_file
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
+
+
+@dataclass(frozen=True)
+class Method:
+    """A pre-training, and how its encoder is fine-tuned."""
+
+    recipe: str
+    changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
+    reads: Sequence[str] = material.MIXED
+    tuning: dict[str, Any] = field(default_factory=dict)  # how the encoder is pooled, if not by [CLS]
+
+
+METHODS = {
+    "mlm": Method("mlm_small"),
+    "seed": Method("seed_small"),
+    "seed, strong decoder": Method("seed_small", {"method.decoder_layers": 5, "method.window": "all"}),
+    "cross_thought": Method("cross_thought_small", tuning={"method.special_tokens": 5}),
+    "ict": Method("ict_small"),
+    "poly": Method("poly_small"),
+    "poly, Reddit": Method("poly_small", {"method.pairs": "utterances"}, reads=("reddit",)),
+    "clm": Method("clm_small", tuning={"method.pooling": "last"}),
+    "skip_thought": Method("skip_thought_small"),
+    "retromae": Method("retromae_small"),
+    "condenser": Method("condenser_small"),
+}
+RANDOM = "random"  # the trunk of the masked LM with random weights
+EMBEDDINGS = ", embeddings only"
+STARTS = (RANDOM, *METHODS, *(name + EMBEDDINGS for name in METHODS))
+DEFAULT = (RANDOM, *tuple(METHODS)[:7], f"mlm{EMBEDDINGS}", f"ict{EMBEDDINGS}")
+FIRST_SEED = 1
+RANKS = 1  # one process with all cores as threads: faster than two processes with one each
+
+
+@dataclass
+class Bench:
+    """The material, the folder of the runs, and the measurements made so far."""
+
+    material: material.Material
+    out: Path
+    tokens: int
+
+    def __post_init__(self) -> None:
+        self.runs = self.out / f"{self.tokens}-tokens"
+        self.measurements = Measurements[Values](self.out / "claims.json")
+        self.tunings = tunings(self.material.docstrings, self.material.classic)
+        self.trained: set[Path] = set()  # runs that this process knows to be finished
+
+    def ranked(self, name: str, seed: int) -> Values:
+        """Return MRR@10 of every query by collection, each fine-tuning with its best rate."""
+        values: Values = {}
+        for tuning in self.tunings:
+            values |= self._mrr(name, seed, tuning, best(self.dev(name, tuning)), tuning.ranked.values())
+        return by_collection(self.tunings, values)
+
+    def dev(self, name: str, tuning: Tuning) -> dict[float, float]:
+        """Return the mean MRR@10 on the development splits by learning rate, with the first seed."""
+        return {rate: mean(self._mrr(name, FIRST_SEED, tuning, rate, tuning.dev)) for rate in RATES}
+
+    def row(self, name: str, seeds: Iterable[int]) -> Row:
+        """Return what the tables report on a start."""
+        dev = {tuning.name: self.dev(name, tuning) for tuning in self.tunings}
+        return Row([self.ranked(name, seed) for seed in seeds], dev)
+
+    def _mrr(self, name: str, seed: int, tuning: Tuning, rate: float, splits: Iterable[str]) -> Values:
+        splits = list(splits)
+        key = f"{name}, seed {seed}, {self.tokens} tokens; {tuning.name}, rate {rate:g}; {' '.join(splits)}"
+
+        def measure() -> Values:
+            values = rank(self._tuned(name, seed, tuning, rate), tuning.collection, splits)
+            print(f"{key}: MRR@10 {mean(values):.4f}", flush=True)
+            return values
+
+        return self.measurements.get(key, measure)
+
+    def _tuned(self, name: str, seed: int, tuning: Tuning, rate: float) -> Path:
+        run = self.runs / "tuned" / file_name(f"{name}-{seed}-{tuning.name}-{rate:g}")
+        method = METHODS.get(name.removesuffix(EMBEDDINGS))
+        settings = {
+            "init_from": self._start(name, seed),
+            "random_weights": str(name == RANDOM).lower(),
+            "seed": seed,
+            "data.collection": tuning.collection.directory,
+            "optimizer.lr": rate,
+            **tuning.settings,
+            **(method.tuning if method else {}),
+        }
+        return self._train("trainer.finetune", RECIPE, run, settings)
+
+    def _start(self, name: str, seed: int) -> Path:
+        """Return the run or checkpoint that fine-tuning starts from."""
+        if name.endswith(EMBEDDINGS):
+            of = self._pretrained(name.removesuffix(EMBEDDINGS), seed)
+            return embeddings_only(of, self.runs / file_name(f"{name}-{seed}"), seed)
+        return self._pretrained("mlm" if name == RANDOM else name, seed)
+
+    def _pretrained(self, name: str, seed: int) -> Path:
+        run = self.runs / file_name(f"{name}-{seed}")
+        if run in self.trained:  # counting its tokens takes a while
+            return run
+        method = METHODS[name]
+        recipe = f"recipes/{method.recipe}.yaml"
+        mix = {source: {"shards": str(self.material.shards[source]), "weight": 1} for source in method.reads}
+        settings = {**method.changes, "data.shards": "null", "data.mix": mix, "seed": seed}
+        resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
+        steps = math.ceil(self.tokens / tokens_a_step(resolved))
+        return self._train("trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps})
+
+    def _train(self, module: str, recipe: str, run: Path, settings: dict[str, Any]) -> Path:
+        if run not in self.trained:
+            train(module, recipe, run, settings, RANKS)
+            self.trained.add(run)
+        return run
+
+
+class Remaining:
+    """How long the starts that are not measured yet will take: first a guess, then scaled by the measured ones."""
+
+    def __init__(self, starts: Sequence[str], seeds: Iterable[int], tokens: int) -> None:
+        self.seconds = {(seed, name): _guess(name, seed, tokens) for seed in seeds for name in starts}
+        self.guessed = self.spent = 0.0  # of the starts measured by this process
+
+    def measured(self, name: str, seed: int, seconds: float | None) -> None:
+        """Count a start as measured in `seconds`, or None where an earlier process had measured it."""
+        guess = self.seconds.pop((seed, name))
+        if seconds is not None:
+            self.guessed, self.spent = self.guessed + guess, self.spent + seconds
+
+    def __str__(self) -> str:
+        pace = self.spent / self.guessed if self.guessed else 1.0
+        return f"{len(self.seconds)} left to measure, about {sum(self.seconds.values()) * pace / 60:.0f} minutes"
+
+
+def _guess(name: str, seed: int, tokens: int) -> float:
+    """Guess the seconds of a start on two idle cores: pre-training, and the grid or one rate of every fine-tuning."""
+    tuned = 3 * (len(RATES) if seed == FIRST_SEED else 1)
+    return 60 * tuned + (tokens / 8_000 if name in METHODS else 0)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="benchmarks.claims.pretraining", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", nargs="+", choices=STARTS, default=DEFAULT, metavar="NAME", help=", ".join(STARTS))
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="(3)")
+    parser.add_argument("--tokens", type=positive, default=2_000_000, help="read in pre-training (2,000,000)")
+    material.add_data_option(parser)
+    parser.add_argument("--out", type=Path, default=Path("runs/claims"), metavar="FOLDER")
+    chosen = parser.parse_args(argv)
+    with exit_on_input_error("benchmarks.claims.pretraining"):
+        make_directory(chosen.out)
+        bench = Bench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
+        seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
+        remaining = Remaining(chosen.methods, seeds, chosen.tokens)
+        print(remaining, flush=True)
+        ranked_by_bm25 = bm25(bench.tunings)
+        for seed in seeds:
+            for name in chosen.methods:
+                before, started = len(bench.measurements.values), time.monotonic()
+                values = bench.ranked(name, seed)
+                is_new = len(bench.measurements.values) > before
+                remaining.measured(name, seed, time.monotonic() - started if is_new else None)
+                means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
+                print(f"{name}, seed {seed}: MRR@10 of {means}; {remaining}", flush=True)
+            rows = {name: bench.row(name, range(FIRST_SEED, seed + 1)) for name in chosen.methods}
+            tables = report(rows, bench.tunings, ranked_by_bm25)
+            with whole_file(chosen.out / "claims.md") as file:
+                file.write(f"{tables}\n".encode())
+            print(tables, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The collections of the claims benchmark: an encoder's data to fine-tune on, to choose its rate on, and to rank.
+
+Docstrings have a training, a development and a test split, of different packages. In Cranfield and Vaswani, each fold's
+queries are ranked after training on the other fold: some of the other fold's queries are trained on, the rest choose
+the learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.claims.cut_bm25 import evaluate_cut_bm25
+from benchmarks.claims.material import CLASSIC, FOLDS
+from data_prep.collections.collection import Collection
+from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load as load_recipe
+
+RECIPE = "recipes/demo_siamese.yaml"
+RATES = (3e-4, 1e-3, 3e-3)  # learning rates to try with every start
+COLLECTIONS = ("docstrings", *CLASSIC)
+TEXTS = ("whole text", "cut text")  # what BM25 reads
+
+Values = dict[str, list[float]]  # MRR@10 of every query, by split or collection
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A fine-tuning: its data and settings, the splits to choose its rate on, and by collection the splits to rank."""
+
+    name: str
+    collection: Collection
+    settings: Mapping[str, Any]
+    dev: tuple[str, ...]
+    ranked: Mapping[str, str]
+
+
+def tunings(docstrings: Collection, classic: Collection) -> list[Tuning]:
+    """Return all fine-tunings of an encoder."""
+    settings = {"data.pairs": 1500, "steps": 120}
+    found = [Tuning("docstrings", docstrings, settings, ("dev",), {"docstrings": "test"})]
+    for fold, other in zip(FOLDS, reversed(FOLDS), strict=True):
+        settings = {"data.pairs": "null", "data.split": other, "steps": 60, "optimizer.warmup_steps": 6}
+        dev = tuple(f"{name}-{other}-dev" for name in CLASSIC)
+        ranked = {name: f"{name}-{fold}" for name in CLASSIC}
+        found.append(Tuning(f"classic, {other} fold", classic, settings, dev, ranked))
+    return found
+
+
+def rank(run: Path, collection: Collection, splits: Iterable[str]) -> Values:
+    """Return MRR@10 of every query of some splits, ranked with a fine-tuned run."""
+    trained = load_trained(run)
+    return {split: mrr(evaluate_run(trained, collection, split)) for split in splits}
+
+
+def by_collection(tunings: Sequence[Tuning], values: Mapping[str, Sequence[float]]) -> Values:
+    """Join the values of the ranked splits by collection: both folds belong to one collection."""
+    joined: Values = {}
+    for tuning in tunings:
+        for collection, split in tuning.ranked.items():
+            joined.setdefault(collection, []).extend(values[split])
+    return joined
+
+
+def bm25(tunings: Sequence[Tuning]) -> dict[str, Values]:
+    """Return BM25's MRR@10 of every query, by what BM25 reads and by collection."""
+    method = load_recipe(FinetuneRecipe, Path(RECIPE)).method
+    limits = {"max_query_tokens": method.max_query_tokens, "max_document_tokens": method.max_document_tokens}
+    splits = [(tuning.collection, split) for tuning in tunings for split in tuning.ranked.values()]
+    whole = {split: mrr(evaluate_bm25(collection, split)) for collection, split in splits}
+    cut = {split: mrr(evaluate_cut_bm25(collection, split, **limits)) for collection, split in splits}
+    return {text: by_collection(tunings, values) for text, values in zip(TEXTS, (whole, cut), strict=True)}
+
+
+def mean(values: Mapping[str, Sequence[float]]) -> float:
+    """Return the mean over all queries of all splits."""
+    return float(np.mean([value for split in values.values() for value in split]))
+
+
+def mrr(metrics: Metrics) -> list[float]:
+    """Return MRR@10 of every query."""
+    return [float(value) for value in metrics.values["mrr@10"]]

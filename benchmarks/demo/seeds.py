@@ -1,0 +1,60 @@
+"""The demo with three seeds: its table depends on the random weights, masks and order of data.
+
+    python -m benchmarks.demo.seeds          (after make demo; takes about twice as long; resumes where it stopped)
+
+Every seed pre-trains, fine-tunes from both starts and ranks the test split as `make demo` does; `make demo` is seed 1.
+Writes benchmarks/results/demo_seeds.json; docs/results.md has its table.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.side_by_side import write
+from benchmarks.common.training import train
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import exit_on_input_error
+from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.pipeline import Pipeline, Stage
+from trainer.ranking.evaluation.table import table
+from trainer.training.checkpoints.load import load_trained
+
+SEEDS = (1, 2, 3)
+OUTPUT = Path(__file__).parents[1] / "results" / "demo_seeds.json"
+DEMO = Path("runs/demo")
+ROWS = ("from_random", "from_seed", "reranked")
+ASKED = Asked(
+    bm25=True,
+    pipelines={"reranked": Pipeline("bm25", (Stage(100, "colbert", interpolated=True),))},
+    fuse=("bm25", "from_seed"),
+    weights_split="dev",
+)
+
+
+def main() -> None:
+    argparse.ArgumentParser(prog="benchmarks.demo.seeds", description=__doc__.splitlines()[0]).parse_args()
+    collection = Collection.open(Path("data/demo/collection"))
+    results = {}
+    for seed in SEEDS:
+        folder = DEMO if seed == SEEDS[0] else Path("runs/demo_seeds") / str(seed)
+        results[f"seed {seed}"] = run(collection, seed, folder)
+        print(f"seed {seed}", *table(results[f"seed {seed}"], ROWS), sep="\n", flush=True)
+    write(OUTPUT, results)
+
+
+def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
+    """Train and evaluate as `make demo` does, into a folder."""
+    train("trainer.pretrain", "recipes/demo_seed.yaml", folder / "seed", {"seed": seed})
+    train("trainer.pretrain", "recipes/demo_ict.yaml", folder / "ict", {"seed": seed, "init_from": folder / "seed"})
+    start = {"seed": seed, "init_from": folder / "ict"}
+    recipes = {"from_random": "demo_siamese_random", "from_seed": "demo_siamese", "colbert": "demo_colbert"}
+    for name, recipe in recipes.items():
+        train("trainer.finetune", f"recipes/{recipe}.yaml", folder / name, start)
+    models = {name: load_trained(folder / name) for name in recipes}
+    results = compare(collection, "test", models, ASKED)
+    return {key: value for key, value in results.items() if key not in ("collection", "checkpoints")}
+
+
+if __name__ == "__main__":
+    with exit_on_input_error("benchmarks.demo.seeds"):
+        main()

@@ -1,0 +1,150 @@
+"""Training with sentence-transformers, as rivals in benchmarks.matching: scripts as the library's users write them."""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any
+
+import torch
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.losses import CachedMultipleNegativesRankingLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sampler import DefaultBatchSampler
+from sentence_transformers.util import batch_to_device
+from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
+from transformers.utils import logging
+
+from benchmarks.common import machine
+from benchmarks.common.made_up_pairs import Sizes
+from benchmarks.common.trainer_turns import Turns
+from benchmarks.matching.rivals import Rival
+from tests.trainer.pairs_in_order import Pairs, pairs_in_order
+from trainer.training.engine import ds_config
+from trainer.training.engine.optimizer import build_optimizer
+from trainer.training.recipe.schema import FinetuneRecipe
+
+NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'sentence-transformers[train]'"
+
+
+class Library(Rival):
+    """The model and loss of sentence-transformers; its cached loss where a step's pairs are not encoded at once.
+
+    Attributes:
+        batches: the pairs of every step of a turn.
+    """
+
+    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        super().__init__(sizes)
+        logging.set_verbosity_error()
+        self.recipe = recipe
+        self.dtype = ds_config.precision(ds_config.load(recipe.deepspeed)[1])
+        self.batches = list(islice(pairs_in_order(recipe), sizes.steps))
+        self.model = SentenceTransformer(str(recipe.init_from), device=str(machine.device()), local_files_only=True)
+        self.loss: nn.Module = MultipleNegativesRankingLoss(self.model)
+        if sizes.micro < sizes.batch:
+            self.loss = CachedMultipleNegativesRankingLoss(self.model, mini_batch_size=sizes.micro)
+        self.losses = []
+        self.loss.register_forward_hook(lambda _module, _inputs, loss: self.losses.append(loss.item()))
+
+
+class Loop(Library):
+    """A loop without the Trainer, which tokenises the texts of each step at that step."""
+
+    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        super().__init__(sizes, recipe)
+        self.model.train()
+        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+
+    def train(self) -> None:
+        """Take a step on each of the batches."""
+        self.losses = []
+        for pairs in self.batches:
+            inputs = [batch_to_device(side, machine.device()) for side in self.inputs(pairs)]
+            with torch.autocast(machine.device().type, self.dtype, enabled=self.dtype != torch.float32):
+                loss = self.loss(inputs, None)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def inputs(self, pairs: Pairs) -> list[dict[str, Tensor]]:
+        """Tokenise queries and documents, and pad each of the two to its longest text."""
+        return [self.model.preprocess(list(side)) for side in zip(*pairs, strict=True)]
+
+
+class Tokenised(Loop):
+    """The same loop, with all texts tokenised and padded before it begins."""
+
+    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        super().__init__(sizes, recipe)
+        self.tokenised = {id(pairs): super(Tokenised, self).inputs(pairs) for pairs in self.batches}
+
+    def inputs(self, pairs: Pairs) -> list[dict[str, Tensor]]:
+        """Return a copy of the prepared inputs; a copy because the model adds its outputs to them."""
+        return [dict(side) for side in self.tokenised[id(pairs)]]
+
+
+class WithTrainer(Library):
+    """SentenceTransformerTrainer in a thread, which stops after each turn."""
+
+    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+        super().__init__(sizes, recipe)
+        from datasets import Dataset, disable_progress_bars
+
+        disable_progress_bars()
+        queries, documents = zip(*(pair for pairs in self.batches for pair in pairs), strict=True)
+        self.folder, self.turns = tempfile.TemporaryDirectory(), Turns()
+        trainer = SentenceTransformerTrainer(
+            self.model,
+            self.arguments(),
+            train_dataset=Dataset.from_dict({"query": queries, "document": documents}),
+            loss=self.loss,
+            callbacks=[self.turns],
+        )
+        self.turns.start(trainer)
+
+    def train(self) -> None:
+        """Let the Trainer take its next steps; it makes the next batch before it reports a step as done."""
+        self.losses = []
+        for _ in range(self.steps):
+            self.turns.take()
+
+    def arguments(self) -> SentenceTransformerTrainingArguments:
+        """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
+        keys = self.recipe.optimizer
+        return SentenceTransformerTrainingArguments(
+            output_dir=self.folder.name,
+            max_steps=10**6,
+            per_device_train_batch_size=self.recipe.batch.size,
+            learning_rate=keys.lr,
+            lr_scheduler_type="constant",
+            adam_beta1=keys.betas[0],
+            adam_beta2=keys.betas[1],
+            adam_epsilon=keys.eps,
+            weight_decay=keys.weight_decay,
+            max_grad_norm=keys.clip,
+            bf16=self.dtype == torch.bfloat16,
+            use_cpu=not torch.cuda.is_available(),
+            dataloader_pin_memory=torch.cuda.is_available(),
+            batch_sampler=_in_order,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+
+
+def _in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> DefaultBatchSampler:
+    """Return a sampler that does not shuffle: all rivals take the same steps."""
+    return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
+
+
+def trainer_is_missing() -> str | None:
+    """Return why SentenceTransformerTrainer cannot run; None if it can."""
+    return None if find_spec("datasets") and find_spec("accelerate") else NEEDS_DATASETS

@@ -1,0 +1,97 @@
+"""Search compared with what its users would run instead, and the cost of its whole path and of refreshed negatives.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.retrieval [--parts ...] [--minutes 25] [--sizes JSON] [--out FILE.json]
+
+encoding  CPU seconds from texts to vectors, compared with SentenceTransformer.encode in its batches of 32 texts of
+          similar length: one model, mean pooling, cosine; passages of 60 tokens in the median, log-normal, truncated at
+          256; in fp32, and in bf16 where the processor supports it.
+search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, compared with faiss's
+          IndexFlatIP, and the memory that a search takes beyond the vectors.
+path      CPU seconds and memory of a collection, its index and a search of it, for 10 thousand to a million made-up
+          passages, each in a separate process; the encoder has one layer of width 64, so that a million take minutes.
+          The exponent of growth is fitted for all three.
+refresh   The share of a fine-tuning's time that the run spends on mining negatives (ANCE).
+
+All compute in one thread; rivals take turns (A B A B).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import machine
+from benchmarks.common.machine import use_one_thread
+from benchmarks.common.made_up_pairs import Sizes
+from benchmarks.common.side_by_side import in_words, run_parts
+from benchmarks.retrieval import encoding, refresh, search, whole_path
+from data_prep.common.errors import exit_on_input_error
+from data_prep.common.extras import require
+
+OUT = Path(__file__).parents[1] / "results" / "retrieval.json"
+SIZES: dict[str, Any] = {
+    "encoding": Sizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),
+    "search": search.SearchSizes(texts=100_000, width=768, queries=256, best=100),
+    "path": whole_path.PathSizes(passages=(10_000, 100_000, 1_000_000), words=24, queries=256, hidden=64),
+    "refresh": refresh.RefreshSizes(
+        layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=30, every=15
+    ),
+}
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "encoding": encoding.measure,
+    "search": search.measure,
+    "path": whole_path.measure,
+    "refresh": refresh.measure,
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    chosen = _arguments(argv)
+    with exit_on_input_error("benchmarks.retrieval"):
+        require("dev", "sentence_transformers", what="benchmarks.retrieval")
+        require("faiss", "faiss", what="benchmarks.retrieval")
+        use_one_thread()
+        run_parts(chosen, PARTS, SIZES, described(), lines_of)
+
+
+def described() -> dict[str, Any]:
+    """Describe the machine, with the rivals' versions."""
+    about = machine.describe()
+    about["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "not set")
+    packages = ("sentence-transformers", "faiss-cpu", "numpy")
+    about["versions"] |= {package: importlib.metadata.version(package) for package in packages}
+    return about
+
+
+def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines to print for a part."""
+    for name, numbers in results.get("rates", {}).items():
+        yield in_words(f"{part}: {name}", numbers, results["unit"])
+    for name, numbers in results.get("ratios", {}).items():
+        yield in_words(f"{part}: {name}", numbers)
+    for name, size in results.get("memory_bytes", {}).items():
+        yield f"{part}: memory of {name}: {size / 1e6:,.0f} MB"
+    for name, numbers in results.get("growth", {}).items():
+        values = ", ".join(f"{value:,.3g}" for value in numbers["values"])
+        yield f"{part}: {name}: {values} {numbers['unit']}, exponent {numbers['exponent']:.2f}"
+    for name, number in results.get("figures", {}).items():
+        yield f"{part}: {name}: {number:.3g}"
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.retrieval", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
+    parser.add_argument("--minutes", type=float, default=25.0, help="for everything (%(default)s)")
+    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
+    parser.add_argument("--out", type=Path, default=OUT, help="(benchmarks/results/...)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()

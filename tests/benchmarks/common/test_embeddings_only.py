@@ -1,0 +1,63 @@
+"""The embeddings-only control: trained token embeddings, and random weights for everything else."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.common.embeddings_only import embeddings_only
+from tests.trainer.runs import write_run
+from trainer.finetune import build
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build as build_recipe
+
+
+@pytest.mark.parametrize("method", [{"name": "seed", "max_tokens": 32}, {"name": "cross_thought", "special_tokens": 3}])
+def test_it_differs_from_random_weights_in_the_token_embeddings_only(
+    method: dict[str, object], shards: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    sizes = {} if method["name"] == "seed" else {"sequences": 4, "sequence_tokens": 16}
+    run = write_run(tmp_path / "run", shards / "tokenizer.json", **method, **sizes)
+    start = embeddings_only(run, tmp_path / "embeddings", seed=5)
+    kept, random = (
+        finetuned(init_from, weights, toy_collection, int(str(method.get("special_tokens", 1))))
+        for init_from, weights in ((start, False), (run, True))
+    )
+    trained = load_trained(run).model.trunk.state_dict()
+    (table,) = (name for name in trained if name.endswith("word_embeddings.weight"))
+    torch.testing.assert_close(kept[table], trained[table], rtol=0, atol=0)
+    assert not torch.equal(random[table], trained[table])
+    for name in trained.keys() - {table}:
+        torch.testing.assert_close(kept[name], random[name], rtol=0, atol=0)
+    assert not all(torch.equal(kept[name], trained[name]) for name in trained.keys() - {table})
+
+
+def test_writing_it_again_replaces_it(shards: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", shards / "tokenizer.json", name="seed", max_tokens=32)
+    first, second, again = (
+        load_trained(embeddings_only(run, tmp_path / "out", seed)).model.state_dict() for seed in (1, 2, 1)
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+def finetuned(init_from: Path, random_weights: bool, collection: Path, tokens: int) -> dict[str, torch.Tensor]:
+    """The weights that a fine-tuning with seed 5 starts from."""
+    values = {
+        "run": "x",
+        "seed": 5,
+        "steps": 1,
+        "init_from": str(init_from),
+        "random_weights": random_weights,
+        "data": {"collection": str(collection), "lanes": 2, "window": 1},
+        "batch": {"size": 4, "micro": 4},
+        "optimizer": {"lr": 1e-3},
+        "method": {
+            "name": "siamese",
+            "max_query_tokens": 16,
+            "max_document_tokens": 32,
+            "special_tokens": tokens,
+        },
+    }
+    return build(build_recipe(FinetuneRecipe, values, "test")).model.trunk.state_dict()

@@ -1,0 +1,104 @@
+"""The benchmark of matching models, tiny: all rivals take the same steps, and every promised number is measured."""
+
+import json
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.common import side_by_side
+from benchmarks.common.made_up_pairs import Sizes, made_up_pairs, prepare
+from benchmarks.matching import __main__ as matching
+from benchmarks.matching import scoring
+from benchmarks.matching.scoring import ScoringSizes, query_of
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.pairs_in_order import pairs_in_order
+
+SIZES = Sizes(layers=1, hidden=32, words=300, batch=4, micro=4, median=8, longest=24, steps=2, dropout=0.0)
+SCORING = ScoringSizes(layers=1, hidden=32, tokens=16, codes=(2, 4), candidates=(3, 50))
+
+
+def test_the_pairs_of_a_turn_differ_and_have_the_lengths_asked_for(tmp_path: Path) -> None:
+    sizes = replace(SIZES, batch=32, micro=8, median=20, longest=40)
+    recipe = prepare(sizes, tmp_path)
+    assert recipe.method.negatives == "step"
+    steps = list(islice(pairs_in_order(recipe), sizes.steps))
+    pairs = {pair for step in steps for pair in step}
+    assert len(pairs) == sizes.steps * sizes.batch
+    rows = [json.loads(line) for line in made_up_pairs(sizes)]
+    tokenizer = Collection.open(recipe.data.collection).tokenizer
+    queries, documents = (
+        sorted(map(len, tokenizer.encode([row[side] for row in rows]))) for side in ("query", "document")
+    )
+    assert (queries[0], queries[-1]) == (5, 20)
+    assert (documents[0], documents[-1]) == (4, 38)  # [CLS] and [SEP] make 40
+    assert 17 <= documents[len(documents) // 2] <= 23
+
+
+def test_rates_and_ratios_are_those_of_each_round() -> None:
+    seconds = {matching.OURS: [1.0, 2.0], "other": [2.0, 8.0]}
+    results = matching.in_numbers(SIZES, seconds, {matching.OURS: 10, "other": 20})
+    assert results["pairs_per_second"][matching.OURS] == {"min": 2.0, "median": 3.0, "max": 4.0}
+    assert results["ratios"] == {"deepsiam / other": {"min": 2.0, "median": 3.0, "max": 4.0}}
+    assert results["peak_memory_bytes"] == {"deepsiam": 10, "other": 20}
+
+
+def test_unknown_sizes_are_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="no part speed: name one of training, cached, scoring"):
+        side_by_side.sizes_of(matching.SIZES, {"speed": {}})
+    with pytest.raises(InputError, match="scoring has no batch: name one of layers"):
+        side_by_side.sizes_of(matching.SIZES, {"scoring": {"batch": 3}})
+    assert side_by_side.sizes_of(matching.SIZES, {"training": {"batch": 3}})["training"].batch == 3
+
+
+def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(scoring, "SHORTEST", 0.0)
+    results = matching.scoring(SCORING, 3600.0)
+    assert results["rounds"] == 3
+    assert len(results["seconds"]) == 2 * 2 * 3  # numbers of candidates, with and without encoding, models
+    assert len(results["ratios"]) == 2 * 2 * 2
+    assert all(numbers["min"] > 0 for numbers in (*results["seconds"].values(), *results["ratios"].values()))
+    for line in matching.lines_of("scoring", results):
+        assert " candidates, " in line
+
+
+def test_the_scored_models_rank_a_query_by_their_own_vectors() -> None:
+    models, query = scoring.models_of(SCORING), query_of(SCORING)
+    for name, model in models.items():
+        vectors = scoring.encode(model, query)
+        assert vectors.vectors.shape == (1, {"bi": 1, "poly 2": 2, "poly 4": 4}[name], 32)
+        candidates = torch.stack([-vectors.vectors[0].sum(0), 3 * vectors.vectors[0].sum(0)])[:, None]
+        found = scoring.best(model, query, scoring.Vectors(candidates, torch.ones(2, 1) > 0))
+        assert found == 1
+
+
+@pytest.mark.slow  # processes of both libraries
+def test_all_rivals_train_alike_and_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the packages of the extra `dev`")
+    monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
+    changes = {"training": SIZES.__dict__, "cached": {**SIZES.__dict__, "batch": 8, "micro": 4}}
+    out = tmp_path / "out.json"
+    options = ["--parts", "training", "cached", "--minutes", "60", "--sizes", json.dumps(changes), "--out", str(out)]
+    matching.main(options)
+    results = json.loads(out.read_text())
+    assert results["sizes"] == changes
+    assert results["skipped"] == {}
+    assert "sentence-transformers" in results["machine"]["versions"]
+    for part, names in {"training": {matching.LOOP, matching.TOKENISED}, "cached": {matching.LOOP}}.items():
+        measured = results["parts"][part]
+        assert measured["rounds"] == 3
+        assert names | {matching.OURS} <= measured["losses"].keys()
+        ours = measured["losses"][matching.OURS]
+        assert ours[0] != ours[1]
+        rel = 1e-4 if measured["precision"] == "float32" else 0.03  # this library's losses are fp32 also in bf16 runs
+        for losses in measured["losses"].values():
+            assert losses == pytest.approx(ours, rel=rel)
+        assert all(size > 0 for size in measured["peak_memory_bytes"].values())
+        assert all(measured["ratios"][f"deepsiam / {name}"]["min"] > 0 for name in names)
+    assert f"{matching.LOOP}, a batch of 4" in results["parts"]["cached"]["peak_memory_bytes"]
+    trainer = results["parts"]["training"]
+    assert (matching.TRAINER in trainer["losses"]) != (matching.TRAINER in trainer["left_out"])

@@ -1,0 +1,86 @@
+"""The search benchmark measures every part, at sizes that take seconds."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.common import machine, side_by_side
+from benchmarks.retrieval import __main__ as retrieval
+from benchmarks.retrieval import encoding, search, whole_path
+from trainer.ranking.retrieval.search import CORPUS_BLOCK
+
+ENCODER = {"layers": 1, "hidden": 32, "words": 300, "batch": 4, "micro": 4, "median": 8, "longest": 24}
+TINY = {
+    "encoding": ENCODER,
+    "search": {"texts": 500, "width": 16, "queries": 8, "best": 5},
+    "path": {"passages": [20, 40, 80], "words": 6, "queries": 4, "hidden": 16},
+    "refresh": {**ENCODER, "steps": 6, "every": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the packages of the extra `dev`")
+    monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
+
+
+@pytest.mark.slow
+def test_every_part_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    retrieval.main(["--minutes", "60", "--sizes", json.dumps(TINY), "--out", str(out)])
+    results = json.loads(out.read_text())
+    assert results["skipped"] == {}
+    parts = results["parts"]
+    assert parts["encoding"]["ratios"]["deepsiam / sentence-transformers, float32"]["min"] > 0
+    assert parts["search"]["rounds"] == 3
+    assert parts["search"]["memory_bytes"].keys() == {"deepsiam", "faiss IndexFlatIP"}
+    assert {"collection", "index", "search"} <= parts["path"]["growth"].keys()
+    assert all(len(growth["values"]) == 3 for growth in parts["path"]["growth"].values())
+    figures = parts["refresh"]["figures"]
+    (share,) = (value for name, value in figures.items() if name.startswith("share"))
+    assert share == pytest.approx(1 / (1 + 2 / figures["a refresh, in steps"]))
+    assert 0 < share < 1
+    assert {"sentence-transformers", "faiss-cpu"} <= results["machine"]["versions"].keys()
+    printed = capsys.readouterr().out
+    for line in ("encoding: deepsiam, float32", "memory of faiss", "path: index: ", "refresh: a refresh, in steps"):
+        assert line in printed
+
+
+def test_both_libraries_encode_in_half_precision_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = {"instructions": ["AVX512-BF16"]}
+    monkeypatch.setattr(machine, "describe", lambda: described)
+    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
+    results = encoding.measure(sizes, 600.0)
+    assert results["rounds"] == {"float32": 3, "bfloat16": 3}
+    assert len(results["rates"]) == 4
+
+
+def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        encoding.Rivals, "ours", lambda self: np.zeros((self.library.encode(self.texts).shape), np.float32)
+    )
+    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
+    with pytest.raises(AssertionError, match="Not equal"):
+        encoding.compare(sizes, torch.float32, 0.0, {})
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_the_search_alone() -> None:
+    sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
+    scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
+    assert scores < search.memory_of(sizes, search.OURS) < 4 * scores
+
+
+def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"collection": 1.0, "collection, memory": 2.0}
+    monkeypatch.setattr(
+        whole_path, "_elsewhere", lambda _, passages: {name: passages**power for name, power in costs.items()}
+    )
+    sizes = replace(retrieval.SIZES["path"], passages=(10, 100, 1000))
+    growth = whole_path.measure(sizes, 0.0)["growth"]
+    assert {name: growth[name]["exponent"] for name in costs} == pytest.approx(costs, abs=1e-3)
+    assert asdict(sizes)["passages"] == (10, 100, 1000)

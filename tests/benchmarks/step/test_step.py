@@ -1,0 +1,192 @@
+"""The benchmark of a step: all rivals compute the same losses, and every promised number is measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from benchmarks.common.step_cases import CASES, Workload, recipe_of, workload_of
+from benchmarks.step import __main__ as pretrain_step
+from benchmarks.step import runs
+from benchmarks.step.plain_way import plain_batch, plain_layers
+from benchmarks.step.rivals import Bare
+from data_prep.common.errors import InputError
+from models.interface import IGNORED, MicroBatch
+from tests import toy
+from tests.benchmarks.step import tiny_steps
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+
+
+@pytest.fixture(params=list(tiny_steps.CASES))
+def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workload:
+    return tiny(request.param, monkeypatch)
+
+
+def tiny(name: str, monkeypatch: pytest.MonkeyPatch) -> Workload:
+    monkeypatch.setitem(CASES, name, tiny_steps.CASES[name])
+    return workload_of(recipe_of(name, gpu=False))
+
+
+def tensors(batch: MicroBatch) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+
+
+def test_the_plain_way_computes_the_same_losses_from_a_label_at_every_position(workload: Workload) -> None:
+    model = workload.model().eval()
+    for batch in (batch for step in workload.steps for batch in step.micro_batches):
+        ours = model(**tensors(batch))
+        plain = plain_batch(workload.recipe.method, batch)
+        slots = plain.arrays["input_ids"].size
+        assert all(len(array) == slots for name, array in plain.arrays.items() if name.endswith("_positions"))
+        with plain_layers():
+            torch.testing.assert_close(model(**tensors(plain)), ours, rtol=1e-5, atol=1e-3)
+        assert batch.tokens > 0
+
+
+def test_it_refuses_to_replace_a_function_that_no_method_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.step.plain_way.model_modules", list)
+    with pytest.raises(AssertionError, match="linear_cross_entropy"), plain_layers():
+        pass
+
+
+def test_the_bare_loop_learns_in_half_precision_with_full_precision_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = tiny("mlm", monkeypatch)
+    keys = workload.recipe.optimizer.model_copy(update={"lr": 1e-2})
+    recipe = workload.recipe.model_copy(update={"deepspeed": "zero1_bf16", "optimizer": keys})
+    bare = Bare(Workload(recipe, workload.steps[:1], 0.0))
+    losses = []
+    for _ in range(8):
+        assert bare.step() > 0
+        losses.append(bare.losses.sum().item())
+    assert losses[-1] < 0.9 * losses[0]
+    assert {weight.dtype for weight in bare.weights} == {torch.bfloat16}
+    for weight, master in zip(bare.weights, bare.masters, strict=True):
+        assert torch.equal(weight, master.to(torch.bfloat16))
+    assert any(
+        not torch.equal(weight.float(), master) for weight, master in zip(bare.weights, bare.masters, strict=True)
+    )
+
+
+def test_hugging_face_gets_the_same_blocks_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.step.hugging_face import rows_of
+
+    workload = tiny("mlm", monkeypatch)
+    rows = rows_of(workload)
+    batches = [batch for step in workload.steps for batch in step.micro_batches]
+    assert torch.equal(
+        torch.stack([row["input_ids"] for row in rows]), torch.cat([tensors(b)["input_ids"] for b in batches])
+    )
+    labels = [label for row in rows for label in row["labels"].tolist() if label != IGNORED]
+    assert labels == [t for b in batches for t in b.arrays["mlm_targets"].tolist() if t != IGNORED]
+
+
+def test_hugging_face_takes_a_step_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate", reason="needs the packages of the extra `dev`")
+    from benchmarks.step.hugging_face import HuggingFace
+
+    rival = HuggingFace(tiny("mlm", monkeypatch))
+    try:
+        assert all(rival.step() > 0 for _ in range(3))
+        assert rival.turns.steps == 3
+    finally:
+        rival.close()
+    assert not rival.turns.thread.is_alive()
+
+
+LINES = """step 5/25  mlm 8.9 decoder 8.7  lr 7.50e-05  grad 2.1  1.9k tokens/s  data wait 0%  ETA 0:15
+step 5  validation  mlm 8.9
+step 10/25  mlm 8.8 decoder 8.6  lr 1.50e-04  grad 2.0  2.0k tokens/s  data wait 0%  ETA 0:11
+saved runs/x/step-10
+step 25/25  mlm 8.5 decoder 8.1  lr 0.00e+00  grad 1.7  2.1k tokens/s  data wait 0%  ETA 0:00"""
+
+
+def test_a_runs_rate_is_that_between_its_progress_lines() -> None:
+    lines = LINES.splitlines()
+    assert runs.rate_of(zip([100.0, 101.0, 104.0, 105.0, 110.0], lines, strict=True)) == pytest.approx(2.0)
+    with pytest.raises(InputError, match="printed 1 progress lines"):
+        runs.rate_of([(100.0, lines[0]), (101.0, lines[1])])
+
+
+def test_runs_at_once_count_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runs, "train_once", lambda way, recipe: 1.5)
+    assert runs.train(runs.Way(tmp_path, runs=2), tmp_path / "recipe") == 3.0
+
+
+def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trained = []
+
+    def train(way: runs.Way, recipe: Path) -> float:
+        trained.append(recipe.parent.name)
+        values = build(PretrainRecipe, yaml.safe_load(recipe.read_text()), "the recipe")
+        assert values.data.shards == str(recipe.parent / "shards")
+        return 3.0 if recipe.parent.name == "a" else 2.0
+
+    def prepare(checkout: Path, text: Path, folder: Path) -> Path:
+        assert {"text"} == json.loads(text.read_text().splitlines()[-1]).keys()
+        (folder / checkout.name).mkdir()
+        return folder / checkout.name / "shards"
+
+    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(runs, "prepare", prepare)
+    ways = {name: runs.Way(tmp_path / name) for name in ("a", "b")}
+    (tmp_path / "work").mkdir()
+    results = runs.compare("poly", ways, tmp_path / "work", 60.0)
+    assert results["ratios"] == {"a / b": {"min": 1.5, "median": 1.5, "max": 1.5}}
+    assert trained[:4] == ["a", "b", "a", "b"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without a GPU")
+def test_without_a_gpu_it_refuses_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pretrain_step.main(["--gpu", "--out", str(tmp_path / "x.json")])
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(SystemExit, match="2"):
+        pretrain_step.main(["--against", str(tmp_path), "--out", str(tmp_path / "x.json")])
+    assert "is not a checkout of deepsiam" in capsys.readouterr().err
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "tests.benchmarks.step.tiny_steps", *arguments]
+    done = subprocess.run(line, cwd=toy.ROOT, capture_output=True, text=True, env=toy.environment(), timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_all_rivals_train_alike() -> None:
+    losses = json.loads(command("losses").stdout.splitlines()[-1])
+    ours = torch.tensor(losses["Ours"])
+    assert ours.shape == (3, 2)  # of the masked words and of the decoder
+    for rival in ("Plain", "Bare"):
+        torch.testing.assert_close(torch.tensor(losses[rival]), ours, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.slow
+def test_it_prints_and_writes_rates_ratios_memory_and_parts(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = command("measure", "--cases", "seed", "mlm", "--minutes", "60", "--out", str(out))
+    results = json.loads(out.read_text())
+    assert results["machine"]["versions"].keys() == {"torch", "deepspeed", "transformers"}
+    assert results["cases"].keys() == {"seed", "mlm"}
+    for name, case in results["cases"].items():
+        assert case["rivals"].keys() >= {"deepsiam", "plain", "bare loop"}
+        assert case["rounds"] == 3
+        assert case["flops_per_token"] > 0
+        assert sum(case["parts"].values()) == pytest.approx(1)
+        assert case["parts"]["trunk"] > 0.05
+        assert case["ratios"]["deepsiam / plain"]["median"] > 0
+        assert case["rivals"]["deepsiam"]["peak_memory_bytes"] > 0
+        assert f"{name}: deepsiam / bare loop" in done.stdout
+    assert "masked language modelling only" in results["cases"]["seed"]["left_out"]["Hugging Face"]
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    done = command("measure", "--cases", "poly", "--minutes", "0.0001", "--out", str(out))
+    assert json.loads(out.read_text())["cases"] == {}
+    assert "poly: skipped" in done.stdout

@@ -1,0 +1,57 @@
+"""The step benchmark with a case that takes milliseconds, in its own process, in which DeepSpeed joins the ranks.
+
+python -m tests.benchmarks.step.tiny_steps losses                    the losses of three steps, by rival, as JSON
+python -m tests.benchmarks.step.tiny_steps measure [ARGUMENT ...]    the benchmark's own command
+"""
+
+import json
+import sys
+
+from benchmarks.common import side_by_side, step_cases
+from benchmarks.common.step_cases import Case, recipe_of, workload_of
+from benchmarks.common.training import join_alone
+from benchmarks.step import __main__ as pretrain_step
+from benchmarks.step import measures
+from benchmarks.step.rivals import Bare, Ours, Plain, TimedRival
+
+TINY = (
+    "deepspeed=cpu",
+    "trunk.vocab_size=300",
+    "trunk.hidden_size=32",
+    "trunk.num_hidden_layers=1",
+    "trunk.num_attention_heads=2",
+    "trunk.intermediate_size=64",
+    "trunk.hidden_dropout_prob=0",
+    "trunk.attention_probs_dropout_prob=0",
+)
+CASES = {
+    "seed": Case("seed_base.yaml", cpu=(*TINY, "batch.size=4", "batch.micro=2", "method.max_tokens=32")),
+    "mlm": Case("mlm_base.yaml", cpu=(*TINY, "batch.size=4", "batch.micro=2", "method.max_tokens=32")),
+    "cross-thought": Case(
+        "cross_thought_base.yaml", cpu=(*TINY, "batch.size=2", "method.sequences=4", "method.sequence_tokens=8")
+    ),
+    "poly": Case("poly_base.yaml", cpu=(*TINY, "batch.size=2", "method.max_tokens=64", "method.tokens=200")),
+}
+
+
+def losses() -> dict[str, list[list[float]]]:
+    """The sums of the loss terms of SEED's first three steps, by rival."""
+    join_alone()
+    workload = workload_of(recipe_of("seed", gpu=False, changes=["optimizer.lr=1e-2"]))
+    kinds: list[type[TimedRival]] = [Ours, Plain, Bare]
+    return {kind.__name__: [_next(rival) for _ in range(3)] for kind in kinds for rival in [kind(workload)]}
+
+
+def _next(rival: TimedRival) -> list[float]:
+    rival.step()
+    return rival.losses.sum(0).tolist()
+
+
+if __name__ == "__main__":
+    side_by_side.MOST_ROUNDS, measures.COMPILING = 3, 10**6  # end soon even on a busy machine
+    step_cases.CASES.clear()
+    step_cases.CASES.update(CASES)
+    if sys.argv[1] == "losses":
+        print(json.dumps(losses()))
+    else:
+        pretrain_step.main(sys.argv[2:])
