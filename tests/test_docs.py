@@ -9,7 +9,7 @@ import pytest
 from tests.test_imports import ROOMS
 from tests.toy import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments also name files
 
