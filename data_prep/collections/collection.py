@@ -152,7 +152,7 @@ class Collection:
         judged document that the corpus lacks has an id that no text can have, with a tab.
 
         Raises:
-            InputError: as `judged_groups`.
+            InputError: no such split, or its labels are classes, or not whole numbers, or too large.
         """
         groups = self.judged_groups(split)
         judgements: dict[str, dict[str, int]] = {}
