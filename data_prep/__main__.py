@@ -59,11 +59,11 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 def _verify(chosen: argparse.Namespace) -> int:
     if (chosen.directory / "splits").is_dir():
-        bad = _told(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
+        bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
     folder = texts.folder_of(chosen.directory)
     whole = f"{folder}: every file of cleaned text is whole"
-    bad = folder is not None and _told(texts.problems(folder), whole)
+    bad = folder is not None and _print_problems(texts.problems(folder), whole)
     if folder is not None and not output.is_finished(chosen.directory):
         return 2 if bad else 0
     for directory in output.folders_of(chosen.directory):
@@ -79,7 +79,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     return 2 if bad else 0
 
 
-def _told(problems: Iterable[str], otherwise: str) -> bool:
+def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
     """Print every problem on stderr, or `otherwise` if there are none; return whether there were problems."""
     bad = False
     for problem in problems:

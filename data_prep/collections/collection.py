@@ -225,7 +225,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """Return a collection's manifest of any version; raise ValueError, KeyError and the like if it is none."""
+    """Return a collection's manifest of any version; raise ValueError, KeyError and the like for anything else."""
     manifest = json.loads(read_bytes(path))
     keys = "format", "arrays", "inputs"
     _ = [manifest[key] for key in keys], manifest["tokenizer"]["fingerprint"], manifest["counts"][SPLITS]
