@@ -60,11 +60,11 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 def _verify(chosen: argparse.Namespace) -> int:
     if (chosen.directory / "splits").is_dir():
-        bad = _told(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
+        bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
     folder = texts.folder_of(chosen.directory)
     whole = f"{folder}: every file of cleaned text is whole"
-    bad = folder is not None and _told(texts.problems(folder), whole)
+    bad = folder is not None and _print_problems(texts.problems(folder), whole)
     if folder is not None and not output.is_finished(chosen.directory):
         return 2 if bad else 0
     for directory in output.folders_of(chosen.directory):
@@ -80,7 +80,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     return 2 if bad else 0
 
 
-def _told(problems: Iterable[str], otherwise: str) -> bool:
+def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
     """Print every problem on stderr, or `otherwise` if there are none; return whether there were problems."""
     bad = False
     for problem in problems:
@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, source in SOURCES.items():
         prepare = commands.add_parser(
             name,
-            help=f"shards from {source.what}",
+            help=f"make shards from {source.what}",
             description=f"Make shards from {source.what}.",
             epilog=f"example:\n  python -m data_prep {name} {source.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -150,18 +150,23 @@ def _parser() -> argparse.ArgumentParser:
     for name, what, add_arguments, run_command in (
         ("merge", "join the parts of a data set, prepared with --part", _add_merge, _merge),
         ("stats", "count what a folder of shards holds", _add_stats, _stats),
-        ("docstrings", "shards and a collection from the docstrings of Python packages", _add_docstrings, _docstrings),
+        (
+            "docstrings",
+            "make shards and a collection from the docstrings of Python packages",
+            _add_docstrings,
+            _docstrings,
+        ),
         ("verify", "read and check every byte of a folder of shards, or of a collection", _add_folder, _verify),
         (
             "export",
-            "write the documents of a data set as text: the cleaned one, or as its tokens decode",
+            "write the documents of a data set as text: cleaned, or decoded from its tokens",
             _add_export,
             _export,
         ),
-        ("inspect", "print documents and lengths of a shard, or find documents in all", _add_inspect, _inspect),
+        ("inspect", "print documents and lengths of a shard, or find documents in all shards", _add_inspect, _inspect),
         (
             "collection",
-            "labelled texts of a published format, to fine-tune on and to evaluate with",
+            "make a collection from labelled texts in a published format, to fine-tune and evaluate",
             _add_collection,
             _collection,
         ),
@@ -174,20 +179,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("parts", nargs="+", type=Path, metavar="PART", help="the --out folder of every part")
-    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to write")
     workers_argument(parser)
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with languages, words and documents")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write an HTML page, with languages, words and documents"
+    )
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="also draw plots into this folder")
 
 
 def _add_docstrings(parser: argparse.ArgumentParser) -> None:
     defaults = dataset.Options()
-    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to write")
     for option, default, what in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
@@ -210,12 +217,17 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--shard", type=int, default=0, metavar="N", help="which shard (0)")
-    parser.add_argument("--chunk", type=int, default=0, metavar="N", help="which chunk of it (0)")
-    parser.add_argument("--documents", type=int, default=5, metavar="N", help="how many documents to print (5)")
+    parser.add_argument("--shard", type=int, default=0, metavar="N", help="number of the shard (0)")
+    parser.add_argument("--chunk", type=int, default=0, metavar="N", help="number of its chunk (0)")
+    parser.add_argument("--documents", type=int, default=5, metavar="N", help="number of documents to print (5)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--id", metavar="ID", help="the document of this id, in any shard")
-    which.add_argument("--grep", type=pattern, metavar="REGEX", help="documents with it, in any shard; without case")
+    which.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")
+    which.add_argument(
+        "--grep",
+        type=pattern,
+        metavar="REGEX",
+        help="print documents that match, from any shard; upper and lower case are the same",
+    )
 
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
@@ -225,15 +237,15 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     parser.epilog = "\n".join(["formats:", *wrapped])
     parser.add_argument(
-        "format", metavar="FORMAT", help="one of the list below; or a BEIR folder alone, to tokenise it in place"
+        "format", metavar="FORMAT", help="a format listed below; or a BEIR folder alone, to tokenise it in place"
     )
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
-    parser.add_argument("--out", type=folder, metavar="DIR", help="folder to make")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="refuse judgements of unknown queries or documents, instead of leaving out",
+        help="refuse judgements of unknown queries or documents instead of leaving them out",
     )
     workers_argument(parser)
 

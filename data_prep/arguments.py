@@ -26,14 +26,14 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     parser.set_defaults(source=name)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
     parser.add_argument(
-        "--out", type=named, required=True, metavar="DIR", help="folder to make or resume; may be an s3:// one"
+        "--out", type=named, required=True, metavar="DIR", help="folder to write or resume; may be an s3:// address"
     )
-    parser.add_argument("--work", type=Path, metavar="DIR", help="local folder to make it in, for an s3:// --out")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="local working folder, if --out is an s3:// address")
     parser.add_argument(
-        "--limit", type=positive, metavar="N", help="read only the first N records (pages, books, lines): for a trial"
+        "--limit", type=positive, metavar="N", help="for a trial: read only the first N records (pages, books, lines)"
     )
     parser.add_argument(
-        "--accept-truncated", action="store_true", help="of a file that is cut off, use what is before the cut"
+        "--accept-truncated", action="store_true", help="use the beginning of a truncated file instead of refusing it"
     )
     for option in source.options:
         kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
@@ -44,10 +44,12 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     run = parser.add_argument_group("how to run it; this does not change the output")
     workers_argument(run)
     run.add_argument(
-        "--dry-run", action="store_true", help="try the beginning, say what all would take, and write nothing"
+        "--dry-run",
+        action="store_true",
+        help="prepare only the beginning, estimate the time and disk space of the whole, write nothing",
     )
     run.add_argument(
-        "--rejected", type=Path, metavar="FILE", help="write what is left out, with reasons, as JSON lines"
+        "--rejected", type=Path, metavar="FILE", help="write what is left out, with the reasons, as JSON lines"
     )
     run.add_argument(
         "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"tolerated share of bad records ({MAX_BAD})"
@@ -59,22 +61,24 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group.add_argument("--repair", action="store_true", help="undo mojibake")
     group.add_argument("--scrub", action="store_true", help="replace e-mail addresses, phone numbers and IP addresses")
     group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
-    group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop shorter documents")
-    group.add_argument("--max-words", type=positive, metavar="N", help="drop longer documents")
+    group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop documents with fewer words")
+    group.add_argument("--max-words", type=positive, metavar="N", help="drop documents with more words")
     group.add_argument(
         "--language",
         default=source.language or language_id.ANY,
         metavar="CODE",
-        help=f"drop what is not in this language, as en; any: keep all ({source.language or language_id.ANY})",
+        help=f"keep only documents in this language, such as en; any: keep all ({source.language or language_id.ANY})",
     )
-    group.add_argument("--english", dest="language", action="store_const", const="en", help="--language en")
-    group.add_argument("--any-language", dest="language", action="store_const", const="any", help="--language any")
+    group.add_argument("--english", dest="language", action="store_const", const="en", help="the same as --language en")
+    group.add_argument(
+        "--any-language", dest="language", action="store_const", const="any", help="the same as --language any"
+    )
     group.add_argument(
         "--language-threshold",
         type=margin,
         default=language_id.THRESHOLD,
         metavar="NATS",
-        help=f"log-odds against the language from which it is not in it ({language_id.THRESHOLD:g})",
+        help=f"log-odds against the language above which a document is dropped ({language_id.THRESHOLD:g})",
     )
     group.add_argument("--quality", action="store_true", help="drop documents that do not read as text")
     group.add_argument(
@@ -84,17 +88,22 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
         metavar="COLLECTION",
         help="drop documents that share a run of words with an evaluation collection (a BEIR folder); may be repeated",
     )
-    group.add_argument("--ngram", type=positive, default=13, metavar="N", help="words of such a run (13)")
-    group.add_argument("--keep-duplicates", action="store_true", help="keep documents with the same text")
+    group.add_argument("--ngram", type=positive, default=13, metavar="N", help="length of such a run, in words (13)")
     group.add_argument(
-        "--near-duplicates", type=share, metavar="SIMILARITY", help="drop documents more similar, as 0.8"
+        "--keep-duplicates", action="store_true", help="keep all documents with the same text, not only one"
+    )
+    group.add_argument(
+        "--near-duplicates",
+        type=share,
+        metavar="SIMILARITY",
+        help="drop documents at least this similar to another one, such as 0.8",
     )
     group.add_argument(
         "--against",
         action="append",
         default=[],
         metavar="DIR",
-        help="drop documents of another prepared data set",
+        help="drop documents that another prepared data set contains",
     )
 
 
@@ -106,20 +115,31 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         type=share,
         default=0.0,
         metavar="SHARE",
-        help="of threads, books and pages to hold out (0)",
+        help="share of threads, books and pages to hold out (0)",
     )
     group.add_argument(
-        "--text-only", action="store_true", help="the cleaned text, without tokens: the first of two steps"
+        "--text-only", action="store_true", help="write the cleaned text, without tokens: the first of two steps"
     )
     group.add_argument("--tokenizer", default="", metavar="PATH", help="an existing tokenizer.json, or its folder")
-    group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help="of one to train")
+    group.add_argument(
+        "--tokenizer-kind",
+        choices=KINDS,
+        default=defaults.tokenizer_kind,
+        help="kind of tokenizer to train, if none is given",
+    )
     for flag, default, what in (
-        ("--vocab-size", defaults.vocab_size, "pieces of its vocabulary"),
-        ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk, the unit of reading"),
+        ("--vocab-size", defaults.vocab_size, "size of its vocabulary"),
+        ("--chunk-tokens", defaults.chunk_tokens, "tokens in a chunk, the unit of reading"),
     ):
         group.add_argument(flag, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    group.add_argument("--shards", type=_shards, metavar="N", help="how many shards (one for 64 MiB of text)")
-    group.add_argument("--part", type=_part, default=Part(), metavar="K/N", help="one of N disjoint parts, for `merge`")
+    group.add_argument("--shards", type=_shards, metavar="N", help="number of shards (one for each 64 MiB of text)")
+    group.add_argument(
+        "--part",
+        type=_part,
+        default=Part(),
+        metavar="K/N",
+        help="prepare only one of N disjoint parts; `merge` joins them",
+    )
 
 
 def options_of(chosen: argparse.Namespace) -> Options:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from models.config import MatchingConfig
+from models.matching.dual_encoder import DualEncoderConfig
+from models.registry import MATCHING
 from tests.test_imports import ROOMS
 from tests.toy import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments also name files
 
@@ -41,6 +44,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("name", MATCHING)
+def test_every_matching_model_has_a_recipe_and_a_page_with_its_keys(name: str) -> None:
+    config = MATCHING[name]
+    file = ROOT / "docs" / "matching" / f"{config.__module__.rpartition('.')[2]}.md"
+    page, choosing = file.read_text(), (ROOT / "docs" / "choosing.md").read_text()
+    assert (ROOT / "recipes" / f"{name}_small.yaml").is_file()
+    assert f"recipes/{name}" in page
+    assert f"(matching/{file.name})" in choosing
+    common = {*MatchingConfig.model_fields, *DualEncoderConfig.model_fields}
+    for key in {*config.model_fields} - {"name"}:
+        assert f"`{key}`" in (choosing if key in common else page), key
 
 
 @pytest.mark.parametrize("package", ROOMS)

@@ -26,10 +26,26 @@ INSTEAD = {
 }
 
 
+def pictured() -> list[str]:
+    """The commands under the arrows of the picture."""
+    return re.findall(r"^ +│ +(.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
 def commands() -> list[str]:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [" ".join(line.split(" #")[0].split()) for line in lines if line.strip() and not line.startswith("#")]
+    typed = [" ".join(line.split(" #")[0].split()) for line in lines if line.strip() and not line.startswith("#")]
+    return pictured() + typed
+
+
+def test_the_picture_leads_from_raw_text_to_a_ranking() -> None:
+    words = " ".join(pictured())
+    assert re.findall(r"data_prep|trainer\.\w+", words) == [
+        "data_prep",
+        "trainer.pretrain",
+        "trainer.finetune",
+        "trainer.evaluate",
+    ]
 
 
 def test_the_readme_has_commands_and_only_known_exceptions() -> None:
@@ -49,11 +65,10 @@ def brief_demo(clone: Path) -> str:
     return "\n".join(f"{line} {BRIEF}" if line in trainings else line for line in lines)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
-def test_the_table_is_that_of_a_whole_demo(page: str) -> None:
+def test_the_table_is_that_of_a_whole_demo() -> None:
     results = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text())
     printed = "\n".join(f"    {line}" for line in table(results, ["from_random", "from_seed", "reranked"]))
-    assert printed in (ROOT / page).read_text()
+    assert printed in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.slow  # about four minutes
@@ -65,7 +80,8 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     (clone / ".venv").symlink_to(ROOT / ".venv")
     (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make skips the setup
     (clone / "hostfile").write_text("localhost slots=2\n")
-    instead = {**INSTEAD, "make demo": brief_demo(clone)}
+    brief = {command: f"{command} {BRIEF}" for command in pictured() if "recipes/" in command}
+    instead = {**INSTEAD, **brief, "make demo": brief_demo(clone)}
     for command in commands():
         if instead.get(command, command) is None:
             continue

@@ -110,38 +110,49 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer.analyse", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    curves = commands.add_parser("curves", help="one logged scalar of several runs")
+    curves = commands.add_parser("curves", help="draw one logged scalar of several runs")
     curves.add_argument("runs", nargs="+", type=_named, metavar="NAME=RUN")
-    curves.add_argument("--tag", required=True, help="as loss/decoder")
+    curves.add_argument("--tag", required=True, help="tag of the scalar, such as loss/decoder")
     curves.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     curves.set_defaults(run=_curves)
 
-    cosine = commands.add_parser("cosine", help="how similar SEED's decoder states are to [CLS], by position")
+    cosine = commands.add_parser("cosine", help="draw how similar SEED's decoder states are to [CLS], by position")
     cosine.add_argument("runs", nargs="+", type=_named, metavar="NAME=RUN")
     cosine.add_argument("--shards", type=Path, required=True, metavar="DIR", help="held-out shards")
     cosine.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     cosine.set_defaults(run=_cosine)
 
-    learned = commands.add_parser("learning", help="how well fine-tuned models rank, over steps or labels")
-    learned.add_argument("runs", nargs="+", type=_named, metavar="NAME=RUN", help="runs of one name are one curve")
+    learned = commands.add_parser("learning", help="draw how well fine-tuned models rank, over steps or labels")
+    learned.add_argument(
+        "runs", nargs="+", type=_named, metavar="NAME=RUN", help="runs with the same name form one curve"
+    )
     learned.add_argument("--collection", type=Path, required=True, help="the collection to rank")
-    learned.add_argument("--split", required=True, help="the queries to rank for")
+    learned.add_argument("--split", required=True, help="split with the queries")
     learned.add_argument("--over", choices=learning.OVER, required=True, help="the horizontal axis")
     learned.add_argument("--metric", default="mrr@10", metavar="NAME@K", help="mrr, ndcg, recall or map (mrr@10)")
-    learned.add_argument("--bm25", action="store_true", help="also draw BM25, a line across")
-    learned.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="numbers go to FILE.json")
+    learned.add_argument("--bm25", action="store_true", help="also draw BM25, as a horizontal line")
+    learned.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.png", help="the figure; its numbers are kept in FILE.json"
+    )
     learned.set_defaults(run=_learning)
 
-    attention = commands.add_parser("attention", help="which sequences a masked sequence of Cross-Thought attends to")
+    attention = commands.add_parser(
+        "attention", help="print which sequences a masked sequence of Cross-Thought attends to"
+    )
     attention.add_argument("run_folder", type=Path, metavar="RUN")
     attention.add_argument("--shards", type=Path, required=True, metavar="DIR", help="held-out shards")
-    attention.add_argument("--sequence", type=int, metavar="N", help="its number (the one of least even attention)")
+    attention.add_argument(
+        "--sequence",
+        type=int,
+        metavar="N",
+        help="number of the sequence (default: the one whose attention is least even)",
+    )
     attention.set_defaults(run=_attention)
 
-    wiring_ = commands.add_parser("wiring", help="what each target of a method's losses depends on")
+    wiring_ = commands.add_parser("wiring", help="draw what each target of a method's losses depends on")
     wiring_.add_argument("recipe", type=Path, metavar="RECIPE")
     wiring_.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="as method.max_tokens=16, for a small figure"
+        "overrides", nargs="*", metavar="key=value", help="such as method.max_tokens=16, for a small figure"
     )
     wiring_.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     wiring_.set_defaults(run=_wiring)

@@ -233,13 +233,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("recipe", type=Path, metavar="RECIPE")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     hosts = parser.add_mutually_exclusive_group()
-    hosts.add_argument("--hostfile", type=Path, help="the hosts; without it, this one alone")
-    hosts.add_argument("--ranks", type=positive, help="on this host (one for each GPU, or one)")
-    parser.add_argument("--include", default="", help="some hosts or slots of the hostfile, as deepspeed takes it")
-    parser.add_argument("--master_port", type=port_number, default=29500, help="where the ranks meet (%(default)s)")
-    parser.add_argument("--master_addr", default="", help="at which address of the first host")
-    parser.add_argument("--ssh_port", type=port_number, help="of the hosts' ssh servers")
-    parser.add_argument("--full", action="store_true", help="verify every shard, not a sample")
+    hosts.add_argument("--hostfile", type=Path, help="file with the hosts (default: this host alone)")
+    hosts.add_argument(
+        "--ranks", type=positive, help="number of ranks on this host (default: one for each GPU, or one)"
+    )
+    parser.add_argument(
+        "--include", default="", help="only these hosts or slots of the hostfile, in DeepSpeed's syntax"
+    )
+    parser.add_argument(
+        "--master_port", type=port_number, default=29500, help="port where the ranks meet (%(default)s)"
+    )
+    parser.add_argument("--master_addr", default="", help="address of the first host where the ranks meet")
+    parser.add_argument("--ssh_port", type=port_number, help="port of the hosts' ssh servers")
+    parser.add_argument("--full", action="store_true", help="verify every shard instead of a sample")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
 

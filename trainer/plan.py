@@ -181,32 +181,48 @@ def _efficiency(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer.plan", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("recipe", type=Path, metavar="RECIPE", help="of a pre-training; or `data`: see data --help")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as batch.micro=4")
-    parser.add_argument("--hosts", type=_numbers, default=[1], metavar="N,N,...", help="numbers of hosts (1)")
-    parser.add_argument("--gpus", type=positive, default=8, help="ranks of a host (%(default)s)")
-    parser.add_argument("--gpu", choices=DEVICES, default="h100", help="what a rank computes on (%(default)s)")
-    parser.add_argument("--vocabulary", type=positive, help="tokens, where the recipe has no trunk.vocab_size")
-    compute = parser.add_argument_group("compute")
-    compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="share of the peak (%(default)s)")
-    compute.add_argument("--operation", type=margin, default=5.0, help="us that starting one takes (%(default)s)")
-    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step, in place of these two")
-    compute.add_argument("--case", help="of that file (the last one of the recipe's method)")
-    links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")
-    links.add_argument("--network", type=positive_number, help="of a host to others (of its usual servers)")
-    links.add_argument("--latency", type=margin, help="to other hosts (10; with --gpu cpu 100)")
-    links.add_argument("--within", type=positive_number, help="of a rank to others of its host (of the GPU)")
-    links.add_argument("--within-latency", type=margin, help="within a host (3; with --gpu cpu 30)")
-    links.add_argument("--link-share", type=_efficiency, default=0.8, help="attained of those two (%(default)s)")
-    links.add_argument("--overlap", type=share, help="share that overlaps with compute (0 below ZeRO-3, 0.5 there)")
-    failures = parser.add_argument_group("checkpoints and failures")
-    failures.add_argument("--writer", type=positive_number, default=0.5, help="GB/s a rank writes (%(default)s)")
-    failures.add_argument("--mtbf", type=positive_number, default=264.0, help="days to a host's failure (%(default)s)")
-    failures.add_argument("--restart", type=margin, default=10.0, help="minutes to train again (%(default)s)")
-    failures.add_argument(
-        "--repair", type=margin, default=0.0, help="hours a failed host is away (0: a spare is there)"
+    parser.add_argument(
+        "recipe", type=Path, metavar="RECIPE", help="recipe of a pre-training; or `data`: see data --help"
     )
-    failures.add_argument("--seeds", type=positive, default=20, help="simulated runs (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as batch.micro=4")
+    parser.add_argument(
+        "--hosts", type=_numbers, default=[1], metavar="N,N,...", help="numbers of hosts to plan for (1)"
+    )
+    parser.add_argument("--gpus", type=positive, default=8, help="ranks on each host (%(default)s)")
+    parser.add_argument("--gpu", choices=DEVICES, default="h100", help="device of a rank (%(default)s)")
+    parser.add_argument(
+        "--vocabulary", type=positive, help="size of the vocabulary if the recipe has no trunk.vocab_size"
+    )
+    compute = parser.add_argument_group("compute")
+    compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="attained share of the peak (%(default)s)")
+    compute.add_argument("--operation", type=margin, default=5.0, help="us to start an operation (%(default)s)")
+    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step.__main__, instead of these two")
+    compute.add_argument("--case", help="case in that file (the last one with the recipe's method)")
+    links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")
+    links.add_argument(
+        "--network", type=positive_number, help="bandwidth between hosts (that of servers with this GPU)"
+    )
+    links.add_argument("--latency", type=margin, help="latency between hosts (10; with --gpu cpu 100)")
+    links.add_argument("--within", type=positive_number, help="bandwidth between ranks of a host (that of the GPU)")
+    links.add_argument("--within-latency", type=margin, help="latency within a host (3; with --gpu cpu 30)")
+    links.add_argument(
+        "--link-share", type=_efficiency, default=0.8, help="attained share of both bandwidths (%(default)s)"
+    )
+    links.add_argument(
+        "--overlap", type=share, help="share of communication that overlaps with compute (0.5 for ZeRO-3, else 0)"
+    )
+    failures = parser.add_argument_group("checkpoints and failures")
+    failures.add_argument("--writer", type=positive_number, default=0.5, help="GB/s that a rank writes (%(default)s)")
+    failures.add_argument(
+        "--mtbf", type=positive_number, default=264.0, help="mean days until a host fails (%(default)s)"
+    )
+    failures.add_argument(
+        "--restart", type=margin, default=10.0, help="minutes from a failure to the next step (%(default)s)"
+    )
+    failures.add_argument(
+        "--repair", type=margin, default=0.0, help="hours until a failed host returns (0: there is a spare)"
+    )
+    failures.add_argument("--seeds", type=positive, default=20, help="number of simulated runs (%(default)s)")
     _shared(parser, disk=2.0, storage=10.0)
     return parser
 
@@ -214,20 +230,32 @@ def _parser() -> argparse.ArgumentParser:
 def _data_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer.plan data", description="Plan how long data_prep takes on many machines.")
     parser.add_argument("--source", choices=SOURCES, required=True)
-    parser.add_argument("--machines", type=_numbers, default=[1], metavar="N,N,...", help="numbers of machines (1)")
-    parser.add_argument("--cores", type=positive, default=16, help="of a machine (%(default)s)")
     parser.add_argument(
-        "--rate", type=_named_rate, action="append", default=[], metavar="NAME=N", help="of one core, units a second"
+        "--machines", type=_numbers, default=[1], metavar="N,N,...", help="numbers of machines to plan for (1)"
+    )
+    parser.add_argument("--cores", type=positive, default=16, help="cores of each machine (%(default)s)")
+    parser.add_argument(
+        "--rate",
+        type=_named_rate,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="replace the rate of one core, in units a second",
     )
     _shared(parser, disk=0.5, storage=5.0)
     return parser
 
 
 def _shared(parser: argparse.ArgumentParser, disk: float, storage: float) -> None:
-    parser.add_argument("--disk", type=positive_number, default=disk, help="GB/s a machine reads (%(default)s)")
-    parser.add_argument("--storage", type=positive_number, default=storage, help="GB/s of all machines (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the plan there, too")
-    parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw it")
+    parser.add_argument("--disk", type=positive_number, default=disk, help="GB/s that a machine reads (%(default)s)")
+    parser.add_argument(
+        "--storage",
+        type=positive_number,
+        default=storage,
+        help="GB/s of the storage, for all machines together (%(default)s)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the plan as JSON")
+    parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw the plan")
 
 
 if __name__ == "__main__":

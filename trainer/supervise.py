@@ -28,9 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="trainer.supervise",
         usage="%(prog)s [--tries N] -- deepspeed [launcher options] --module trainer.pretrain RECIPE [key=value ...]",
-        description="Start a training, and start it again after a fault for as long as it makes progress.",
+        description="Start a training; restart it after a fault as long as it makes progress.",
     )
-    parser.add_argument("--tries", type=int, default=3, help="starts in a row without a newer checkpoint (default 3)")
+    parser.add_argument(
+        "--tries",
+        type=int,
+        default=3,
+        help="give up after this many starts in a row without a newer checkpoint (default 3)",
+    )
     tries = parser.parse_args(words[:end]).tries
     if tries < 1:
         raise InputError(f"--tries {tries}: give 1 or more")

@@ -132,12 +132,12 @@ class _Stages:
             with whole_file(folder / COMMAND) as file:
                 file.write(key)
 
-    def do(self, name: str, stage: Callable[[], Any], *, anew: Path | None = None) -> Any:
-        """Return a stage's counts, from its record or by running it; before a run, delete its old folder `anew`."""
+    def do(self, name: str, stage: Callable[[], Any], *, old: Path | None = None) -> Any:
+        """Return a stage's counts, from its record or by running it; before a run, delete its folder `old`."""
         record = self.folder / f"{name}.json"
         if not record.is_file():
-            if anew is not None:
-                shutil.rmtree(anew, ignore_errors=True)
+            if old is not None:
+                shutil.rmtree(old, ignore_errors=True)
             counts = stage()
             with whole_file(record) as file:
                 file.write(json.dumps(counts).encode())
@@ -179,14 +179,14 @@ def _run(
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, reader.text_files(part), repeats=repeats)
-        number = stages.do(part, write, anew=folder)
+        number = stages.do(part, write, old=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
     counts[SPLITS] = {}
     for split in splits:
         folder = stages.folder / SPLITS / split
         judge = partial(write_groups, folder, reader, split, queries, corpus, strict)
-        counts[SPLITS][split], of_split = stages.do(f"split-{split}", judge, anew=folder)
+        counts[SPLITS][split], of_split = stages.do(f"split-{split}", judge, old=folder)
         remarks += of_split
     for part in PARTS:
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)

@@ -73,7 +73,7 @@ class CandidateLists(Format):
             yield Text(item.query, item.turns, item.where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the names of the files tell."""
+        """Return the splits that the files are named after."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:

@@ -152,7 +152,7 @@ class Collection:
         judged document that the corpus lacks has an id that no text can have, with a tab.
 
         Raises:
-            InputError: as `judged_groups`.
+            InputError: no such split, or its labels are classes, or not whole numbers, or too large.
         """
         groups = self.judged_groups(split)
         judgements: dict[str, dict[str, int]] = {}
@@ -225,7 +225,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """Return a collection's manifest of any version; raise ValueError, KeyError and the like if it is none."""
+    """Return a collection's manifest of any version; raise ValueError, KeyError and the like for anything else."""
     manifest = json.loads(read_bytes(path))
     keys = "format", "arrays", "inputs"
     _ = [manifest[key] for key in keys], manifest["tokenizer"]["fingerprint"], manifest["counts"][SPLITS]

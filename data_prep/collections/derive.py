@@ -40,7 +40,7 @@ def derive(
         mined: the systems that `found_by` numbers, from 1.
 
     Raises:
-        InputError: as `require_room`, or a file cannot be written.
+        InputError: `out` is the source, or exists and was not mined; a file cannot be written.
     """
     require_room(source, out)
     make_directory(out.parent)

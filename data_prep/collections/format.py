@@ -163,7 +163,7 @@ def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the files or folders of each split, given as SPLIT=FILE or told by the file's name; else it is `train`.
+    """Return the files or folders of each split, given as SPLIT=FILE or by the file's name; else it is `train`.
 
     Raises:
         InputError: a file is missing.

@@ -71,7 +71,7 @@ class Groups:
         return len(self.queries)
 
     def __getitem__(self, i: int) -> Group:
-        """Group i."""
+        """Return group i."""
         candidates = self.candidates[i]
         end = int(self.candidates.ends[i])
         return Group(int(self.queries[i]), candidates, self.labels[end - len(candidates) : end])

@@ -58,7 +58,7 @@ def _files(given: Path) -> list[tuple[Path, str]]:
 
 
 def _split_of(name: str, unsaid: str) -> str:
-    """Return the split that a name tells: `dev.small` for qrels.dev.small.tsv; `train` if it tells nothing."""
+    """Return the split in a name: `dev.small` for qrels.dev.small.tsv; `train` if it has none."""
     told = re.sub(unsaid, "", _without({".tsv", ".txt"}, name))
     return ".".join(re.findall(r"[^\W_]+", told)) or "train"
 

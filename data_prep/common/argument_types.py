@@ -16,7 +16,7 @@ def positive(text: str) -> int:
 
 
 def port_number(text: str) -> int:
-    """A port of TCP that a program can be told to use."""
+    """A TCP port number above 0."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PORT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to {MOST_PORT}")
     return int(text)

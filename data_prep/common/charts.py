@@ -1,4 +1,4 @@
-"""SVG charts for self-contained pages: lines, histograms and bars that can be told apart in greyscale."""
+"""SVG charts for self-contained pages: lines, histograms and bars that differ in greyscale, too."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class InputError(Exception):
 
 
 class StoppedError(InputError):
-    """Not bad input: the system stopped the work (disk full, no permission, a worker killed). It can go on later."""
+    """Not bad input: the system stopped the work (disk full, no permission, a worker killed). It can be resumed."""
 
 
 class CutOffError(InputError):

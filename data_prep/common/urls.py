@@ -20,7 +20,7 @@ from data_prep.common.extras import require
 SCHEMES = ("file", "http", "https", "s3")
 PACKAGES = {"http": "aiohttp", "https": "aiohttp", "s3": "s3fs"}  # the package that fsspec needs for each scheme
 BLOCK = 1 << 20  # bytes in memory at a time
-SILENCE = 60.0  # seconds without a byte after which an http server is given up
+SILENCE = 60.0  # seconds without a byte after which a read fails
 PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0)  # seconds before the second try, the third, ...
 TEMPORARY = (408, 425, 429)  # the 4xx statuses that mean "try again later"
 

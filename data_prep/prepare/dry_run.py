@@ -54,7 +54,7 @@ def estimate(locations: Sequence[str], options: Options, processes: int) -> str:
     """Return, as text to print, what a preparation would read and make, and the time and disk space that it would need.
 
     Raises:
-        InputError: as `run.prepare` raises it for the beginning of the input.
+        InputError: an option or a file is bad, or too many of the first records are, or none of them is kept.
     """
     check_options(options)
     check_inputs(locations, options)

@@ -33,7 +33,7 @@ class _Part(Record):
 
 
 class _Options(Record):
-    """The options that later commands use; all are compared, as they are."""
+    """The options that later commands use; all are compared literally."""
 
     model_config = ConfigDict(extra="allow")
     held_out: Share

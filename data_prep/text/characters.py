@@ -99,7 +99,7 @@ def row_of(character: str) -> Row:
 
 
 def settle(text: str) -> str:
-    """Do with each character what its row says, except with those of LATE and with what Windows-1252 has."""
+    """Treat each character as its row says, except with those of LATE and with what Windows-1252 has."""
     return _EARLY.sub(_settled, text)
 
 

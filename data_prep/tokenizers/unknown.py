@@ -6,11 +6,11 @@ from collections.abc import Iterable
 import numpy as np
 
 SAMPLE = 1 << 20  # tokens that are counted
-BORNE = 0.01  # published encoders reach 0.001 in their own languages
+TOLERATED = 0.01  # published encoders reach 0.001 in their own languages
 
 
 def describe(tokens: Iterable[np.ndarray], unk: int, name: object) -> str:
-    """Return a line with the share of `unk` among the first SAMPLE tokens; warn on stderr where it exceeds BORNE.
+    """Return a line with the share of `unk` among the first SAMPLE tokens; warn on stderr where it exceeds TOLERATED.
 
     Args:
         tokens: arrays of token ids; no more of them are read than are counted.
@@ -25,7 +25,7 @@ def describe(tokens: Iterable[np.ndarray], unk: int, name: object) -> str:
         if total == SAMPLE:
             break
     share = unknown / max(total, 1)
-    if share > BORNE:
+    if share > TOLERATED:
         print(
             f"warning: {name}: {100 * share:.2f} % of the tokens are unknown ([UNK]), text that no model can learn "
             "from: use a tokenizer for this language, a larger --vocab-size, or --tokenizer-kind bpe",

@@ -3,7 +3,7 @@
     x -- mask 30 % --> encoder --> h --+--> h at masked positions --> L_enc
                                        +--> h_0 --> decoder, which for each token sees a different half of x --> L_dec
 
-The loss is the sum of both. docs/retromae.md lists where the paper and the released code differ or leave a choice.
+The loss is the sum of both. docs/pretraining/retromae.md lists where paper and released code differ or leave a choice.
 """
 
 from __future__ import annotations

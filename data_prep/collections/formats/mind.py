@@ -58,7 +58,7 @@ class Mind(Format):
                 yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the names of the folders tell."""
+        """Return the splits that the folders are named after."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:

@@ -84,7 +84,7 @@ class RedditDialogues(Format):
                 yield Text(reply.id, [folder.text(tokens) for tokens in said], reply.where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the names of the folders tell."""
+        """Return the splits that the folders are named after."""
         return list(self.folders)
 
     def groups(self, split: str) -> Iterator[Labelled]:

@@ -90,7 +90,7 @@ class WikipediaSearch(Format):
             yield Text(article.id, [article.text(article.segments[article.query])], article.where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the names of the files tell, or train, dev and test."""
+        """Return the splits that the files are named after, or train, dev and test."""
         return list(self._chosen)
 
     def groups(self, split: str) -> Iterator[Labelled]:

@@ -50,6 +50,6 @@ def saved_bytes(monkeypatch, checkpointing):
 
 
 def test_activations_of_a_bert_base_sample_have_the_documented_size(monkeypatch):
-    """docs/cross_thought.md: 12 GB, or 1 GB with checkpointing."""
+    """docs/pretraining/cross_thought.md: 12 GB, or 1 GB with checkpointing."""
     assert saved_bytes(monkeypatch, False) == pytest.approx(12.0e9, rel=0.02)
     assert saved_bytes(monkeypatch, True) == pytest.approx(0.95e9, rel=0.05)

@@ -16,7 +16,7 @@ from trainer.training.recipe.yaml_file import load
 
 COMMANDS = {  # page name: the command on it that draws its figure
     page.stem: command[1]
-    for page in (ROOT / "docs").glob("*.md")
+    for page in (ROOT / "docs" / "pretraining").glob("*.md")
     if (command := re.search(rf"^ +python -m trainer\.analyse (wiring .*/?{page.stem}\.png)$", page.read_text(), re.M))
 }
 

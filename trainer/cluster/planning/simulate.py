@@ -45,7 +45,7 @@ def simulate(scenario: Scenario, rng: np.random.Generator) -> Outcome:
     """Simulate a run from its first start to its last checkpoint.
 
     Hosts that are up fail at a constant rate, at any moment of steps, saves and restarts. As with `trainer.supervise`,
-    the run goes on at once on the hosts that are up, and adds a repaired host at the next start, not before.
+    the run continues at once on the hosts that are up, and adds a repaired host at the next start, not before.
     """
     limit = MOST_TIMES * scenario.steps * scenario.step(scenario.hosts)
     clock = saving = lost = 0.0

@@ -12,7 +12,7 @@ import torch
 class DeviceClock:
     """Add up the seconds that a device spends on the code run in `counting`.
 
-    A GPU works through its queue while Python goes on, so on a GPU events are recorded, and read only in `take`.
+    A GPU works through its queue while Python continues, so on a GPU events are recorded, and read only in `take`.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """Compare a folder's tokenizer.json with the tokenizer that transformers makes of the whole folder.
 
-transformers builds many tokenizers anew from tokenizer_config.json (casing, accents, special and added tokens, white
+transformers rebuilds many tokenizers from tokenizer_config.json (casing, accents, special and added tokens, white
 space), so that this file can contradict tokenizer.json. A collection has the tokens of tokenizer.json.
 """
 

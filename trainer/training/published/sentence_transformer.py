@@ -100,7 +100,7 @@ def refuse_encoder(folder: Path, *, to_rank: bool) -> None:
         raise InputError(f"{folder / ADAPTER}: adapters are not supported: merge it into the encoder, and save that")
     for path, file in ((_transformer(folder), TRANSFORMER), (folder / CONFIG, CONFIG)):
         refuse_unsupported(path, file, read_keys(path, missing=True), to_rank=to_rank)
-    longest_texts(folder, SHORTEST)  # refuses a length that is none
+    longest_texts(folder, SHORTEST)  # refuses an invalid length
     if to_rank and "truncation_side" not in read_keys(folder / CONFIG, missing=True):
         refuse_unsupported(folder / TOKENIZER, TOKENIZER, read_keys(folder / TOKENIZER), to_rank=True)
 
@@ -114,7 +114,7 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     """Return the longest query and document in tokens, [CLS] and [SEP] included, of an encoder with some positions.
 
     Raises:
-        InputError: the folder has a length that is none.
+        InputError: a length in the folder is not a number of tokens.
     """
     path = _transformer(encoder)
     keys, config = read_keys(path, missing=True), read_keys(encoder / CONFIG, missing=True)

@@ -1,6 +1,6 @@
 """The files of a published folder, key by key: what is done with what they say about how texts become vectors.
 
-The layouts are those of sentence-transformers 1 to 6 and of transformers 4 and 5. `docs/finetuning.md` has this table.
+The layouts are those of sentence-transformers 1 to 6 and of transformers 4 and 5. `docs/published.md` has this table.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than 
 MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
 MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
 ZERO = 1e-7  # a smaller norm of the gradient is rounding
-EQUAL = 1e-4  # smaller differences between vectors are none, relative to their largest number
+EQUAL = 1e-4  # vectors that differ by less, relative to their largest number, count as equal
 COMPARED = 4  # texts of each of so many micro-batches
 MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
 
@@ -56,7 +56,7 @@ class Health:
         return False
 
     def compare_vectors(self, step: int, batches: Sequence[LaneBatch]) -> None:
-        """Say so where different documents of a fine-tuning's step have equal vectors; all ranks call, at log time.
+        """Warn where different documents of a fine-tuning's step have equal vectors; all ranks call, at log time.
 
         A few of this rank's documents are embedded without dropout, which would make equal vectors differ.
         """

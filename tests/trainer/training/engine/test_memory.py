@@ -43,7 +43,7 @@ def test_a_sample_beyond_memory_is_refused_by_the_names_of_its_sizes(monkeypatch
 
 
 def test_the_bound_is_less_than_what_autograd_keeps(shards: Path) -> None:
-    """The bound must not refuse what fits: docs/cross_thought.md counts 12.0 GB, and 1.0 GB with checkpointing."""
+    """docs/pretraining/cross_thought.md counts 12.0 GB, 1.0 GB with checkpointing: the bound refuses neither."""
     with torch.device("meta"):
         model = build_model(recipe(name="cross_thought").method, build_trunk(BERT_BASE))
     tokens = 500 * 69

@@ -353,11 +353,11 @@ def test_the_projection_of_a_start_is_that_of_a_colbert_alone(cased: Path) -> No
 
 
 def test_the_page_has_the_table() -> None:
-    """Each row of docs/finetuning.md is a row of the code, in the same order."""
+    """Each row of docs/published.md is a row of the code, in the same order."""
     rows = []
     for row in TABLE:
         keys = ", ".join(key if key.startswith("any ") else f"`{key}`" for key in row.keys)
         rows.append(f"| `{row.file}` | {keys} | {row.use} | {row.why} |")
-    page = (ROOT / "docs" / "finetuning.md").read_text()
+    page = (ROOT / "docs" / "published.md").read_text()
     (table,) = re.findall(r"^\| file \| keys \| .*\|\n\|---\|---\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert table.splitlines() == rows
