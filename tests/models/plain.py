@@ -88,7 +88,7 @@ def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
 def same_gradients(model: nn.Module, ours: Tensor, theirs: Tensor) -> None:
     """Assert that two losses have the same gradient at every parameter, to 1e-10."""
     names, parameters = zip(*model.named_parameters(), strict=True)
-    both = (torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (ours, theirs))
+    both = (torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True) for loss in (ours, theirs))
     for name, parameter, *pair in zip(names, parameters, *both, strict=True):
         mine, other = (torch.zeros_like(parameter) if g is None else g for g in pair)
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-10, msg=name)

@@ -18,10 +18,10 @@ from tests.data_prep.collections import raw_formats
 from tests.data_prep.collections.raw_formats import (
     dpr_passage,
     dstc7_item,
+    trecqa,
     write_csv,
     write_lines,
     write_mind,
-    write_trecqa,
     write_tsv,
     write_wikiqa,
 )
@@ -219,7 +219,7 @@ def wikiqa() -> None:
 def trec_qa() -> None:
     """TREC-QA's files."""
     for split in ("train", "dev", "test"):
-        write_trecqa(Path(f"{split}.xml"), short_lists(split))
+        write_lines(Path(f"{split}.xml"), trecqa(short_lists(split)))
 
 
 def pairs(split: str, classes: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:

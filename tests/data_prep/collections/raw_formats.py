@@ -20,9 +20,9 @@ SICK = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
     """Write files by name, compressed where the name ends in .gz."""
-    folder.mkdir(exist_ok=True)
     for name, content in files.items():
-        data = content.encode()
+        data = content.encode(errors="surrogateescape")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return folder
 
@@ -83,8 +83,8 @@ def mnli(first: str, second: str, label: str) -> list[str]:
     return ["0", "1", "1e", "fiction", "( x )", "( y )", "(ROOT x)", "(ROOT y)", first, second, label, label]
 
 
-def write_trecqa(file: Path, lists: Lists, more: Iterable[str] = ()) -> Path:
-    """Write questions and passages as tab-separated words, each followed by lines of annotations."""
+def trecqa(lists: Lists) -> list[str]:
+    """Return lines of questions and passages as tab-separated words, each followed by lines of annotations."""
     found = []
     for number, (question, labels) in enumerate(lists):
         found += [f"<QApairs id='{number}'>", "<question>", "\t".join(question.split()), "WP\tVBZ\t.", "</question>"]
@@ -92,7 +92,7 @@ def write_trecqa(file: Path, lists: Lists, more: Iterable[str] = ()) -> Path:
             tag = "positive" if label else "negative"
             found += [f"<{tag}>", "\t".join(text.split()), "DT\tNN\tVBZ\t.", "1\t2\t0\t3", f"</{tag}>"]
         found.append("</QApairs>")
-    return write_lines(file, [*found, *more])
+    return found
 
 
 def write_wikiqa(file: Path, lists: Lists) -> Path:

@@ -67,6 +67,11 @@ def test_several_files_of_a_split_and_a_missing_one(tmp_path: Path) -> None:
         files_by_split([Path("dev=nowhere")])
 
 
+def test_every_format_has_its_tests() -> None:
+    tests = {file.stem.removeprefix("test_") for file in Path(__file__).with_name("formats").glob("test_*.py")}
+    assert tests == set(FORMATS)
+
+
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.parametrize("before", ["", "dev="])
 def test_a_name_that_is_too_long_is_reported(name: str, before: str) -> None:

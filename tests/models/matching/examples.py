@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from models.batching.candidates import Candidates, Example
+from models.config import MatchingConfig
 from models.interface import MicroBatch
-from models.matching.dual_encoder import DualEncoderConfig
 from models.matching.siamese import SiameseConfig
 from tests.models.tiny import VOCABULARY, rngs
 
@@ -43,8 +43,8 @@ def siamese(**keys: Any) -> SiameseConfig:
 
 
 def micro_batch(
-    keys: DualEncoderConfig, examples: Sequence[Example], pool: Iterable[int] = range(10), start: int = 0
+    keys: MatchingConfig, examples: Sequence[Example], pool: Iterable[int] = range(10), start: int = 0, **given: Any
 ) -> MicroBatch:
-    """The micro-batch of examples, with negatives from `pool`."""
+    """The micro-batch of examples, with negatives from `pool`; `rngs` are generators start, start + 1, ... or given."""
     batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.array([*pool])))
-    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))
+    return batcher.micro_batch(batcher.examples(examples), given.get("rngs") or rngs(len(examples), start))

@@ -19,9 +19,9 @@ from models.batching.candidates import Candidates
 from models.batching.framing import count_text
 from models.interface import MicroBatch
 from models.matching.colbert import Colbert, ColbertConfig
-from tests.models.checks import HALF_PRECISIONS, half_precision
 from tests.models.matching.examples import Corpus, positive
-from tests.models.tiny import MAX_TOKENS, Sizes, rngs, tensors, trunk
+from tests.models.plain import same_gradients
+from tests.models.tiny import Sizes, rngs, tensors, trunk
 from tests.models.vectors import chosen, random_vectors, stretched
 
 
@@ -152,12 +152,7 @@ def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None
         expected = expected + torch.logsumexp(row[columns], 0) - row[i]
     loss = model(**arrays)["softmax"]
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
-    parameters = list(model.parameters())
-    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in (loss, expected))
-    for a, b in zip(mine, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if b is not None:
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    same_gradients(model, loss, expected)
     embedding = model.trunk.get_input_embeddings().weight
     slopes = torch.autograd.grad(loss, embedding)[0].abs().amax(dim=1)
     assert slopes[MASK] > 1e-6  # the [MASK]s of queries have an effect
@@ -193,22 +188,6 @@ def test_a_score_depends_on_no_other_text_nor_on_padding_or_blocks(q: int, m: in
     torch.testing.assert_close(more, together, rtol=0, atol=1e-12)
 
 
-def test_padding_and_other_documents_change_no_vector() -> None:
-    model = colbert()
-    arrays = model.keys.document_framing(VOCABULARY).arrays(texts([8, 6, 9], [10] * 9, [6]))
-    ids, mask, kept = (torch.from_numpy(array) for array in arrays.values())
-    together = model.embed_documents(ids, mask, kept)
-    assert together.mask.equal(kept)
-    wide = [F.pad(x, (0, MAX_TOKENS - x.shape[1])) for x in (ids, mask, kept)]
-    padded = model.embed_documents(*wide)
-    torch.testing.assert_close(padded.vectors[padded.mask], together.vectors[together.mask], rtol=0, atol=1e-12)
-    for i in range(len(ids)):
-        alone = model.embed_documents(*(x[[i]][:, mask[i]] for x in (ids, mask, kept)))
-        expected = together.vectors[i, together.mask[i]]
-        torch.testing.assert_close(alone.vectors[alone.mask], expected, rtol=0, atol=1e-12)
-        torch.testing.assert_close(expected.norm(dim=1), torch.ones_like(expected[:, 0]))
-
-
 def test_many_documents_are_scored_in_bounded_memory() -> None:
     queries, documents = random_vectors(3, 8, 0), random_vectors(20_000, 4, 1)
     with Sizes() as sizes:
@@ -226,26 +205,10 @@ def test_the_backward_pass_keeps_no_product() -> None:
     assert max(saved) <= 32 * 16 * 8  # the documents' vectors; the products are 16 * 8 * 32 * 16
 
 
-@HALF_PRECISIONS
-def test_half_precision_vectors_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
-    model = colbert()
-    arrays = tensors(micro_batch(model.keys))
-    half_precision(model, arrays, dtype)
-    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
-    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], arrays["document_kept"])
-    assert queries.vectors.dtype == documents.vectors.dtype == model.score(queries, documents).dtype == torch.float32
-    torch.testing.assert_close(queries.vectors.norm(dim=2), torch.ones(4, 9))
-
-
 def test_by_default_lengths_and_size_are_the_papers() -> None:
     default = ColbertConfig(name="colbert")
     assert (default.max_query_tokens, default.max_document_tokens, default.dimension) == (32, 180, 128)
     assert (default.added_tokens, default.markers, default.towers) == (0, 2, 1)
-
-
-def test_a_causal_trunk_is_refused() -> None:
-    with pytest.raises(ValueError, match="causal"):
-        Colbert(trunk(is_decoder=True, vocab_size=42), keys())
 
 
 @pytest.mark.parametrize("key", ["max_query_tokens", "max_document_tokens"])

@@ -1,6 +1,5 @@
 """The cross-encoder: pairs, heads and losses, against one pair at a time."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch, PairScorer
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
 from models.trunk import build_trunk
-from tests.models.checks import HALF_PRECISIONS, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 
@@ -60,15 +58,6 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
             state = centred * model.head[2].weight + model.head[2].bias
         scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
     return torch.stack(scores)  # [P, 1 or C]
-
-
-@pytest.mark.parametrize(
-    ("keys", "examples"), [({"loss": "margin_mse"}, GROUPS), ({"loss": "classes", "classes": 3}, CLASSES)]
-)
-def test_losses_are_sums_and_can_be_learnt(keys: Any, examples: Any) -> None:
-    model = perturbed(config(**keys).model(trunk()))
-    losses_add_up(model, partial(micro_batch, model.keys), examples)
-    training_lowers_every_loss(model, tensors(micro_batch(model.keys, examples)))
 
 
 LAYERS: list[dict[str, Any]] = [
@@ -121,19 +110,6 @@ def test_loss_and_gradient_against_one_pair_at_a_time(pooling: str, layers: Any,
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
-def test_a_score_depends_on_the_pair_alone() -> None:
-    model = perturbed(config(negatives_per_query=1).model(trunk()))
-    framing = model.keys.pair_framing(VOCABULARY)
-    texts = [np.array([7, 8]), np.array([9] * 10), np.array([], np.int64)]
-
-    def scores(queries: list[np.ndarray], documents: list[np.ndarray]) -> Tensor:
-        return model.score_pairs(*map(torch.from_numpy, framing.arrays(queries, documents).values()))
-
-    together = scores(texts, texts[::-1])
-    alone = [scores([q], [d]) for q, d in zip(texts, texts[::-1], strict=True)]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("keys", "lengths"),
     [
@@ -161,18 +137,6 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
     roberta = trunk(model_type="roberta", type_vocab_size=1, max_position_embeddings=40)
     model = config(negatives_per_query=1).model(roberta)
     assert model.double()(**tensors(micro_batch(model.keys, EXAMPLES)))["softmax"].isfinite()
-    with pytest.raises(ValueError, match="causal"):
-        config(negatives_per_query=1).model(trunk(is_decoder=True))
-
-
-@HALF_PRECISIONS
-def test_half_precision_scores_and_losses_are_fp32(dtype: torch.dtype) -> None:
-    model = config(loss="classes", classes=3).model(trunk()).to(dtype)
-    arrays = tensors(micro_batch(model.keys, CLASSES))
-    assert model(**arrays)["classes"].dtype == torch.float32
-    pairs = {name.removeprefix("pair_"): array for name, array in arrays.items() if name.startswith("pair_")}
-    assert model.score_pairs(**pairs).dtype == torch.float32
-    assert model.score_pairs(**pairs).shape == (3, 3)
 
 
 @pytest.mark.parametrize(

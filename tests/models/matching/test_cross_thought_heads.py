@@ -21,7 +21,6 @@ from models.matching.cross_thought_heads import (
 )
 from models.pretraining.cross_thought import CrossThought
 from models.vectors import Vectors
-from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 
@@ -134,15 +133,6 @@ def test_a_passage_that_is_not_there_gets_no_attention() -> None:
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-def test_vectors_do_not_depend_on_padding_or_other_texts() -> None:
-    model = answers(pretrained())
-    arrays = tensors(micro_batch(model.keys, QUESTIONS))
-    together = model.embed_documents(arrays["document_ids"], arrays["document_mask"]).vectors
-    for ids, mask, vectors in zip(arrays["document_ids"], arrays["document_mask"], together, strict=True):
-        alone = model.embed_documents(ids[mask][None], mask[mask][None]).vectors[0]
-        torch.testing.assert_close(alone, vectors, rtol=0, atol=1e-12)
-
-
 def test_the_classes_of_pairs_are_told_by_the_states_that_have_attended_to_each_other() -> None:
     start = pretrained()
     model = pairs(start)
@@ -173,28 +163,6 @@ def test_pairs_are_framed_as_two_sequences() -> None:
     assert arrays["pair_types"].sum(2).tolist() == [[0, 6], [0, 7]]
     assert counts == {"classes": 2}
     assert tokens == 2 + 4 + 1 + 5
-
-
-def test_losses_are_sums_and_can_be_learnt() -> None:
-    start = pretrained()
-    for model, examples in (answers(start), QUESTIONS), (pairs(start), CLASSES):
-        losses_add_up(model, lambda some, first, keys=model.keys: micro_batch(keys, some, first), examples)
-    for keys, examples in (answers_config(), QUESTIONS), (pairs_config(), CLASSES):
-        model = keys.model(trunk(vocab_size=ROWS)).double()
-        training_lowers_every_loss(model, tensors(micro_batch(keys, examples)))
-
-
-@HALF_PRECISIONS
-def test_half_precision(dtype: torch.dtype) -> None:
-    for keys, examples in (answers_config(), QUESTIONS), (pairs_config(), CLASSES):
-        model = keys.model(trunk(vocab_size=ROWS)).double()
-        half_precision(model, tensors(micro_batch(keys, examples)), dtype, rel=0.05)
-
-
-@pytest.mark.parametrize("kind", [answers_config, pairs_config])
-def test_a_causal_trunk_is_refused(kind: Any) -> None:
-    with pytest.raises(ValueError, match="causal"):
-        kind().model(trunk(vocab_size=ROWS, is_decoder=True))
 
 
 @pytest.mark.parametrize(

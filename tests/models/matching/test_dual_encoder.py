@@ -86,13 +86,6 @@ def test_too_few_documents_to_draw_negatives_from_are_refused() -> None:
         micro_batch(siamese(negatives_per_query=3), [positive(0)], [0, 1, 5, 10])
 
 
-def test_the_same_examples_and_rngs_give_the_same_arrays() -> None:
-    keys = siamese(negatives_per_query=3)
-    first, second, other = (micro_batch(keys, EXAMPLES, start=start).arrays for start in (0, 0, 9))
-    assert all(np.array_equal(first[name], second[name]) for name in first)
-    assert not np.array_equal(first["document_ids"], other["document_ids"])
-
-
 def test_groups_have_all_their_candidates_with_their_labels() -> None:
     examples = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0})]
     arrays, counts, _ = micro_batch(siamese(loss="kl"), examples)

@@ -14,9 +14,9 @@ from models import vectors as vectors_module
 from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
 from models.matching.siamese import Siamese
 from models.vectors import Vectors, one_vector
-from tests.models.checks import HALF_PRECISIONS, half_precision
 from tests.models.matching.examples import micro_batch, positive, siamese
-from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, Sizes, tensors, trunk
+from tests.models.plain import same_gradients
+from tests.models.tiny import CONFIG, VOCABULARY, Sizes, tensors, trunk
 from tests.models.vectors import chosen, random_vectors, stretched
 
 IDS = torch.tensor([[2, 9, 8, 3, 0, 0, 0], [2, 9, 8, 7, 6, 5, 3], [2, 11, 3, 0, 0, 0, 0]])
@@ -90,12 +90,7 @@ def test_loss_scores_and_gradient_against_loops(codes: str, reduction: str) -> N
     )
     loss = model(**arrays)["softmax"]
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
-    parameters = list(model.parameters())
-    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in (loss, expected))
-    for a, b in zip(mine, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if b is not None:
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    same_gradients(model, loss, expected)
     if codes == "learnt":
         assert torch.autograd.grad(loss, model.codes.weight)[0].abs().max() > 1e-6
 
@@ -160,19 +155,6 @@ def test_a_score_depends_on_no_other_text_nor_on_blocks(q: int, m: int, d: int, 
 
 
 @pytest.mark.parametrize("codes", KINDS)
-def test_padding_and_other_texts_change_no_score(codes: str) -> None:
-    model = poly(codes=codes, reduction="mean")
-    expected = scores(model)
-    wide = torch.nn.functional.pad(IDS, (0, MAX_TOKENS - IDS.shape[1]))
-    torch.testing.assert_close(scores(model, wide, wide != VOCABULARY.pad), expected, rtol=0, atol=1e-12)
-    with torch.no_grad():
-        cached = model.embed_documents(IDS, MASK)
-        for i in range(len(IDS)):
-            query = model.embed_queries(IDS[[i]][:, MASK[i]], MASK[[i]][:, MASK[i]])
-            torch.testing.assert_close(model.score(query, cached)[0], expected[i], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("codes", KINDS)
 def test_the_states_of_padding_have_no_weight(codes: str) -> None:
     model = poly(codes=codes)
     seen = []
@@ -212,17 +194,6 @@ def test_towers_are_equal_at_first_and_trained_apart() -> None:
     assert all(not torch.equal(a, b) for a, b in pairs if a.grad is not None and a.grad.any())
     assert {name.split(".")[0] for name in model.heads} == {"codes", "document_trunk"}
     assert {name.split(".")[0] for name in one.heads} == {"codes"}
-
-
-@pytest.mark.parametrize("codes", KINDS)
-@HALF_PRECISIONS
-def test_half_precision_vectors_scores_and_losses_are_fp32(codes: str, dtype: torch.dtype) -> None:
-    model = poly(codes=codes)
-    arrays = tensors(micro_batch(model.keys, EXAMPLES))
-    half_precision(model, arrays, dtype)
-    queries, documents = model.embed_queries(IDS, MASK), model.embed_documents(IDS, MASK)
-    assert queries.vectors.dtype == documents.vectors.dtype == torch.float32
-    assert model.score(queries, documents).dtype == torch.float32
 
 
 @pytest.mark.parametrize("width", [32, 768])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from models.interface import IGNORED
 from models.pretraining.cross_thought import CrossThoughtBatcher
-from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, batch, examples
+from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, examples
 from tests.models.tiny import VOCABULARY, documents, rngs
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
@@ -75,11 +75,3 @@ def test_shapes_depend_little_and_only_on_the_longest_example():
     ]
     assert shapes[0] == shapes[1] == shapes[2]
     assert shapes[0]["input_ids"] == (2, 16, WIDTH)
-
-
-def test_the_same_rng_gives_the_same_arrays_in_any_micro_batch():
-    drawn = examples(42, 5, 30)
-    among, again, alone = batch(drawn), batch(drawn), batch(drawn[1:2], start=1)
-    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
-    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][1])
-    assert alone.arrays["offsets"][0] == among.arrays["offsets"][1]

@@ -7,7 +7,6 @@ from transformers import BertForMaskedLM
 
 from models.interface import IGNORED
 from models.pretraining.mlm import Mlm, MlmBatcher
-from tests.models.checks import HALF_PRECISIONS, half_precision
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
@@ -77,22 +76,6 @@ def test_a_micro_batch_is_not_from_one_long_document(packing):
     framing = {VOCABULARY.cls, VOCABULARY.sep}
     for block, numbers in zip(batcher.examples(books), origins, strict=True):
         assert set(block.tolist()) <= framing | {token for number in numbers for s in books[number] for token in s}
-
-
-def test_the_same_documents_and_rngs_give_the_same_arrays():
-    def first_batch():
-        batcher = MlmBatcher(VOCABULARY, MAX_TOKENS)
-        examples = batcher.examples(documents([5, 9], [20], [2]))
-        return batcher.micro_batch(examples, rngs(len(examples)))
-
-    first, second = first_batch(), first_batch()
-    assert first.counts == second.counts
-    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
-
-
-@HALF_PRECISIONS
-def test_half_precision_loss_is_fp32_and_near_the_exact_one(dtype):
-    half_precision(Mlm(trunk()).double(), tensors(micro_batch(blocks([20], [20], [9]))), dtype)
 
 
 def test_weights_start_as_berts_do():

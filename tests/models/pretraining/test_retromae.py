@@ -9,16 +9,7 @@ from models.encode import encode
 from models.interface import IGNORED, Bottleneck
 from models.pretraining.retromae import RetroMae, RetroMaeBatcher, unpack_bits, visible_tokens
 from tests.models import plain
-from tests.models.checks import (
-    HALF_PRECISIONS,
-    gradient_at_states,
-    half_precision,
-    losses_add_up,
-    pad_more,
-    padding_changes_nothing,
-    training_lowers_every_loss,
-)
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rekeyed, rngs, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
@@ -141,46 +132,6 @@ def test_masking_rates():
     assert seen.mean().item() == pytest.approx(0.5, abs=0.01)
 
 
-@settings(max_examples=20)
-@given(SENTENCES)
-def test_losses_are_the_sums_of_the_examples_losses(lengths):
-    if examples := blocks(*lengths):
-        losses_add_up(retromae(), micro_batch, examples)
-
-
-def test_more_padding_and_rows_of_padding_only_change_nothing():
-    arrays = tensors(micro_batch(EXAMPLES[1:]))
-    width = arrays["input_ids"].shape[1]
-    assert width < MAX_TOKENS
-    bits = torch.zeros(len(EXAMPLES), MAX_TOKENS, MAX_TOKENS // 8, dtype=torch.uint8)
-    bits[:, :, 0] = 1
-    bits[:-1, :width, : width // 8] = arrays["visible_bits"]
-    padded = pad_more(arrays, MAX_TOKENS, rows=1) | {"visible_bits": bits}
-    padding_changes_nothing(retromae(), arrays, padded)
-
-
-def test_the_arrays_depend_only_on_the_examples_rngs():
-    among, again, alone = micro_batch(EXAMPLES), micro_batch(EXAMPLES), micro_batch(EXAMPLES[2:3], start=2)
-    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
-    width = alone.arrays["input_ids"].shape[1]
-    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][2, :width])
-    assert np.array_equal(alone.arrays["visible_bits"][0], among.arrays["visible_bits"][2, :width, : width // 8])
-    backwards = batcher().micro_batch(EXAMPLES[::-1], rngs(4)[::-1])
-    for name in ("input_ids", "visible_bits", "original_ids"):
-        assert np.array_equal(backwards.arrays[name], among.arrays[name][::-1])
-
-
-def test_a_single_generator_re_keyed_for_each_example_is_enough():
-    single, separate = batcher().micro_batch(EXAMPLES, rekeyed(len(EXAMPLES))), micro_batch(EXAMPLES)
-    assert all(np.array_equal(single.arrays[name], separate.arrays[name]) for name in separate.arrays)
-
-
-def test_the_decoder_reaches_the_encoder_through_h_0_only():
-    gradient = gradient_at_states(retromae(), tensors(micro_batch(EXAMPLES)), "decoder")
-    assert (gradient[:, 0] != 0).any(dim=1).all()
-    assert not gradient[:, 1:].any()
-
-
 def test_swapping_gives_the_decoder_another_sequences_h_0():
     model, arrays = retromae(), tensors(micro_batch(EXAMPLES))
     assert isinstance(model, Bottleneck)
@@ -198,13 +149,6 @@ def test_swapping_gives_the_decoder_another_sequences_h_0():
     assert other["decoder"].item() != own["decoder"].item()
 
 
-def test_unsuitable_trunks_are_refused():
-    with pytest.raises(ValueError, match="causal"):
-        RetroMae(trunk(is_decoder=True))
-    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
-        RetroMae(trunk(model_type="electra", embedding_size=8))
-
-
 def test_dropout_and_initialisation_are_the_trunks():
     base = trunk(hidden_size=64, num_attention_heads=4, initializer_range=0.02)
     decoder = RetroMae(base).decoder
@@ -217,14 +161,3 @@ def test_dropout_and_initialisation_are_the_trunks():
     arrays = tensors(micro_batch(EXAMPLES))
     noisy = RetroMae(trunk(hidden_dropout_prob=0.5)).double().train()
     assert noisy(**arrays)["decoder"].item() != noisy(**arrays)["decoder"].item()
-
-
-@HALF_PRECISIONS
-def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
-    half_precision(RetroMae(trunk(initializer_range=0.02)).double(), tensors(micro_batch(EXAMPLES)), dtype)
-
-
-def test_training_lowers_both_losses():
-    training_lowers_every_loss(
-        RetroMae(trunk(initializer_range=0.02)).double(), tensors(micro_batch(blocks([20], [20], [20], [20])))
-    )

@@ -1,29 +1,20 @@
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
-from transformers import AutoModel
 
 from models.batching.packing import pad
 from models.encode import encode
 from models.interface import IGNORED, Bottleneck
 from models.pretraining.mlm import Mlm, MlmBatcher
-from models.pretraining.seed import Seed, SeedBatcher
+from models.pretraining.seed import SeedBatcher
 from tests.models.checks import (
-    HALF_PRECISIONS,
     gradient_at_states,
     gradients,
-    half_precision,
-    losses_add_up,
-    pad_more,
-    padding_changes_nothing,
-    training_lowers_every_loss,
 )
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, blocks, documents, rngs, seed, seed_batch, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, blocks, documents, rngs, seed, seed_batch, tensors
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
 LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
@@ -136,18 +127,6 @@ def test_targets_are_the_next_tokens_of_any_documents(lengths, packing, max_toke
 
 
 @VARIANTS
-@pytest.mark.parametrize("window", [2, "all"])
-def test_more_padding_changes_neither_losses_nor_h_0(variant, window):
-    model = seed(variant=variant, window=window)
-    arrays = tensors(seed_batch(EXAMPLES[1:]))
-    assert arrays["input_ids"].shape[1] < MAX_TOKENS
-    padded = pad_more(arrays, MAX_TOKENS)
-    padding_changes_nothing(model, arrays, padded)
-    short, long = (encode(model.trunk, x["input_ids"], x["attention_mask"])[:, 0] for x in (arrays, padded))
-    torch.testing.assert_close(short, long, rtol=0, atol=1e-12)
-
-
-@VARIANTS
 def test_one_batch_of_eight_equals_eight_micro_batches(variant):
     examples = blocks([20], [7, 5], [1], [2, 2, 2], [3], [15], [1], [9, 9], rng=9)
     model = seed(variant=variant)
@@ -170,44 +149,6 @@ def test_one_batch_of_eight_equals_eight_micro_batches(variant):
     assert whole[1] == pytest.approx(parts[1], rel=1e-12)
     for name, gradient in whole[2].items():
         torch.testing.assert_close(gradient, parts[2][name], rtol=0, atol=1e-12, msg=name)
-
-
-def test_the_mask_depends_only_on_the_examples_rng():
-    alone = seed_batch(EXAMPLES[2:3], start=2)
-    among = seed_batch(EXAMPLES)
-    width = alone.arrays["input_ids"].shape[1]
-    assert np.array_equal(alone.arrays["input_ids"][0], among.arrays["input_ids"][2, :width])
-    again = seed_batch(EXAMPLES)
-    assert all(np.array_equal(among.arrays[name], again.arrays[name]) for name in among.arrays)
-
-
-@VARIANTS
-def test_the_exported_trunk_is_a_stock_encoder_with_the_same_cls(variant, tmp_path):
-    model = seed(variant=variant).eval()
-    arrays = tensors(seed_batch(EXAMPLES))
-    model.trunk.save_pretrained(tmp_path)
-    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
-    assert not [key for key in stock.state_dict() if "decoder" in key or "lm_head" in key]
-    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
-    ids, mask = arrays["original_ids"], arrays["attention_mask"]
-    exported = stock(input_ids=ids, attention_mask=mask.long(), token_type_ids=torch.zeros_like(ids)).last_hidden_state
-    torch.testing.assert_close(exported[:, 0], encode(model.trunk, ids, mask)[:, 0], rtol=0, atol=1e-12)
-
-
-@settings(max_examples=20)
-@given(
-    SENTENCES,
-    st.sampled_from([1, 2, 9, "all"]),
-    st.sampled_from(["paper", "released"]),
-    st.sampled_from([{}, {"cls": False}, {"freeze_encoder": True, "mlm": False}, {"cls": False, "mlm": False}]),
-)
-def test_losses_are_the_sums_of_the_examples_losses(lengths, window, variant, control):
-    examples = blocks(*lengths)
-    model = seed(variant=variant, window=window, decoder_layers=2, **control)
-    micro_batch = partial(seed_batch, mlm="mlm" not in control)
-    losses_add_up(model, micro_batch, examples)
-    batch = micro_batch(examples)
-    assert model(**tensors(batch)).keys() == batch.counts.keys()
 
 
 def decoder_loss(model, arrays, cls):
@@ -298,22 +239,3 @@ def test_swapping_gives_the_decoder_another_sequences_h_0(variant):
     assert other["decoder"].item() != own["decoder"].item()
     no_cls = seed(variant=variant, cls=False)
     assert no_cls(**arrays, swap=True)["decoder"].item() == no_cls(**arrays)["decoder"].item()
-
-
-@VARIANTS
-@pytest.mark.parametrize("window", [2, "all"])
-@HALF_PRECISIONS
-def test_half_precision_losses_are_fp32_and_near_the_exact_ones(variant, window, dtype):
-    model = Seed(trunk(initializer_range=0.02), 3, window, variant).double()
-    half_precision(model, tensors(seed_batch(EXAMPLES)), dtype, rel=0.01)
-
-
-def test_a_causal_trunk_is_refused():
-    with pytest.raises(ValueError, match="causal"):
-        seed(config={"is_decoder": True})
-
-
-def test_a_training_step_lowers_both_losses():
-    training_lowers_every_loss(
-        Seed(trunk(initializer_range=0.02), 3, 2).double(), tensors(seed_batch(blocks([20], [20], [20], [20])))
-    )

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,11 +9,7 @@ from models.interface import IGNORED
 from models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher
 from tests.models import plain
 from tests.models.checks import (
-    HALF_PRECISIONS,
     gradient_at_states,
-    half_precision,
-    losses_add_up,
-    training_lowers_every_loss,
 )
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, perturbed, rngs, tensors, trunk
 
@@ -127,11 +122,6 @@ def test_data_without_sentence_boundaries_is_refused():
         batcher().examples(documents(*[[9]] * ENOUGH))
 
 
-def test_the_arrays_depend_only_on_the_documents():
-    first, second = micro_batch(), micro_batch(start=7)
-    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
-
-
 def plain_loss(decoder, vector, text, embedding):
     """-sum of log P(w_t | w_<t, the sentence's vector) over one neighbour `[CLS] w_1 ... w_n [SEP]`."""
     states = plain.weak_decoder(decoder, "paper", "all", vector[None], torch.tensor([text[:-1]]), embedding)[0]
@@ -179,57 +169,3 @@ def test_the_decoders_share_only_the_trunks_embedding():
         touched[side] = {name for (name, _), g in zip(model.named_parameters(), grads, strict=True) if g is not None}
     common = touched["previous"] & touched["next"]
     assert common == {name for name, _ in model.named_parameters() if name.startswith("trunk.")}
-
-
-@settings(max_examples=20)
-@given(LENGTHS, st.randoms(use_true_random=False))
-def test_losses_are_the_sums_of_the_examples_losses_in_any_order(lengths, random):
-    maker, model = batcher(), skip_thought(1)
-    examples = maker.examples(documents(*lengths))
-    if not examples:
-        return
-
-    def make(examples, start=0):
-        return maker.micro_batch(examples, rngs(len(examples), start))
-
-    losses_add_up(model, make, examples)
-    shuffled = random.sample(examples, len(examples))
-    with torch.no_grad():
-        in_order, mixed = (model(**tensors(make(order))) for order in (examples, shuffled))
-    torch.testing.assert_close(in_order, mixed, rtol=1e-10, atol=1e-10)
-
-
-def test_more_padding_changes_nothing():
-    model, arrays = skip_thought(), tensors(micro_batch(DOCUMENTS[1:]))
-    wider = dict(arrays)
-    for name in ("input_ids", "attention_mask", "previous_ids", "next_ids"):
-        width = arrays[name].shape[1]
-        assert width < MAX_TOKENS
-        wider[name] = F.pad(arrays[name], (0, MAX_TOKENS - width), value=VOCABULARY.pad)
-        if name in ("previous_ids", "next_ids"):
-            positions = name.replace("ids", "positions")
-            wider[positions] = arrays[positions] // width * MAX_TOKENS + arrays[positions] % width
-    torch.testing.assert_close(model(**wider), model(**arrays), rtol=1e-12, atol=0)
-
-
-def test_swapped_vectors_change_both_losses():
-    model, arrays = skip_thought(), tensors(micro_batch())
-    own, others = model(**arrays), model(**arrays, swap=True)
-    assert model.bottleneck_terms == SIDES == tuple(own)
-    assert all(own[side] != others[side] for side in SIDES)
-
-
-@HALF_PRECISIONS
-def test_half_precision_losses_are_fp32_and_near_the_exact_ones(dtype):
-    half_precision(SkipThought(trunk(initializer_range=0.02), 2).double(), tensors(micro_batch()), dtype)
-
-
-def test_unsuitable_trunks_are_refused():
-    with pytest.raises(ValueError, match="causal"):
-        skip_thought(is_decoder=True)
-    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
-        skip_thought(model_type="electra", embedding_size=8)
-
-
-def test_training_steps_lower_both_losses():
-    training_lowers_every_loss(SkipThought(trunk(initializer_range=0.02), 1).double(), tensors(micro_batch()))

@@ -14,6 +14,13 @@ from data_prep.sources.bytes_read import Item
 UNCOUNTED = {"manifest.json", "tokenizer.json"}  # of folders of shards, read at the start
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each bad input that a class with the contract names, and of empty files."""
+    if metafunc.cls and "bad" in metafunc.fixturenames:
+        empty = dict.fromkeys(metafunc.cls.files, ""), "is empty|no texts|no file in it"
+        metafunc.parametrize("bad", [empty, *metafunc.cls.refused], ids=lambda bad: bad[-1])
+
+
 @pytest.fixture(autouse=True)
 def files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the files that each pass opens, unless it needs none any more, with those that tell its time left."""

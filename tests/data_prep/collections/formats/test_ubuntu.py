@@ -1,16 +1,12 @@
-"""The Ubuntu corpus: turns split at __eot__, both kinds of CSV, quotes and line breaks; every bad line is reported."""
+"""The Ubuntu corpus: turns split at __eot__, both kinds of CSV, quotes and line breaks."""
 
-import gzip
+import csv
+import io
 from pathlib import Path
 
-import pytest
-
-from data_prep.collections.build import build
-from data_prep.collections.formats.ubuntu import EVALUATION, TRAIN, Ubuntu
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
-from tests.data_prep.collections.raw_formats import write_csv
+from data_prep.collections.formats.ubuntu import EVALUATION, TRAIN
+from tests.data_prep.collections.formats.contract import FormatContract
+from tests.data_prep.collections.raw_formats import write_files
 
 CONTEXT = "hi , all __eou__ anyone ? __eou__ __eot__ yes __eou__ __eot__ "
 PAIRS = [
@@ -18,72 +14,47 @@ PAIRS = [
     [CONTEXT, "no idea , really\n\nsorry __eou__", "0"],
     ["one turn", "no idea , really sorry __eou__", "1"],
 ]
-LISTS = [[CONTEXT, "the right one __eou__", *(f"wrong {number} __eou__" for number in range(9))]]
-LISTS += [["other __eou__ __eot__", "ok __eou__", "ok __eou__", *(f"wrong {number}" for number in range(8))]]
+WRONG = [f"wrong {number}" for number in range(9)]
+LISTS = [[CONTEXT, "the right one __eou__", *(f"{text} __eou__" for text in WRONG)]]
+LISTS += [["other __eou__ __eot__", "ok __eou__", "ok __eou__", *WRONG[:8]]]
+SAID = "hi , all anyone ? yes"
 
 
-def write(file: Path, header: list[str], rows: list[list[str]], line_end: str = "\n") -> Path:
-    return write_csv(file, [header, *rows], line_end)
+def table(*rows: list[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
-def test_turns_are_parts_and_the_marks_are_gone(tmp_path: Path) -> None:
-    reader = Ubuntu([write(tmp_path / "train.csv", TRAIN, PAIRS)])
-    assert [text.parts for text in reader.queries()] == [
-        ["hi , all anyone ?", "yes"],
-        ["hi , all anyone ?", "yes"],
-        ["one turn"],
+class TestUbuntu(FormatContract):
+    name = "ubuntu"
+    files = {"train.csv": table(TRAIN, *PAIRS), "valid.csv": table(EVALUATION, *LISTS)}
+    found = {
+        "train": [
+            (SAID, {'try "apt-get" or wait': 1.0}),
+            (SAID, {"no idea , really sorry": 0.0}),
+            ("one turn", {"no idea , really sorry": 1.0}),
+        ],
+        "dev": [
+            (SAID, {"the right one": 1.0} | dict.fromkeys(WRONG, 0.0)),
+            ("other", {"ok": 1.0} | dict.fromkeys(WRONG[:8], 0.0)),  # a distractor equal to the answer is no negative
+        ],
+    }
+    refused = [
+        ("train.csv", "a,b", ":7: 2 columns, expected 3"),
+        ("train.csv", "a,b,1,c", ":7: 4 columns, expected 3"),
+        ("train.csv", "a,b,2", ":7: label '2' is neither 1 nor 0"),
+        ("train.csv", "Context,Utterance,Label", ":7: label 'Label' is neither"),
+        ("train.csv", "__eou__ __eot__,b,1", ":7: 'Context' is empty"),
+        ("train.csv", "a, __eou__,1", ":7: 'Utterance' is empty"),
+        ("train.csv", 'a,"b"c,1', ":7: not CSV"),
+        ("train.csv", 'a,"b,1', ":7: not CSV"),
+        ({"train.csv": table(*PAIRS)}, "train.csv:1: the first line must be the header Context,Utterance,Label"),
     ]
-    assert [text.where.line for text in reader.queries()] == [2, 3, 6]  # a row may have several lines
 
 
-def test_labelled_pairs_and_candidate_lists(tmp_path: Path, small: Tokenizer) -> None:
-    files = [write(tmp_path / "train.csv", TRAIN, PAIRS), write(tmp_path / "valid.csv", EVALUATION, LISTS)]
-    opened = build("ubuntu", files, tmp_path / "out", small)
-    assert opened.splits() == ["dev", "train"]
-    assert choices(opened, "train") == [
-        ("hi , all anyone ? yes", {'try "apt-get" or wait': 1.0}),
-        ("hi , all anyone ? yes", {"no idea , really sorry": 0.0}),
-        ("one turn", {"no idea , really sorry": 1.0}),
-    ]
-    wrong = [f"wrong {number}" for number in range(9)]
-    assert choices(opened, "dev") == [
-        ("hi , all anyone ? yes", {"the right one": 1.0} | dict.fromkeys(wrong, 0.0)),
-        ("other", {"ok": 1.0} | dict.fromkeys(wrong[:8], 0.0)),  # a distractor equal to the answer is no negative
-    ]
-    assert len(opened.corpus) == 2 + 1 + 9 + 1
-    assert len(opened.queries) == 3
-
-
-def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path, small: Tokenizer) -> None:
-    plain = build("ubuntu", [write(tmp_path / "train.csv", TRAIN, PAIRS)], tmp_path / "plain", small)
-    content = write(tmp_path / "windows.csv", TRAIN, PAIRS, "\r\n").read_bytes()
-    (tmp_path / "train.csv.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
-    other = build("ubuntu", [tmp_path / "train.csv.gz"], tmp_path / "other", small)
-    assert choices(other, "train") == choices(plain, "train")
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ("a,b\n", ":7: 2 columns, expected 3"),
-        ("a,b,1,c\n", ":7: 4 columns, expected 3"),
-        ("a,b,2\n", ":7: label '2' is neither 1 nor 0"),
-        ("Context,Utterance,Label\n", ":7: label 'Label' is neither"),
-        ("__eou__ __eot__,b,1\n", ":7: 'Context' is empty"),
-        ("a, __eou__,1\n", ":7: 'Utterance' is empty"),
-        ('a,"b"c,1\n', ":7: not CSV"),
-        ('a,"b,1\n', ":7: not CSV"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, row: str, reason: str) -> None:
-    file = write(tmp_path / "train.csv", TRAIN, PAIRS)
-    with open(file, "a") as stream:
-        stream.write(row)
-    with pytest.raises(InputError, match=file.name + reason):
-        build("ubuntu", [file], tmp_path / "out", small)
-
-
-def test_a_missing_header_is_named(tmp_path: Path, small: Tokenizer) -> None:
-    file = write(tmp_path / "train.csv", *[PAIRS[0], PAIRS[1:]])
-    with pytest.raises(InputError, match="train.csv:1: the first line must be the header Context,Utterance,Label"):
-        build("ubuntu", [file], tmp_path / "out", small)
+def test_turns_are_parts_and_a_row_may_have_several_lines(tmp_path: Path) -> None:
+    reader = TestUbuntu().reader(write_files(tmp_path, TestUbuntu.files))
+    queries = list(reader.queries())
+    assert [text.parts for text in queries[:3]] == [*[["hi , all anyone ?", "yes"]] * 2, ["one turn"]]
+    assert [text.where.line for text in queries[:3]] == [2, 3, 6]

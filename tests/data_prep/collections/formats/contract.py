@@ -1,0 +1,116 @@
+"""What every format must do: one suite, which the tests of a format inherit and give a sample and what is refused."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.collections.format import Format
+from data_prep.collections.registry import FORMATS
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.collections.choices import choices
+from tests.data_prep.collections.raw_formats import Lists, write_files
+
+
+def lines(*found: object, end: str = "\n") -> str:
+    """Return one item per line: texts as they are, rows between tabs, anything else as JSON."""
+    texts = (
+        x if isinstance(x, str) else "\t".join(map(str, x)) if isinstance(x, tuple) else json.dumps(x) for x in found
+    )
+    return "".join(text + end for text in texts)
+
+
+def at(folder: Path, given: str) -> Path:
+    """Return an input of the command: a name in a folder, behind the name of a split if there is one."""
+    split, equals, name = given.rpartition("=")
+    return Path(f"{split}{equals}{folder / name}")
+
+
+class FormatContract:
+    """Tests of one format, by its name in the registry.
+
+    Attributes:
+        files: a sample, content by name.
+        given: the names that a user gives, `SPLIT=NAME` or `.` for the folder; without any, those of all files.
+        found: each query of each split with its labelled candidates.
+        remarks: what the user is told of the sample; `{folder}` is where it is.
+        refused: a file, what is added to it (text is a line, anything else a JSON object), and the message. A list of
+            files by name replaces the sample's, None is a file that is missing.
+    """
+
+    name: ClassVar[str]
+    files: ClassVar[Mapping[str, str]]
+    given: ClassVar[Sequence[str]] = ()
+    found: ClassVar[Mapping[str, Lists]]
+    remarks: ClassVar[Sequence[str]] = ()
+    refused: ClassVar[Sequence[tuple[Any, ...]]] = ()
+
+    def inputs(self, folder: Path) -> list[Path]:
+        return [at(folder, given) for given in self.given or self.files]
+
+    def reader(self, folder: Path) -> Format:
+        return FORMATS[self.name](self.inputs(folder))
+
+    def build(self, folder: Path, files: Mapping[str, str], small: Tokenizer, strict: bool = False) -> Collection:
+        """Write files to a folder and build them beside it."""
+        write_files(folder, files)
+        return build(self.name, self.inputs(folder), folder.parent / "out", small, strict=strict)
+
+    def test_the_sample_is_read(self, tmp_path: Path, small: Tokenizer) -> None:
+        opened = self.build(tmp_path / "in", self.files, small, strict=True)
+        assert {split: choices(opened, split) for split in opened.splits()} == self.found
+        assert opened.manifest["remarks"] == [remark.format(folder=tmp_path / "in") for remark in self.remarks]
+        read = {record["file"] for record in opened.manifest["inputs"]}
+        assert read == set(map(str, self.reader(tmp_path / "in").files()))
+
+    def test_iterators_may_be_taken_twice(self, tmp_path: Path) -> None:
+        reader = self.reader(write_files(tmp_path / "in", self.files))
+
+        def everything() -> Iterator[object]:
+            yield from reader.corpus()
+            yield from reader.queries()
+            for split in reader.splits():
+                yield from reader.groups(split)
+
+        assert list(everything()) == list(everything())
+
+    def test_gzip_windows_line_ends_and_byte_order_marks(self, tmp_path: Path, small: Tokenizer) -> None:
+        marked = {name: "\ufeff" + text.replace("\r", "").replace("\n", "\r\n") for name, text in self.files.items()}
+        opened = self.build(tmp_path / "windows", {n: text + "\r\n" for n, text in marked.items()}, small)
+        assert {split: choices(opened, split) for split in opened.splits()} == self.found
+        zipped = {f"{name.removesuffix('.gz')}.gz": text for name, text in marked.items()}
+        files = self.given or self.files
+        given = [f"{name.removesuffix('.gz')}.gz" if name.rpartition("=")[2] in self.files else name for name in files]
+        folder = write_files(tmp_path / "zipped", zipped)
+        opened = build(self.name, [at(folder, name) for name in given], tmp_path / "zip", small)
+        assert {split: choices(opened, split) for split in opened.splits()} == self.found
+
+    def test_files_that_are_missing_cut_short_or_not_utf_8(self, tmp_path: Path, small: Tokenizer) -> None:
+        with pytest.raises(InputError, match="nowhere.*: no such f"):
+            build(self.name, [tmp_path / "nowhere" / Path(self.inputs(tmp_path)[0]).name], tmp_path / "out", small)
+        folder = write_files(tmp_path / "damaged", self.files)
+        for file in self.reader(folder).files():
+            content = file.read_bytes()
+            plain = file.suffix != ".gz"
+            file.write_bytes(content + b"\xff\n" if plain else content[:-9])
+            with pytest.raises(InputError, match=rf"{re.escape(str(file))}.*(not UTF-8|more after|element|cut)"):
+                build(self.name, self.inputs(folder), tmp_path / "out", small)
+            file.write_bytes(content)
+        assert not (tmp_path / "out").exists()
+
+    def test_bad_input_is_named_and_nothing_is_written(self, tmp_path: Path, small: Tokenizer, bad: Any) -> None:
+        *change, reason = bad
+        if len(change) == 1:
+            files = {name: text for name, text in {**self.files, **change[0]}.items() if text is not None}
+        else:
+            name, added = change
+            files = {**self.files, name: self.files.get(name, "") + lines(added)}
+        with pytest.raises(InputError, match=re.escape(change[0]) + reason if reason[0] == ":" else reason):
+            self.build(tmp_path / "in", files, small, strict=True)
+        assert not (tmp_path / "out").exists()

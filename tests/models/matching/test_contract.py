@@ -1,0 +1,152 @@
+"""What every matching model must do: tests through its configuration, for each model of the registry."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.interface import PairScorer
+from models.registry import MATCHING
+from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
+from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.tiny import VOCABULARY, perturbed, rekeyed, tensors, trunk
+
+LENGTHS = {"max_query_tokens": 9, "max_document_tokens": 12}
+EXAMPLES = {
+    "positive": [
+        positive(0, 1, given=[5, 8]),
+        positive(1, query=(30, 31, 32), given=[2, 3]),
+        positive(2, query=[7], given=[7, 8]),
+    ],
+    "group": [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25}, query=(33, 32))],
+    "pair": [group({3: 2.0}), group({4: 0.0}, query=(30,)), group({6: 1.0}, query=(33, 32, 31, 30))],
+}
+OWN = {"hard_negatives": 2}
+MODELS = {
+    "siamese": {},
+    "siamese, mean": {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "projection": 8},
+    "siamese, two towers": {"towers": 2, "loss": "hinge", "negatives_per_query": 2},
+    "siamese, chunks": {"document_chunks": 3, "max_document_tokens": 5, "pooling": "mean"},
+    "siamese, kl": {"loss": "kl", "similarity": "cosine"},
+    **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
+    "colbert": {"dimension": 6},
+    "colbert, own": {"dimension": 6, "negatives": "own", **OWN},
+    "cross_encoder": OWN,
+    "cross_encoder, margin_mse": {"loss": "margin_mse"},
+    "cross_encoder, classes": {"loss": "classes", "classes": 3},
+    "cross_thought_answers": {"special_tokens": 3, **OWN},
+    "cross_thought_pairs": {"special_tokens": 3, "classes": 3},
+}
+ALL = pytest.mark.parametrize("model", MODELS)
+
+
+def keys_of(model):
+    name = model.split(",")[0]
+    return MATCHING[name].model_validate({"name": name, **LENGTHS, **MODELS[model]})
+
+
+def build(model, **config):
+    keys = keys_of(model)
+    rows = VOCABULARY.vocab_size + keys.added_tokens + keys.markers
+    return keys.model(trunk(vocab_size=rows, **config)).double()
+
+
+def batch_of(model, examples=None, start=0):
+    keys = keys_of(model)
+    return micro_batch(keys, examples or EXAMPLES[keys.unit], start=start)
+
+
+def texts_of(arrays, side):
+    """The arguments of a side's texts, by name."""
+    return {name.removeprefix(f"{side}_"): x for name, x in arrays.items() if name.startswith(f"{side}_")}
+
+
+def alone(texts, i):
+    """One of the texts without its padding."""
+    return [x[[i]] if x.ndim == 3 else x[[i]][:, texts["mask"][i]] for x in texts.values()]
+
+
+def test_every_model_is_here():
+    assert {model.split(",")[0] for model in MODELS} == set(MATCHING)
+
+
+@ALL
+def test_micro_batches_are_a_function_of_examples_and_rngs(model):
+    first, second = batch_of(model), batch_of(model)
+    keys = keys_of(model)
+    one_rng = micro_batch(keys, EXAMPLES[keys.unit], rngs=rekeyed(len(EXAMPLES[keys.unit])))
+    for other in (second, one_rng):
+        assert all(np.array_equal(array, other.arrays[name]) for name, array in first.arrays.items())
+    assert first.counts.keys() == keys.weights.keys() == build(model)(**tensors(first)).keys()
+
+
+@ALL
+@settings(max_examples=5)
+@given(random=st.randoms(use_true_random=False))
+def test_losses_are_sums_over_the_examples_in_any_order(model, random):
+    built = perturbed(build(model))
+    examples = EXAMPLES[built.keys.unit]
+    if not built.keys.compares_micro_batch:
+        losses_add_up(built, lambda some, start: batch_of(model, some, start), examples)
+    if not built.keys.negatives_per_query:  # each is drawn by the generator of its place
+        shuffled = random.sample(examples, len(examples))
+        with torch.no_grad():
+            straight, mixed = (built(**tensors(batch_of(model, each))) for each in (examples, shuffled))
+        torch.testing.assert_close(mixed, straight, rtol=1e-10, atol=1e-10)
+
+
+@ALL
+def test_more_padding_changes_no_loss(model):
+    built, arrays = perturbed(build(model)), tensors(batch_of(model))
+    wider = {
+        name: F.pad(x, (0, 4)) if name.endswith(("_ids", "_mask", "_types", "_kept")) else x
+        for name, x in arrays.items()
+    }
+    loss, padded = (sum(built(**each).values()) for each in (arrays, wider))
+    torch.testing.assert_close(padded, loss, rtol=1e-12, atol=0)
+    padded.backward()
+    assert all(torch.isfinite(p.grad).all() for p in built.parameters() if p.grad is not None)
+
+
+@ALL
+def test_a_score_depends_on_its_query_and_document_alone(model):
+    built, arrays = perturbed(build(model)).eval(), tensors(batch_of(model))
+    with torch.no_grad():
+        if isinstance(built, PairScorer):
+            pairs = texts_of(arrays, "pair")
+            together = built.score_pairs(**pairs)
+            single = [built.score_pairs(*alone(pairs, i)) for i in range(len(together))]
+            torch.testing.assert_close(torch.cat(single), together, rtol=0, atol=1e-12)
+            return
+        queries, documents = texts_of(arrays, "query"), texts_of(arrays, "document")
+        together = built.embed_queries(**queries), built.embed_documents(**documents)
+        of_query = [built.embed_queries(*alone(queries, i)) for i in range(len(together[0].mask))]
+        of_document = [built.embed_documents(*alone(documents, i)) for i in range(len(together[1].mask))]
+        for several, single in zip(together, (of_query, of_document), strict=True):
+            for vectors, mask, own in zip(*several, single, strict=True):
+                torch.testing.assert_close(own.vectors[own.mask], vectors[mask], rtol=0, atol=1e-12)
+        if built.index != "list":  # which compares the documents of a list
+            apart = [torch.cat([built.score(query, document) for document in of_document], dim=1) for query in of_query]
+            torch.testing.assert_close(torch.cat(apart), built.score(*together), rtol=0, atol=1e-12)
+
+
+@ALL
+@HALF_PRECISIONS
+def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
+    built, arrays = build(model), tensors(batch_of(model))
+    half_precision(built, arrays, dtype, rel=0.05)
+    if isinstance(built, PairScorer):
+        assert built.score_pairs(**texts_of(arrays, "pair")).dtype == torch.float32
+        return
+    queries = built.embed_queries(**texts_of(arrays, "query"))
+    documents = built.embed_documents(**texts_of(arrays, "document"))
+    assert queries.vectors.dtype == documents.vectors.dtype == built.score(queries, documents).dtype == torch.float32
+    if getattr(built.keys, "similarity", "") == "cosine" or model == "colbert":
+        torch.testing.assert_close(queries.vectors.norm(dim=2), torch.ones(queries.vectors.shape[:2]))
+
+
+@ALL
+def test_training_steps_lower_the_loss(model):
+    training_lowers_every_loss(build(model, initializer_range=0.1), tensors(batch_of(model)))

@@ -1,0 +1,206 @@
+"""What every pre-training method must do: tests through its configuration, for each method of the registry."""
+
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel
+
+from models.encode import encode
+from models.interface import Bottleneck
+from models.registry import PRETRAINING
+from tests.models.checks import (
+    HALF_PRECISIONS,
+    gradient_at_states,
+    gradients,
+    half_precision,
+    losses_add_up,
+    pad_more,
+    training_lowers_every_loss,
+)
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, perturbed, rekeyed, rngs, tensors, trunk
+
+KEYS = {name: {"max_tokens": MAX_TOKENS} for name in PRETRAINING} | {
+    "ict": {"max_tokens": MAX_TOKENS, "max_query_tokens": 10, "remove": 0.5},
+    "cross_thought": {"sequences": 6, "sequence_tokens": 7, "special_tokens": 3},
+    "poly": {"max_tokens": MAX_TOKENS, "tokens": 60},
+}
+VARIANTS = {  # more than one configuration of a method
+    **KEYS,
+    "seed released": KEYS["seed"] | {"variant": "released", "window": "all", "decoder_layers": 2},
+    "seed window 9": KEYS["seed"] | {"window": 9, "blocks": "complete_doc"},
+    "seed without cls": KEYS["seed"] | {"cls": False},
+    "seed without mlm or cls": KEYS["seed"] | {"cls": False, "loss_weights": {"mlm": 0}},
+    "seed frozen": KEYS["seed"] | {"freeze_encoder": True},
+    "condenser early": KEYS["condenser"] | {"early_layers": 1, "head_layers": 1},
+    "poly spans": KEYS["poly"] | {"pairs": "spans"},
+    "poly utterances": KEYS["poly"] | {"pairs": "utterances"},
+}
+BOTTLENECKS = {
+    "seed": ("decoder",),
+    "retromae": ("decoder",),
+    "condenser": ("head",),
+    "skip_thought": ("previous", "next"),
+}
+METHODS = pytest.mark.parametrize("method", PRETRAINING)
+ALL = pytest.mark.parametrize("method", VARIANTS)
+DOCUMENTS = documents([12, 9, 8, 7], [5, 1, 20], [3, 3], [9], [7, 0, 2, 4], [1, 1], [8, 8], rng=3)
+SHORT = documents([3, 2], [2, 1], [1, 1], [2, 2], rng=5)
+LENGTHS = st.lists(st.lists(st.integers(0, 20), max_size=4), min_size=1, max_size=4)
+
+
+def config_of(method):
+    name = method.split()[0]
+    return PRETRAINING[name].model_validate({"name": name, **VARIANTS[method]})
+
+
+def model_of(method, **changes):
+    """Build an fp64 model around a small trunk, without dropout."""
+    config = config_of(method)
+    own = {"vocab_size": VOCABULARY.vocab_size + config.added_tokens, "is_decoder": method == "clm"}
+    return config.model(trunk(**own | changes)).double()
+
+
+def examples_of(method, texts=DOCUMENTS):
+    return config_of(method).batcher(VOCABULARY).examples(texts)
+
+
+def micro_batch(method, examples, start=0):
+    return config_of(method).batcher(VOCABULARY).micro_batch(examples, rngs(len(examples), start))
+
+
+def equal(first, second):
+    names = first.arrays.keys() == second.arrays.keys()
+    return names and all(np.array_equal(array, second.arrays[name]) for name, array in first.arrays.items())
+
+
+@ALL
+def test_micro_batches_are_a_function_of_documents_and_rngs(method):
+    examples = examples_of(method)
+    batcher = config_of(method).batcher(VOCABULARY)
+    assert batcher.examples([]) == []
+    assert len(batcher.origins(DOCUMENTS)) == len(examples) > 2
+    first = micro_batch(method, examples)
+    assert equal(first, micro_batch(method, examples))  # the examples are as they were
+    assert equal(first, micro_batch(method, examples_of(method)))
+    assert equal(first, batcher.micro_batch(examples, rekeyed(len(examples))))
+    assert equal(first, micro_batch(method, examples, start=50)) == (
+        method in ("clm", "skip_thought")
+    )  # they draw nothing
+    assert 0 < first.filled <= first.slots
+    assert first.tokens
+
+
+@ALL
+def test_losses_have_the_names_of_counts_and_weights(method):
+    batch = micro_batch(method, examples_of(method))
+    losses = perturbed(model_of(method))(**tensors(batch))
+    assert losses.keys() == batch.counts.keys() == config_of(method).weights.keys()
+    assert all(loss > 0 for loss in losses.values())
+    assert all(batch.counts.values())
+
+
+@ALL
+@settings(max_examples=15)
+@given(lengths=LENGTHS, random=st.randoms(use_true_random=False))
+def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths, random: Random):
+    examples = examples_of(method, documents(*lengths))
+    if not examples:
+        return
+    model = perturbed(model_of(method))
+    if not config_of(method).compares_micro_batch:
+        losses_add_up(model, lambda some, start: micro_batch(method, some, start), examples)
+    order = random.sample(range(len(examples)), len(examples))
+    mixed = [examples[i] for i in order], [np.random.default_rng(i) for i in order]
+    with torch.no_grad():
+        straight = model(**tensors(micro_batch(method, examples)))
+        shuffled = model(**tensors(config_of(method).batcher(VOCABULARY).micro_batch(*mixed)))
+    assert all(torch.isfinite(loss) for loss in straight.values())
+    torch.testing.assert_close(shuffled, straight, rtol=1e-10, atol=1e-10)
+
+
+@ALL
+@pytest.mark.parametrize("rows", [0, 1])
+def test_more_padding_and_rows_of_padding_only_change_nothing(method, rows):
+    examples = [example for texts in (SHORT[:2], SHORT[2:]) for example in examples_of(method, texts)]
+    model, arrays = perturbed(model_of(method)), tensors(micro_batch(method, examples))
+    if "offsets" in arrays:
+        arrays["offsets"] %= 4  # so that they also fit the wider sequences of Cross-Thought
+    padded = pad_more(arrays, MAX_TOKENS, rows=0 if method == "ict" else rows)  # no row is a negative of others
+    assert any(array.shape != padded[name].shape for name, array in arrays.items())
+    losses, results = [], []
+    for each in (arrays, padded):
+        model.zero_grad()
+        losses.append(model(**each))
+        sum(losses[-1].values()).backward()
+        results.append({name: gradient for name, gradient in gradients(model).items() if gradient is not None})
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
+    assert all(torch.isfinite(gradient).all() for gradient in results[1].values())
+
+
+@ALL
+@HALF_PRECISIONS
+def test_half_precision_losses_are_fp32_and_near_the_exact_ones(method, dtype):
+    model = model_of(method, initializer_range=0.02)
+    half_precision(
+        model, tensors(micro_batch(method, examples_of(method))), dtype, rel=0.05 if method == "ict" else 0.02
+    )
+
+
+@METHODS
+def test_training_steps_lower_every_loss(method):
+    texts = documents(*[[4, 5, 6]] * 8, rng=8)
+    model = model_of(method, initializer_range=0.02)
+    training_lowers_every_loss(model, tensors(micro_batch(method, examples_of(method, texts))), steps=60)
+
+
+@METHODS
+def test_the_exported_trunk_is_a_stock_encoder_with_the_same_states(method, tmp_path):
+    model = model_of(method).eval()
+    model.trunk.save_pretrained(tmp_path)
+    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
+    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
+    assert stock.config.is_decoder == (method == "clm")
+    ids = torch.randint(5, VOCABULARY.vocab_size, (2, 9))
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    theirs = stock(input_ids=ids, attention_mask=mask.long(), token_type_ids=torch.zeros_like(ids)).last_hidden_state
+    torch.testing.assert_close(encode(model.trunk, ids, mask)[mask], theirs[mask], rtol=0, atol=1e-12)
+
+
+@ALL
+def test_one_table_of_the_vocabulary_serves_all_uses(method):
+    state = model_of(method).state_dict()
+    tables = [
+        name
+        for name, value in state.items()
+        if state["trunk.embeddings.word_embeddings.weight"].shape[0] in value.shape
+    ]
+    assert tables in (
+        ["trunk.embeddings.word_embeddings.weight"],
+        ["trunk.embeddings.word_embeddings.weight", "lm_head.bias"],
+    )
+
+
+@METHODS
+def test_a_bottleneck_is_the_first_state_and_swapping_changes_its_terms_only(method):
+    model, arrays = perturbed(model_of(method, num_hidden_layers=4)), tensors(micro_batch(method, examples_of(method)))
+    assert isinstance(model, Bottleneck) == (method in BOTTLENECKS)
+    if method not in BOTTLENECKS:
+        return
+    own, other = model(**arrays), model(**arrays, swap=True)
+    assert model.bottleneck_terms == BOTTLENECKS[method]
+    assert {name for name in own if own[name].item() != other[name].item()} == set(BOTTLENECKS[method])
+    for term in BOTTLENECKS[method]:
+        gradient = gradient_at_states(model, arrays, term)
+        assert gradient[:, 0].any()
+        assert not gradient[:, 1:].any()
+
+
+@pytest.mark.parametrize("method", [name for name in PRETRAINING if name != "ict"])  # it projects to no vocabulary
+def test_a_table_of_another_width_is_refused(method):
+    with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
+        model_of(method, model_type="electra", embedding_size=8)
