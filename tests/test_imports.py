@@ -49,7 +49,13 @@ ROOMS = {
         {"ranking", "cluster"},
         {"training"},
     ],
-    "trainer/ranking": [{"while_training", "evaluation"}, {"indexes", "export"}, {"published"}, {"retrieval"}],
+    "trainer/ranking": [
+        {"while_training", "evaluation"},
+        {"indexes", "export"},
+        {"rankers", "mining"},
+        {"ranker", "published"},
+        {"retrieval"},
+    ],
     "trainer/cluster": [{"planning"}, {"hosts"}],
     "trainer/training": [{"run"}, {"checkpoints"}, {"published", "data", "engine"}, {"recipe"}, {"errors"}],
 }
