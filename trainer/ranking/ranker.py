@@ -32,13 +32,15 @@ class Ranker(ABC):
     """Ranks the documents of a collection for its queries.
 
     Attributes:
-        name: the model as messages and manifests name it.
+        name: the model, as manifests name it.
+        title: the model, as messages name it.
         collection: contains the texts.
         searches: whether each document is scored by itself, so that a whole pool can be ranked; if not, the ranker only
             re-ranks lists that another one found.
     """
 
     name: str
+    title: str
     collection: Collection
     searches: ClassVar[bool] = True
 
@@ -63,7 +65,7 @@ class Ranker(ABC):
         Raises:
             InputError: the ranker does not search, or its vectors are not finite.
         """
-        raise InputError(f"{self.name}: cannot search: it re-ranks what another system found")
+        raise InputError(f"{self.title} cannot search: it re-ranks what another system found")
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n]; every text is encoded once.
@@ -86,6 +88,7 @@ class ModelRanker(Ranker):
         """Move the model to the GPU, if there is one."""
         assert isinstance(loaded.method, MatchingConfig)
         self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
+        self.title = f"{self.name}: a {loaded.kind}"
         self.model: Any = loaded.model
         self.method: MatchingConfig = loaded.method
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -14,7 +14,7 @@ from trainer.ranking.retrieval.system import Texts
 class Bm25Ranker(Ranker):
     """Ranks by the words that a document shares with a query; word statistics are those of the pool or the lists."""
 
-    name = kind = NAME
+    name = title = kind = NAME
 
     def __init__(self, collection: Collection) -> None:
         """Raise InputError where bm25s is not installed."""

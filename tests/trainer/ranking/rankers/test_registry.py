@@ -57,7 +57,7 @@ def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: C
 def test_a_ranker_that_only_reranks_does_not_search(opened: Collection) -> None:
     ranker = ranker_of(overlap_run(opened), opened)
     assert not ranker.searches
-    with pytest.raises(InputError, match="run/step: cannot search: it re-ranks what another system found"):
+    with pytest.raises(InputError, match="run/step: a overlap cannot search: it re-ranks what another system found"):
         ranker.system(Texts(opened, [0], [0]))
 
 

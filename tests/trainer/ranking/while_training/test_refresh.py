@@ -21,9 +21,9 @@ from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 from tests.warm import PATIENCE
 from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.encode_blocks import Builder
 from trainer.ranking.mining import mine, mining_texts
 from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
 from trainer.ranking.while_training import refresh as refresh_module
@@ -132,7 +132,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     with monkeypatch.context() as patched:
         stops(
             *{
-                "encode": (TextEncoder, "batches", 2),
+                "encode": (Builder, "_write", 2),
                 "search": (refresh_module, "mine", 2),
                 "publish": (generation_module, "write", 0),
                 "rename": (refresh_module, "whole_folder", 0),
@@ -143,8 +143,8 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
     encoded: list[int] = []
-    original = TextEncoder.batches
-    monkeypatch.setattr(TextEncoder, "batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    original = Builder._write
+    monkeypatch.setattr(Builder, "_write", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
     again = alone(saved, opened)
     again.make(STEP, saved, lambda: None)
     assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks
