@@ -153,17 +153,6 @@ class Bottleneck(Protocol):
         ...
 
 
-@runtime_checkable
-class PairScorer(Protocol):
-    """A matching model that reads a query and a document together, so it can only re-rank another model's results.
-
-    Its configuration's `pair_framing(vocabulary)` makes the arguments of `score_pairs`.
-    """
-
-    def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Score pairs [P, T]: fp32 [P], or logits of classes [P, C]."""
-
-
 def swap_vectors(vectors: Tensor) -> Tensor:
     """Give each sequence the vector of another sequence of its micro-batch: [B, ...] -> [B, ...].
 

@@ -28,11 +28,12 @@ from trainer.ranking.evaluation.classes import compare_classes, read_classes
 from trainer.ranking.evaluation.compare import Asked, check, compare
 from trainer.ranking.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.ranking.evaluation.pipeline import PLUS, Pipeline, Stage
+from trainer.ranking.evaluation.rerank import Rerank
 from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.indexes.ranks import rank_0_first
 from trainer.ranking.published import load_any
-from trainer.ranking.retrieval.rerank import Rerank
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.shared import shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
@@ -95,9 +96,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
                 make_directory(folder)
-            models = {name: load_any(run) for name, run in runs.items()}
+            models = {name: ranker_of(load_any(run), collection) for name, run in runs.items()}
             if not (arguments.candidates or arguments.classes):
-                check(collection, models, asked)
+                check(models, asked)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             if arguments.candidates:
                 results = compare_lists(

@@ -55,7 +55,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
             print(copied, flush=True)
             if recipe.method.markers:
                 print(_markers(recipe, encoder), flush=True)
-    if recipe.refresh and getattr(model, "index", None) != "dense":
+    if recipe.refresh and getattr(model, "kind", None) != "dense":
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
     return make_job(recipe, model, data, refresh=open_refresh(recipe, data))

@@ -18,8 +18,9 @@ from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.ranks import rank_0_first
-from trainer.ranking.indexes.registry import APPROXIMATIONS, KINDS, kind_of
-from trainer.ranking.published import load_any
+from trainer.ranking.indexes.registry import APPROXIMATIONS, kind_of
+from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.retrieval.bm25 import NAME
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 
@@ -32,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             join(world)
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
-            trained = None if chosen.bm25 else load_any(chosen.run)
-            kind = kind_of(trained, collection) if trained else KINDS["bm25"]
+            ranker = open_ranker(NAME if chosen.bm25 else chosen.run, collection)
+            kind = kind_of(ranker)
             what = f"the index of {chosen.run or 'BM25'}"
             require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
             require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 approximate.require_faiss()
         with rank_0_speaks(world.rank):
             complete = (chosen.out / MANIFEST).is_file()
-            index = kind.build(trained, collection, chosen.out, world.rank, world.size, dtype=chosen.dtype)
+            index = kind.build(ranker, chosen.out, world.rank, world.size, dtype=chosen.dtype)
             if world.rank == 0:
                 print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
             if chosen.approximate:

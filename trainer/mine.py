@@ -18,14 +18,13 @@ from data_prep.collections.derive import derive, require_room
 from data_prep.collections.relevant import Relevant
 from data_prep.common.argument_types import margin, positive
 from data_prep.common.errors import exit_on_input_error
-from data_prep.common.extras import require
 from data_prep.common.parser import Parser
+from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
-from trainer.ranking.retrieval.mining import Mined, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.rankers.registry import open_ranker, ranker_of
+from trainer.ranking.retrieval.bm25 import NAME
 from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.system import System
-from trainer.ranking.retrieval.texts import Texts, embed_task, index_task, matching_of, require_scores
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.retrieval.system import Texts
 
 DEPTH = 100
 
@@ -37,30 +36,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         collection = Collection.open(chosen.collection)
         collection.groups(chosen.split)  # raise for a wrong split before loading a model
         require_room(collection, chosen.out)
-        if chosen.score:
-            made = _score(collection, chosen.split, load_any(chosen.score), chosen.out)
-        else:
-            made = _mine(collection, chosen)
+        made = _score(collection, chosen) if chosen.score else _mine(collection, chosen)
         print(f"wrote {made.directory}: the same texts; its split {chosen.split} has other candidates")
 
 
 def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Add what a system finds to each group of the split."""
     texts = mining_texts(collection, chosen.split)
-    system: System
-    if chosen.bm25:
-        require("evaluate", "bm25s")
-        system, name = index_task(texts), "bm25"
-    else:
-        model = load_any(chosen.model)
-        system, name = embed_task(model, texts), str(model.checkpoint)
+    ranker = open_ranker(NAME if chosen.bm25 else chosen.model, collection)
     groups = collection.groups(chosen.split)
-    mined = mine(texts, Relevant(collection, groups), system.rank(chosen.depth, salts_of(texts.queries)), chosen.margin)
-    systems = [*collection.manifest.get("mined", []), name]
+    ranked = ranker.system(texts).rank(chosen.depth, salts_of(texts.queries))
+    mined = mine(texts, Relevant(collection, groups), ranked, chosen.margin)
+    systems = [*collection.manifest.get("mined", []), ranker.name]
     candidates = with_negatives(groups, mined, len(systems))
-    about = {"mined_by": name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
+    about = {"mined_by": ranker.name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
     made = derive(collection, chosen.out, chosen.split, candidates, about, systems)
-    print("\n".join(_summary(chosen, name, texts, mined)))
+    print("\n".join(_summary(chosen, ranker.name, texts, mined)))
     return made
 
 
@@ -83,12 +74,13 @@ def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) 
     ]
 
 
-def _score(collection: Collection, split: str, teacher: LoadedModel, out: Path) -> Collection:
+def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Put a teacher's scores in place of the labels of the split."""
-    require_scores(teacher, matching_of(teacher, collection)[1])
-    candidates = with_scores(collection, split, teacher)
-    about = {"scored_by": str(teacher.checkpoint), "split": split}
-    made = derive(collection, out, split, candidates, about, collection.manifest.get("mined", []))
+    teacher, split = ranker_of(load_any(chosen.score), collection), chosen.split
+    teacher.require_score()
+    candidates = with_scores(split, teacher)
+    about = {"scored_by": teacher.name, "split": split}
+    made = derive(collection, chosen.out, split, candidates, about, collection.manifest.get("mined", []))
     print(
         f"split {split}: {len(candidates.labels):,} candidates of {len(candidates.ends):,} groups scored, "
         f"{candidates.labels.min():.4g} to {candidates.labels.max():.4g}"

@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     compute = parser.add_argument_group("compute")
     compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="attained share of the peak (%(default)s)")
     compute.add_argument("--operation", type=margin, default=5.0, help="us to start an operation (%(default)s)")
-    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step.__main__, instead of these two")
+    compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step, instead of these two")
     compute.add_argument("--case", help="case in that file (the last one with the recipe's method)")
     links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")
     links.add_argument(

@@ -28,7 +28,7 @@ def cut(texts: Iterable[str], tokenizer: Tokenizer, max_tokens: int) -> Iterator
 def evaluate_cut_bm25(
     collection: Collection, split: str, *, max_query_tokens: int, max_document_tokens: int
 ) -> Metrics:
-    """Rank a split with BM25 as `evaluate_bm25` does, by texts truncated to what an encoder with these limits reads."""
+    """Rank a split with BM25 as `evaluate_split` does, by texts cut to what an encoder with these limits reads."""
     task, tokenizer = Task.of(collection, split), collection.tokenizer
     cut_queries = cut(map(collection.queries.text, task.queries), tokenizer, max_query_tokens)
     cut_documents = cut(map(collection.corpus.text, task.pool), tokenizer, max_document_tokens)

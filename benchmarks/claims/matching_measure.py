@@ -9,38 +9,40 @@ from data_prep.collections.collection import Collection
 from trainer.ranking.evaluation.candidate_lists import CandidateTask
 from trainer.ranking.evaluation.classes import predict, read_classes
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics
+from trainer.ranking.evaluation.rerank import rerank_task
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.rerank import Rerank, rerank_task
-from trainer.ranking.retrieval.texts import embed_task, index_task, searches
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import LoadedModel
+
+RERANKED = 100  # of BM25's documents, by a model that cannot search
 
 
 def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str) -> Metrics:
     """Measure a model; a model that cannot search re-ranks BM25's first documents."""
+    ranker = ranker_of(trained, collection)
     if kind == "lists":
-        lists = CandidateTask.of(collection, split)
-        return lists.measure(lists.model_scores(trained))
+        return CandidateTask.of(collection, split).measured(ranker)
     if kind == "classes":
         classes, pairs, labels = read_classes(collection, split)
-        return _accuracy(predict(trained, collection, pairs, classes) == labels)
+        return _accuracy(predict(ranker, pairs, classes) == labels)
     task = Task.of(collection, split)
-    if searches(trained, collection):
-        return task.measure(task.rank(embed_task(trained, task), DEPTH))
-    depth = Rerank().documents
-    return task.measure(rerank_task(trained, task, task.rank(index_task(task), max(depth, DEPTH)), depth))
+    if ranker.searches:
+        return task.measure(task.rank(ranker.system(task), DEPTH))
+    found = task.rank(Bm25Ranker(collection).system(task), max(RERANKED, DEPTH))
+    return task.measure(rerank_task(ranker, task, found, RERANKED))
 
 
 def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:
     """Measure BM25, or always predicting the most frequent class of the training split."""
     if kind == "lists":
-        lists = CandidateTask.of(collection, split)
-        return lists.measure(lists.bm25_scores())
+        return CandidateTask.of(collection, split).measured(Bm25Ranker(collection))
     if kind == "classes":
         _, _, known = read_classes(collection, "train")
         _, _, labels = read_classes(collection, split)
         return _accuracy(labels == np.bincount(known).argmax())
     task = Task.of(collection, split)
-    return task.measure(task.rank(index_task(task), DEPTH))
+    return task.measure(task.rank(Bm25Ranker(collection).system(task), DEPTH))
 
 
 def _accuracy(right: np.ndarray) -> Metrics:

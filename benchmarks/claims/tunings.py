@@ -18,7 +18,9 @@ from benchmarks.claims.cut_bm25 import evaluate_cut_bm25
 from benchmarks.claims.material import CLASSIC, FOLDS
 from data_prep.collections.collection import Collection
 from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe
@@ -57,7 +59,7 @@ def tunings(docstrings: Collection, classic: Collection) -> list[Tuning]:
 def rank(run: Path, collection: Collection, splits: Iterable[str]) -> Values:
     """Return MRR@10 of every query of some splits, ranked with a fine-tuned run."""
     trained = load_trained(run)
-    return {split: mrr(evaluate_run(trained, collection, split)) for split in splits}
+    return {split: mrr(evaluate_split(ranker_of(trained, collection), split)) for split in splits}
 
 
 def by_collection(tunings: Sequence[Tuning], values: Mapping[str, Sequence[float]]) -> Values:
@@ -74,7 +76,7 @@ def bm25(tunings: Sequence[Tuning]) -> dict[str, Values]:
     method = load_recipe(FinetuneRecipe, Path(RECIPE)).method
     limits = {"max_query_tokens": method.max_query_tokens, "max_document_tokens": method.max_document_tokens}
     splits = [(tuning.collection, split) for tuning in tunings for split in tuning.ranked.values()]
-    whole = {split: mrr(evaluate_bm25(collection, split)) for collection, split in splits}
+    whole = {split: mrr(evaluate_split(Bm25Ranker(collection), split)) for collection, split in splits}
     cut = {split: mrr(evaluate_cut_bm25(collection, split, **limits)) for collection, split in splits}
     return {text: by_collection(tunings, values) for text, values in zip(TEXTS, (whole, cut), strict=True)}
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.task import evaluate_run
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import load_trained
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
@@ -32,7 +33,7 @@ def main() -> None:
         setting = {"optimizer.lr": lr, "method.similarity": similarity, "method.temperature": temperature}
         run = Path("runs/demo_grid") / f"{start}-{lr:g}-{similarity}-{temperature:g}"
         train("trainer.finetune", RECIPES[start], run, setting)
-        means = evaluate_run(load_trained(run), collection, "dev").means
+        means = evaluate_split(ranker_of(load_trained(run), collection), "dev").means
         rows.append({"start": start, **setting, **means})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     chosen = {

@@ -21,7 +21,9 @@ from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import whole_file
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import PretrainRecipe
@@ -64,7 +66,9 @@ class Bench:
             }
             run = OUT / "tuned" / name
             train("trainer.finetune", "recipes/demo_siamese.yaml", run, settings)
-            values: list[float] = evaluate_run(load_trained(run), self.collection, split).values["mrr@10"].tolist()
+            values: list[float] = (
+                evaluate_split(ranker_of(load_trained(run), self.collection), split).values["mrr@10"].tolist()
+            )
             print(f"{name}-{split}: MRR@10 {mean(values):.4f}", flush=True)
             return values
 
@@ -84,7 +88,7 @@ def main() -> None:
     pairs = len(bench.collection.qrels("train"))
     by_labels = {s: {n or pairs: bench.tune(s, n, rates[s, n], "test") for n in LABELS} for s in STARTS}
     by_tokens = {s: tune_checkpoints(bench, s, rates[s, FEW]) for s in PRETRAINED}
-    bm25 = mean(evaluate_bm25(bench.collection, "test").values["mrr@10"].tolist())
+    bm25 = mean(evaluate_split(Bm25Ranker(bench.collection), "test").values["mrr@10"].tolist())
     chosen = "; ".join(
         f"{NAMES[s]}: " + ", ".join(f"{rates[s, n]:g} with {n or pairs:,} pairs" for n in LABELS) for s in STARTS
     )

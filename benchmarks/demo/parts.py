@@ -18,7 +18,8 @@ from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.ranking.evaluation.compare import Asked, compare
-from trainer.ranking.evaluation.task import evaluate_run
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe
@@ -76,8 +77,8 @@ def tuned(starts: Mapping[str, Path]) -> dict[str, dict[float, Path]]:
 
 def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, Any]:
     """Rank the test split, alone and fused, with the run that is best on the development split."""
-    models = {rate: load_trained(run) for rate, run in runs.items()}
-    dev = {rate: evaluate_run(model, collection, "dev").means["mrr@10"] for rate, model in models.items()}
+    models = {rate: ranker_of(load_trained(run), collection) for rate, run in runs.items()}
+    dev = {rate: evaluate_split(ranker, "dev").means["mrr@10"] for rate, ranker in models.items()}
     rate = max(dev, key=lambda rate: dev[rate])
     asked = Asked(bm25=True, fuse=("bm25", "encoder"), weights_split=WEIGHTS_SPLIT)
     results = compare(collection, "test", {"encoder": models[rate]}, asked)

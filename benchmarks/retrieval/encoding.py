@@ -20,7 +20,7 @@ from benchmarks.common.made_up_pairs import Sizes, made_up_pairs, write_encoder,
 from benchmarks.common.side_by_side import ratios, rounds, spread
 from models.matching.siamese import Siamese, SiameseConfig
 from trainer.ranking.published import load_published
-from trainer.ranking.retrieval.encode import encode_texts
+from trainer.ranking.retrieval.encode import TextEncoder
 
 OURS, LIBRARY = "deepsiam", "sentence-transformers"
 BF16 = {"AVX512-BF16", "AMX-BF16"}  # instructions without which bf16 is slower than fp32
@@ -46,7 +46,7 @@ class Rivals:
 
     def ours(self) -> np.ndarray:
         """Tokenise and encode as trainer.index and trainer.evaluate do."""
-        return encode_texts(self.model.embed_documents, self.framing, self.tokenizer.encode(self.texts))
+        return TextEncoder(self.model.embed_documents, self.framing).embeddings(self.tokenizer.encode(self.texts))
 
     def theirs(self) -> np.ndarray:
         """Let the library tokenise and encode, with its defaults."""

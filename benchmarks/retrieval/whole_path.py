@@ -26,7 +26,7 @@ from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.published import load_published
+from trainer.ranking.rankers.registry import open_ranker
 from trainer.training.data.rng import keyed_rng
 
 WORDS = 8192  # distinct words
@@ -111,7 +111,7 @@ def _make_collection(folder: Path) -> None:
 
 
 def _make_index(folder: Path) -> None:
-    DenseIndex.build(load_published(folder / "encoder"), Collection.open(folder / "collection"), folder / "index")
+    DenseIndex.build(open_ranker(folder / "encoder", Collection.open(folder / "collection")), folder / "index")
 
 
 def _search(folder: Path, queries: int) -> None:

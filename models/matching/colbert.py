@@ -103,7 +103,7 @@ class Colbert(DualEncoder):
     """One shared encoder or two, and a linear layer `projection.` for both sides."""
 
     keys: ColbertConfig
-    index = "multi_vector"
+    kind = "multi_vector"
 
     def __init__(self, trunk: PreTrainedModel, keys: ColbertConfig) -> None:
         """Put the model together; the trunk's token embedding has the rows of the markers.

@@ -106,7 +106,7 @@ class CrossThoughtAnswers(DualEncoder):
     """
 
     keys: CrossThoughtAnswersConfig
-    index = "list"
+    kind = "lists"
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtAnswersConfig) -> None:
         """Initialise the attention like BERT's layers."""

@@ -24,7 +24,7 @@ from models.vectors import Vectors
 
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
-Index = Literal["dense", "multi_vector", "none", "list"]
+Kind = Literal["dense", "multi_vector", "poly", "lists"]
 OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
@@ -126,9 +126,9 @@ class DualEncoder(Encoder):
     all learnt parameters act on the vectors, so negatives can come from other micro-batches and ranks.
     """
 
-    # the kind of index that finds the documents with the largest scores; "none": every document must be scored;
-    # "list": likewise, and all documents of a query together, because a score depends on the other documents
-    index: Index
+    # how it ranks: by one vector per text; by several, each document by itself; "poly": likewise, but its vectors are
+    # no index, because a query's depend on the document; "lists": a score depends on the other documents of its list
+    kind: Kind
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
         """Build the towers."""

@@ -65,8 +65,9 @@ class PairBatcher(CandidateBatcher[PairModelConfig]):
 
 
 class PairModel(TrunkModel):
-    """A model with `score_pairs` (`models.interface.PairScorer`), trained on the scores of each query's candidates."""
+    """A model with `score_pairs`, trained on the scores of each query's candidates; it can only re-rank."""
 
+    kind = "pairs"
     keys: PairModelConfig
 
     @abstractmethod

@@ -83,7 +83,7 @@ class PolyEncoder(DualEncoder):
     """Two encoders or one, and, with learnt codes, `codes.`."""
 
     keys: PolyEncoderConfig
-    index = "none"  # the weights of a query's vectors depend on the candidate
+    kind = "poly"  # the weights of a query's vectors depend on the candidate
 
     def __init__(self, trunk: PreTrainedModel, keys: PolyEncoderConfig) -> None:
         """Put the model together.

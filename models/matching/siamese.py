@@ -85,7 +85,7 @@ class Siamese(DualEncoder):
         if keys.projection:
             width = trunk.config.hidden_size * keys.special_tokens
             self.projection = nn.Sequential(nn.Linear(width, keys.projection), nn.LayerNorm(keys.projection))
-        self.index = "dense" if keys.document_chunks == 1 else "multi_vector"
+        self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return one vector for each text of ids int64 and mask bool [B, T], of length 1 for cosine."""

@@ -17,9 +17,10 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate
 from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import Task, evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.task import Task, evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval import texts
-from trainer.ranking.retrieval.texts import embed_task, index_task
 from trainer.training.checkpoints.load import load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
@@ -62,7 +63,7 @@ def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_metrics_are_those_of_a_plain_loop(runs: dict[str, Path], toy_collection: Path, name: str) -> None:
     collection = Collection.open(toy_collection)
-    metrics = evaluate_run(load_trained(runs[name]), collection, "test")
+    metrics = evaluate_split(ranker_of(load_trained(runs[name]), collection), "test")
     expected = plain_reciprocal_ranks(runs[name], collection)
     np.testing.assert_allclose(metrics.values["mrr@10"], expected)
     assert 0 < sum(expected) < len(expected)
@@ -134,7 +135,10 @@ def plain_fused(collection: Collection, split: str, run: Path, weight: float | N
     """MRR@10 of every query, for a run fused with BM25."""
     task = Task.of(collection, split)
     fused = []
-    for system in (embed_task(load_trained(run), task), index_task(task)):
+    for system in (
+        ranker_of(load_trained(run), task.collection).system(task),
+        Bm25Ranker(task.collection).system(task),
+    ):
         scores = system.scores(slice(0, len(task.queries))).astype(np.float64)
         if weight is None:
             fused.append(1 / (60 + (scores[:, None] >= scores[:, :, None]).sum(2)))
@@ -177,7 +181,7 @@ def test_a_fused_row(
     fused = plain_fused(collection, "test", runs["two"], weight)
     assert results["fused"].keys() == {"mrr@10", "ndcg@10", "recall@100"}
     assert results["fused"]["mrr@10"] == pytest.approx(np.mean(fused))
-    bm25 = evaluate_bm25(collection, "test").values["mrr@10"]
+    bm25 = evaluate_split(Bm25Ranker(collection), "test").values["mrr@10"]
     assert results["p_value_bm25"] == paired_permutation_test(np.array(fused), bm25)
     printed = capsys.readouterr().out.splitlines()
     assert printed[4].split() == ["from_seed+bm25", *(f"{value:.4f}" for value in results["fused"].values())]
@@ -310,11 +314,11 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
     trained, tokenizer = load_trained(runs["one"]), r"--tokenizer .*/step-.*/tokenizer.json$"
     in_place = f"another tokenizer than .*: run: python -m data_prep collection {tmp_path / 'other'} {tokenizer}"
     with pytest.raises(InputError, match=in_place):
-        evaluate_run(trained, Collection.open(tmp_path / "other"), "test")
+        evaluate_split(ranker_of(trained, Collection.open(tmp_path / "other")), "test")
     elsewhere = build("beir", [tmp_path / "other"], tmp_path / "built", other)
     command = f"run: python -m data_prep collection FORMAT INPUT... --out {tmp_path / 'built'} {tokenizer}"
     with pytest.raises(InputError, match=command):
-        evaluate_run(trained, elsewhere, "test")
+        evaluate_split(ranker_of(trained, elsewhere), "test")
 
 
 def test_a_missing_package_is_named(

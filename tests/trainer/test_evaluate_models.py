@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from data_prep.collections.collection import Collection
-from models.interface import PairScorer
 from models.registry import MATCHING
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists, labelled_pairs
@@ -19,9 +18,10 @@ from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.ranking.evaluation.candidate_lists import CandidateTask
 from trainer.ranking.evaluation.metrics import LIST_HEADINGS
+from trainer.ranking.evaluation.rerank import rerank_task
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.rerank import rerank_task
-from trainer.ranking.retrieval.texts import index_task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
@@ -86,8 +86,12 @@ def test_every_matching_model_ranks_the_pool(
     path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
     trained, task = load_trained(path), Task.of(opened, "test")
-    again = isinstance(trained.model, PairScorer) or trained.model.index == "list"
-    found = positions(index_task(task).rank(100)) if again else [list(range(len(task.pool)))] * len(task.queries)
+    again = trained.model.kind in ("pairs", "lists")
+    found = (
+        positions(Bm25Ranker(task.collection).system(task).rank(100))
+        if again
+        else [list(range(len(task.pool)))] * len(task.queries)
+    )
     ranked = []
     for query, documents in zip(task.queries, found, strict=True):
         scores = plain_scores(trained, opened, query, [task.pool[i] for i in documents])
@@ -234,8 +238,10 @@ def test_pipelines_rank_again_and_again(
     assert any(took.fullmatch(line) for line in printed)
 
     task = Task.of(opened, "test")
-    again = rerank_task(models["tokens"], task, index_task(task).rank(100), 40)
-    again = rerank_task(models["overlap"], task, again, 7)
+    again = rerank_task(
+        ranker_of(models["tokens"], opened), task, Bm25Ranker(task.collection).system(task).rank(100), 40
+    )
+    again = rerank_task(ranker_of(models["overlap"], opened), task, again, 7)
     assert results["long"] == task.measure(again).means
 
 

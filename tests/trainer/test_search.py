@@ -16,7 +16,9 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index, search
-from trainer.ranking.retrieval.texts import Texts, embed_task, index_task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
@@ -49,7 +51,7 @@ def expected(made: Path, queries: list[int], k: int) -> list[list[str]]:
     """The ids of the best documents for some of the collection's queries."""
     collection = Collection.open(made / "collection")
     task = Texts(collection, queries, list(range(len(collection.corpus))))
-    ranked = embed_task(load_trained(made / "run"), task).rank(k)
+    ranked = ranker_of(load_trained(made / "run"), task.collection).system(task).rank(k)
     return [[collection.corpus.ids[i] for i in row.documents] for row in ranked]
 
 
@@ -218,9 +220,12 @@ def test_bm25_and_a_colbert_are_searched_like_any_index(
     query = collection.queries.text(5)
     task = Texts(collection, [5], list(range(120)))
     systems = {
-        made / "bm25": (index_task(task), []),
-        colbert: (embed_task(load_trained(made / "colbert-run"), task), []),
-        Path(f"{colbert}/"): (embed_task(load_trained(made / "colbert-run"), task), ["--approximate=centroids"]),
+        made / "bm25": (Bm25Ranker(task.collection).system(task), []),
+        colbert: (ranker_of(load_trained(made / "colbert-run"), task.collection).system(task), []),
+        Path(f"{colbert}/"): (
+            ranker_of(load_trained(made / "colbert-run"), task.collection).system(task),
+            ["--approximate=centroids"],
+        ),
     }
     capsys.readouterr()
     for folder, (system, options) in systems.items():

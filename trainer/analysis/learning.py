@@ -13,7 +13,8 @@ from data_prep.common.json_file import Count, Record, read_json
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.ranking.evaluation.metrics import DEPTH, Metric
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.texts import embed_task, index_task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -80,7 +81,8 @@ def measure(
             key = sha256_of(folder / checkpoint.MANIFEST)
             if key not in known:
                 trained = load_trained(folder)
-                ranked = task.rank(embed_task(trained, task), max(DEPTH, Metric.of(metric).depth))
+                system = ranker_of(trained, task.collection).system(task)
+                ranked = task.rank(system, max(DEPTH, Metric.of(metric).depth))
                 value = task.measure(ranked, [metric]).means[metric]
                 known[key] = {"checkpoint": str(folder), "steps": trained.step, "labels": _labels(trained, task)}
                 known[key] |= {"value": value}
@@ -92,7 +94,7 @@ def measure(
 
 def bm25(task: Task, metric: str) -> float:
     """Rank the task by BM25."""
-    ranked = task.rank(index_task(task), max(DEPTH, Metric.of(metric).depth))
+    ranked = task.rank(Bm25Ranker(task.collection).system(task), max(DEPTH, Metric.of(metric).depth))
     return task.measure(ranked, [metric]).means[metric]
 
 

@@ -8,7 +8,8 @@ import pytest
 from benchmarks.claims.cut_bm25 import cut, evaluate_cut_bm25
 from data_prep.collections.collection import Collection
 from data_prep.tokenizers import tokenizer
-from trainer.ranking.evaluation.task import evaluate_bm25
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
 
 
 def test_a_text_keeps_the_whole_words_among_its_first_tokens(toy_collection: Path) -> None:
@@ -29,7 +30,7 @@ def test_a_text_keeps_the_whole_words_among_its_first_tokens(toy_collection: Pat
 
 def test_texts_within_the_limits_rank_as_whole_ones(toy_collection: Path) -> None:
     collection = Collection.open(toy_collection)
-    whole = evaluate_bm25(collection, "test")
+    whole = evaluate_split(Bm25Ranker(collection), "test")
     within = evaluate_cut_bm25(collection, "test", max_query_tokens=500, max_document_tokens=500)
     np.testing.assert_array_equal(within.values["mrr@10"], whole.values["mrr@10"])
     # a query is the first sentence of its document: truncated texts still share words, but fewer

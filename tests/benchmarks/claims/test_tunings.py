@@ -34,12 +34,13 @@ def test_both_folds_are_ranked_and_joined() -> None:
 
 
 def test_a_run_ranks_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    def evaluate(model: str, collection: str, split: str) -> SimpleNamespace:
-        assert (model, collection) == ("model of run", "collection")
+    def evaluate(ranker: str, split: str) -> SimpleNamespace:
+        assert ranker == "model of run of collection"
         return SimpleNamespace(values={"mrr@10": np.full(2, len(split))})
 
     monkeypatch.setattr(claims_tunings, "load_trained", lambda run: f"model of {run}")
-    monkeypatch.setattr(claims_tunings, "evaluate_run", evaluate)
+    monkeypatch.setattr(claims_tunings, "ranker_of", lambda model, collection: f"{model} of {collection}")
+    monkeypatch.setattr(claims_tunings, "evaluate_split", evaluate)
     values = rank(Path("run"), "collection", ["a", "bbb"])  # type: ignore[arg-type]
     assert values == {"a": [1.0, 1.0], "bbb": [3.0, 3.0]}
     assert mean({"a": [1.0], "b": [2.0, 6.0]}) == 3.0  # every query counts the same
@@ -48,14 +49,15 @@ def test_a_run_ranks_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bm25_reads_the_whole_text_and_the_text_cut_to_the_recipes_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
 
-    def whole(collection: object, split: str) -> SimpleNamespace:
+    def whole(ranker: object, split: str) -> SimpleNamespace:
         return SimpleNamespace(values={"mrr@10": np.array([0.5])})
 
     def cut(collection: object, split: str, **given: int) -> SimpleNamespace:
         limits.append(given)
         return SimpleNamespace(values={"mrr@10": np.array([0.25])})
 
-    monkeypatch.setattr(claims_tunings, "evaluate_bm25", whole)
+    monkeypatch.setattr(claims_tunings, "evaluate_split", whole)
+    monkeypatch.setattr(claims_tunings, "Bm25Ranker", lambda collection: collection)
     monkeypatch.setattr(claims_tunings, "evaluate_cut_bm25", cut)
     values = bm25(tunings(None, None))  # type: ignore[arg-type]
     folds = {"docstrings": 1, "cranfield": 2, "vaswani": 2}

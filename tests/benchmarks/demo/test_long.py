@@ -21,13 +21,14 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     def train(module: str, recipe: str, run: Path, settings: dict[str, object]) -> None:
         settings_of_runs.append(settings)
 
-    def evaluate(run: object, collection: object, split: str) -> SimpleNamespace:
+    def evaluate(ranker: object, split: str) -> SimpleNamespace:
         return SimpleNamespace(values={"mrr@10": np.full(3, settings_of_runs[-1]["optimizer.lr"])})
 
     stand_ins: dict[str, Callable[..., object]] = {
         "train": train,
-        "evaluate_run": evaluate,
+        "evaluate_split": evaluate,
         "load_trained": lambda run: run,
+        "ranker_of": lambda run, collection: run,
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(long, name, stand_in)

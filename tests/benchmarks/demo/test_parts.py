@@ -8,6 +8,7 @@ import pytest
 from benchmarks.demo import parts
 from data_prep.collections.collection import Collection
 from tests.trainer.runs import write_run
+from trainer.ranking.ranker import ModelRanker
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 
@@ -74,11 +75,11 @@ def test_the_run_is_chosen_on_the_development_split(
     dev = {1e-3: 0.1, 3e-4: 0.2}
     rate_of = {str(run): rate for rate, run in runs.items()}
 
-    def evaluate(model: SimpleNamespace, collection: object, split: str) -> SimpleNamespace:
+    def evaluate(ranker: ModelRanker, split: str) -> SimpleNamespace:
         assert split == "dev"
-        return SimpleNamespace(means={"mrr@10": dev[rate_of[str(model.recipe.run)]]})
+        return SimpleNamespace(means={"mrr@10": dev[rate_of[str(ranker.loaded.recipe.run)]]})  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(parts, "evaluate_run", evaluate)
+    monkeypatch.setattr(parts, "evaluate_split", evaluate)
     # the toy collection has no development split to choose a weight on
     monkeypatch.setattr(parts, "WEIGHTS_SPLIT", None)
     row = parts.measured(Collection.open(toy_collection), runs)

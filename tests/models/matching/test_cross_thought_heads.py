@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.batching.candidates import Candidates, Example
 from models.encode import insert_special_tokens
-from models.interface import MicroBatch, PairScorer
+from models.interface import MicroBatch
 from models.matching.cross_thought_heads import (
     CrossThoughtAnswers,
     CrossThoughtAnswersConfig,
@@ -119,7 +119,7 @@ def test_the_attention_to_passages_and_to_the_question_itself_sums_to_1() -> Non
             alpha = start.attention(*sequences(start, question, *arrays["document_ids"][:6]))
             torch.testing.assert_close(to_passages[i], 1 - alpha[0, :, :, 0, 0].mean(), rtol=0, atol=1e-12)
     assert (to_passages < 1 - 1e-6).all()
-    assert model.index == "list"
+    assert model.kind == "lists"
 
 
 def test_a_passage_that_is_not_there_gets_no_attention() -> None:
@@ -136,7 +136,7 @@ def test_a_passage_that_is_not_there_gets_no_attention() -> None:
 def test_the_classes_of_pairs_are_told_by_the_states_that_have_attended_to_each_other() -> None:
     start = pretrained()
     model = pairs(start)
-    assert isinstance(model, PairScorer)
+    assert model.kind == "pairs"
     arrays = tensors(micro_batch(model.keys, CLASSES))
     logits, expected = [], torch.zeros((), dtype=torch.float64)
     for ids, (label,) in zip(arrays["pair_ids"], arrays["labels"], strict=True):

@@ -78,8 +78,8 @@ def test_the_best_chunk_of_a_long_document_counts() -> None:
     """MaxP: every chunk is encoded by itself; the missing chunks of shorter documents do not count."""
     keys = siamese(document_chunks=3, max_document_tokens=5, pooling="mean")
     model = Siamese(trunk(), keys).double()
-    assert model.index == "multi_vector"
-    assert Siamese(trunk(), siamese()).index == "dense"
+    assert model.kind == "multi_vector"
+    assert Siamese(trunk(), siamese()).kind == "dense"
     arrays = tensors(micro_batch(keys, [positive(9), positive(1), positive(3)]))  # 10, 2 and 4 tokens: 3, 1, 2 chunks
     assert arrays["document_ids"].shape == (3, 3, 5)
     documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"])

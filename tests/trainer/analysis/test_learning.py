@@ -11,7 +11,9 @@ from data_prep.collections.collection import Collection
 from tests.trainer.runs import STEP, write_run
 from trainer import analyse
 from trainer.analysis import learning
-from trainer.ranking.evaluation.task import evaluate_bm25, evaluate_run
+from trainer.ranking.evaluation.task import evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 
@@ -46,13 +48,16 @@ def test_over_labels_each_run_is_a_point(
     named = [f"SEED={runs['b']}", f"SEED={runs['a']}", f"all={runs['c']}"]
     analyse.main(arguments(toy_collection, out, "labels", "--bm25", *named))
     lines = capsys.readouterr().out.splitlines()
-    means = {name: evaluate_run(load_trained(run), collection, "test").means["mrr@10"] for name, run in runs.items()}
+    means = {
+        name: evaluate_split(ranker_of(load_trained(run), collection), "test").means["mrr@10"]
+        for name, run in runs.items()
+    }
     every = collection.manifest["counts"]["splits"]["train"]
     assert lines[3].split() == ["labelled", "pairs", "SEED", "all"]
     assert lines[4].split() == ["4", f"{means['a']:.4f}"]
     assert lines[5].split() == ["8", f"{means['b']:.4f}"]
     assert lines[6].split() == [f"{every:,}", f"{means['c']:.4f}"]
-    assert lines[7] == f"BM25 {evaluate_bm25(collection, 'test').means['mrr@10']:.4f}"
+    assert lines[7] == f"BM25 {evaluate_split(Bm25Ranker(collection), 'test').means['mrr@10']:.4f}"
     assert lines[8] == str(out)
     assert out.read_bytes().startswith(b"\x89PNG")
 

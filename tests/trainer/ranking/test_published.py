@@ -17,8 +17,8 @@ from trainer import evaluate
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.export.export import export_encoder
 from trainer.ranking.published import load_any, load_published
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.system import Embedded
-from trainer.ranking.retrieval.texts import embed_task
 from trainer.training.checkpoints.load import load_trained
 
 METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
@@ -44,7 +44,9 @@ def published(run: Path, tmp_path: Path) -> Path:
 
 def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
     task = Task.of(Collection.open(toy_collection), "test")
-    own, loaded = (embed_task(model, task) for model in (load_trained(run), load_published(published)))
+    own, loaded = (
+        ranker_of(model, task.collection).system(task) for model in (load_trained(run), load_published(published))
+    )
     assert isinstance(own, Embedded)
     assert isinstance(loaded, Embedded)
     np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
@@ -55,7 +57,7 @@ def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_col
     keys = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
     trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys))
     task = Task.of(Collection.open(toy_collection), "test")
-    embedded = embed_task(load_any(tmp_path / "run"), task)
+    embedded = ranker_of(load_any(tmp_path / "run"), task.collection).system(task)
     assert isinstance(embedded, Embedded)
     assert isinstance(trained.model, CrossThought)
     longest = trained.text_tokens

@@ -12,13 +12,12 @@ from data_prep.collections.collection import SPLITS, Collection
 from data_prep.collections.groups import Group
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
-from data_prep.common.progress import track
 from trainer.ranking.evaluation.metrics import Metrics, measure_lists, p_value
 from trainer.ranking.evaluation.task import about_models
-from trainer.ranking.retrieval.lists import list_scores
+from trainer.ranking.ranker import ModelRanker, Ranker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.retrieval.search import order_of
-from trainer.ranking.retrieval.texts import Texts, in_pool_order, index_task, matching_of, require_scores
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.retrieval.system import Texts, in_pool_order
 
 
 @dataclass(frozen=True)
@@ -71,34 +70,30 @@ class CandidateTask(Texts):
         orders = (order_of(of_list, positions) for of_list, (_, positions) in zip(scores, self.lists, strict=True))
         return measure_lists([grades[order] for grades, order in zip(self.grades, orders, strict=True)], self.elsewhere)
 
-    def bm25_scores(self) -> list[np.ndarray]:
-        """Score each list with BM25, with word statistics from the pool."""
-        bm25 = index_task(self)
-        return [bm25.of(query, positions) for query, positions in track(self.lists, "BM25", "lists")]
-
-    def model_scores(self, trained: LoadedModel) -> list[np.ndarray]:
-        """Score each list with a fine-tuned model."""
-        lists = [(self.queries[query], [self.pool[i] for i in positions]) for query, positions in self.lists]
-        return list_scores(trained, self.collection, lists)
+    def measured(self, ranker: Ranker) -> Metrics:
+        """Score each list with a ranker, and measure its rankings."""
+        return self.measure(
+            ranker.scores([(self.queries[query], [self.pool[i] for i in places]) for query, places in self.lists])
+        )
 
 
 def compare_lists(
     collection: Collection,
     split: str,
-    models: Mapping[str, LoadedModel],
+    models: Mapping[str, ModelRanker],
     with_bm25: bool,
     identical_ids: IdenticalIds = "auto",
 ) -> dict[str, Any]:
     """Evaluate every system on candidate lists: mean metrics, the p-value, what was ranked, as JSON values.
 
     Raises:
-        InputError: as `CandidateTask.of`, or a model cannot score the collection; before the first is evaluated.
+        InputError: the split has no candidate lists, or a model gives no score; before the first is evaluated.
     """
-    for trained in models.values():
-        require_scores(trained, matching_of(trained, collection)[1])
+    for ranker in models.values():
+        ranker.require_score()
     task = CandidateTask.of(collection, split, identical_ids)
-    metrics = {"bm25": task.measure(task.bm25_scores())} if with_bm25 else {}
-    metrics |= {name: task.measure(task.model_scores(trained)) for name, trained in models.items()}
+    rankers: dict[str, Ranker] = {**({"bm25": Bm25Ranker(collection)} if with_bm25 else {}), **models}
+    metrics = {name: task.measured(ranker) for name, ranker in rankers.items()}
     sizes = [len(positions) for _, positions in task.lists]
     return {
         **{name: measured.means for name, measured in metrics.items()},

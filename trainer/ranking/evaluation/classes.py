@@ -9,15 +9,13 @@ import numpy as np
 
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
-from models.interface import PairScorer
 from trainer.ranking.evaluation.metrics import Metrics, p_value
 from trainer.ranking.evaluation.task import about_models
-from trainer.ranking.retrieval.pairs import List, pair_scores
-from trainer.ranking.retrieval.texts import CLASSES, matching_of
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.ranker import CLASSES, ModelRanker
+from trainer.ranking.retrieval.system import List
 
 
-def compare_classes(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
+def compare_classes(collection: Collection, split: str, models: Mapping[str, ModelRanker]) -> dict[str, Any]:
     """Evaluate every model on labelled pairs: its accuracy, the p-value, what was classified, as JSON values.
 
     The row `majority` always predicts the split's most frequent class (of equally frequent classes, the first).
@@ -26,17 +24,16 @@ def compare_classes(collection: Collection, split: str, models: Mapping[str, Loa
         InputError: the collection has no such split, or no classes, or a model does not predict these.
     """
     classes, pairs, labels = read_classes(collection, split)
-    for trained in models.values():
-        method = matching_of(trained, collection)[1]
-        if not isinstance(trained.model, PairScorer) or method.loss != CLASSES:
+    for ranker in models.values():
+        if not ranker.predicts_classes:
             raise InputError(
-                f"{trained.checkpoint}: a {trained.kind} with method.loss={method.loss} does not predict classes: "
-                f"fine-tune one with method.loss={CLASSES}, or leave out --classes"
+                f"{ranker.name}: a {ranker.method.name} with method.loss={ranker.method.loss} does not predict "
+                f"classes: fine-tune one with method.loss={CLASSES}, or leave out --classes"
             )
-        predict(trained, collection, pairs[:1], classes)  # a model of other classes fails before all pairs are read
+        predict(ranker, pairs[:1], classes)  # a model of other classes fails before all pairs are read
     metrics = {}
-    for name, trained in models.items():
-        right = predict(trained, collection, pairs, classes) == labels
+    for name, ranker in models.items():
+        right = predict(ranker, pairs, classes) == labels
         metrics[name] = Metrics({"accuracy": right.astype(np.float64)})
     shares = np.bincount(labels, minlength=len(classes)) / len(labels)
     return {
@@ -64,25 +61,25 @@ def read_classes(collection: Collection, split: str) -> tuple[list[str], list[Li
     return classes, [(group.query, group.candidates.tolist()) for group in every], labels
 
 
-def predict(trained: LoadedModel, collection: Collection, pairs: list[List], classes: list[str]) -> np.ndarray:
+def predict(ranker: ModelRanker, pairs: list[List], classes: list[str]) -> np.ndarray:
     """Return the class with the largest logit for each pair, int64 [pairs].
 
     Raises:
         InputError: the model has a different number of classes.
     """
-    logits = np.concatenate(pair_scores(trained, collection, pairs, "classify"))
+    logits = np.concatenate(ranker.scores(pairs, "classify"))
     if logits.ndim != 2 or logits.shape[1] != len(classes):
         number = logits.shape[1] if logits.ndim == 2 else 1
         raise InputError(
-            f"{trained.checkpoint}: predicts {number} classes, {collection.directory} has {len(classes)}: "
+            f"{ranker.name}: predicts {number} classes, {ranker.collection.directory} has {len(classes)}: "
             f"{', '.join(classes)}"
         )
-    if trained.classes:  # another's model may have the classes in another order
-        theirs, ours = ([name.casefold() for name in names] for names in (trained.classes, classes))
+    if ranker.loaded.classes:  # another's model may have the classes in another order
+        theirs, ours = ([name.casefold() for name in names] for names in (ranker.loaded.classes, classes))
         if sorted(theirs) != sorted(ours):
             raise InputError(
-                f"{trained.checkpoint}/config.json: id2label: predicts {', '.join(trained.classes)}, "
-                f"{collection.directory} has {', '.join(classes)}"
+                f"{ranker.name}/config.json: id2label: predicts {', '.join(ranker.loaded.classes)}, "
+                f"{ranker.collection.directory} has {', '.join(classes)}"
             )
         logits = logits[:, [theirs.index(name) for name in ours]]
     predicted: np.ndarray = logits.argmax(axis=1)

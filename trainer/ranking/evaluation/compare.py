@@ -15,14 +15,14 @@ from data_prep.common.errors import InputError
 from trainer.ranking.evaluation import fusion, pipeline, run_file
 from trainer.ranking.evaluation.metrics import DEPTH, Metric, Metrics, compared, p_value
 from trainer.ranking.evaluation.pipeline import ALONE, Pipeline, Weights
+from trainer.ranking.evaluation.rerank import Rerank, rerank_task
 from trainer.ranking.evaluation.run_file import RunFile
 from trainer.ranking.evaluation.significance import every_pair
 from trainer.ranking.evaluation.task import Task, about_models
-from trainer.ranking.retrieval.rerank import Rerank, rerank_task
+from trainer.ranking.ranker import ModelRanker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.retrieval.search import Ranked
 from trainer.ranking.retrieval.system import System
-from trainer.ranking.retrieval.texts import embed_task, index_task, matching_of, require_scores, searches
-from trainer.training.checkpoints.load import LoadedModel
 
 Builders = Mapping[str, Callable[[Task], System | RunFile]]  # how each system encodes or indexes a task's texts
 
@@ -47,7 +47,7 @@ class Asked:
         return max([DEPTH, *(Metric.of(name).depth for name in self.metrics)])
 
 
-def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, Any]:
+def compare(collection: Collection, split: str, models: Mapping[str, ModelRanker], asked: Asked) -> dict[str, Any]:
     """Evaluate every system: its mean metrics, how each pair of them differs, and what was ranked, as JSON values.
 
     A model that is only a later stage of a pipeline is not evaluated by itself.
@@ -56,15 +56,15 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
         InputError: a model cannot rank the collection, or not in the requested way; raised before the first model is
             evaluated.
     """
-    check(collection, models, asked)
+    check(models, asked)
     first = {line.first for line in asked.pipelines.values()}
     alone = _alone(models, asked)
-    rerankers = _rerankers(collection, models, asked)
+    rerankers = _rerankers(models, asked)
     by_bm25 = bool(rerankers) and (asked.rerank or Rerank()).system == "bm25"
     builders: Builders = {
-        **({"bm25": index_task} if asked.bm25 or by_bm25 or "bm25" in first else {}),
+        **({"bm25": Bm25Ranker(collection).system} if asked.bm25 or by_bm25 or "bm25" in first else {}),
         **{name: partial(run_file.read, path) for name, path in asked.runs.items()},
-        **{name: partial(embed_task, trained) for name, trained in alone.items() if name not in rerankers},
+        **{name: trained.system for name, trained in alone.items() if name not in rerankers},
     }
     task = Task.of(collection, split, asked.identical_ids)
     weight = _weight(collection, asked, builders)
@@ -94,27 +94,26 @@ def compare(collection: Collection, split: str, models: Mapping[str, LoadedModel
     }
 
 
-def _alone(models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
+def _alone(models: Mapping[str, ModelRanker], asked: Asked) -> dict[str, ModelRanker]:
     """Return the models to evaluate by themselves: all but those that are only later stages of pipelines."""
     later = {name for line in asked.pipelines.values() for name in line.models}
     also = {*(line.first for line in asked.pipelines.values()), *(asked.fuse or ())}
     return {name: trained for name, trained in models.items() if name not in later or name in also}
 
 
-def _rerankers(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> dict[str, LoadedModel]:
+def _rerankers(models: Mapping[str, ModelRanker], asked: Asked) -> dict[str, ModelRanker]:
     """Return the models of `_alone` that cannot search."""
-    return {name: trained for name, trained in _alone(models, asked).items() if not searches(trained, collection)}
+    return {name: trained for name, trained in _alone(models, asked).items() if not trained.searches}
 
 
-def check(collection: Collection, models: Mapping[str, LoadedModel], asked: Asked) -> None:
+def check(models: Mapping[str, ModelRanker], asked: Asked) -> None:
     """Raise InputError for systems that cannot be used as requested."""
-    rerankers = _rerankers(collection, models, asked)
+    rerankers = _rerankers(models, asked)
     fuse, rerank = asked.fuse, asked.rerank
     together = "+".join(fuse or ())
     for name, trained in models.items():
-        _, method = matching_of(trained, collection)
         if name in rerankers or any(name in line.models for line in asked.pipelines.values()):
-            require_scores(trained, method)
+            trained.require_score()
     for name in rerankers:
         if fuse and name in fuse:
             raise InputError(
@@ -144,7 +143,7 @@ def _weight(collection: Collection, asked: Asked, builders: Builders) -> float |
 
 
 def _pipeline_weights(
-    collection: Collection, asked: Asked, builders: Builders, models: Mapping[str, LoadedModel]
+    collection: Collection, asked: Asked, builders: Builders, models: Mapping[str, ModelRanker]
 ) -> dict[str, Weights]:
     """Choose the weights of each pipeline's stages, as `_weight` does.
 
@@ -178,8 +177,8 @@ class _Rankings:
 def _rank(
     task: Task,
     builders: Builders,
-    rerankers: Mapping[str, LoadedModel],
-    models: Mapping[str, LoadedModel],
+    rerankers: Mapping[str, ModelRanker],
+    models: Mapping[str, ModelRanker],
     asked: Asked,
     weight: float | None,
     weights: Mapping[str, Weights],

@@ -14,10 +14,10 @@ import numpy as np
 
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.rerank import again, scores_again
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.rerank import again, scores_again
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel
 
 PLUS = "+"  # before the model of an interpolated stage
 
@@ -65,7 +65,7 @@ class Pipeline(NamedTuple):
 
 
 def run(
-    pipeline: Pipeline, task: Task, found: Sequence[Ranked], models: Mapping[str, LoadedModel], weights: Weights
+    pipeline: Pipeline, task: Task, found: Sequence[Ranked], models: Mapping[str, Ranker], weights: Weights
 ) -> tuple[list[Ranked], list[float]]:
     """Re-rank what the first stage found by each later stage; return the last ranking, and each later stage's seconds.
 
@@ -84,7 +84,7 @@ def choose_weights(
     pipeline: Pipeline,
     task: Task,
     found: Sequence[Ranked],
-    models: Mapping[str, LoadedModel],
+    models: Mapping[str, Ranker],
     measure: Callable[[Sequence[Ranked]], Metrics],
 ) -> Weights:
     """Choose the weights of the interpolated stages, one after the other, by `fusion.best_weight`."""

@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
-from models.batching.framing import Framing
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
+from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.texts import Texts, embed_task, in_pool_order, index_task, matching_of
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.retrieval.system import Texts, in_pool_order
 
-LONG = 1 << 16  # tokens, more than any model reads
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 
 
@@ -71,37 +67,21 @@ class Task(Texts):
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)), more)
 
 
-def evaluate_run(trained: LoadedModel, collection: Collection, split: str) -> Metrics:
-    """Rank a split with a fine-tuned model over the split's pool, and measure it; the errors are `embed_task`'s."""
-    task = Task.of(collection, split)
-    return task.measure(task.rank(embed_task(trained, task), DEPTH))
+def evaluate_split(ranker: Ranker, split: str) -> Metrics:
+    """Rank a split over its pool, and measure it.
+
+    Raises:
+        InputError: no such split, or the ranker does not search.
+    """
+    task = Task.of(ranker.collection, split)
+    return task.measure(task.rank(ranker.system(task), DEPTH))
 
 
-def evaluate_bm25(collection: Collection, split: str) -> Metrics:
-    """Rank a split with BM25, over the same pool in the same order, and measure it."""
-    task = Task.of(collection, split)
-    return task.measure(task.rank(index_task(task), DEPTH))
-
-
-def about_models(collection: Collection, split: str, models: Mapping[str, LoadedModel]) -> dict[str, Any]:
+def about_models(collection: Collection, split: str, models: Mapping[str, ModelRanker]) -> dict[str, Any]:
     """Describe as JSON values what is evaluated: the split, each model's checkpoint and how much of a text it reads."""
-    methods = {name: matching_of(trained, collection)[1] for name, trained in models.items()}
     return {
         "collection": str(collection.directory),
         "split": split,
-        "checkpoints": {name: str(trained.checkpoint) for name, trained in models.items()},
-        "max_tokens": {
-            name: {
-                "query": _most_tokens(method.query_framing(collection.tokenizer)),
-                "document": _most_tokens(method.document_framing(collection.tokenizer)),
-                **({"kept_of_query": "end"} if method.kept_of_query == "end" else {}),
-            }
-            for name, method in methods.items()
-        },
+        "checkpoints": {name: ranker.name for name, ranker in models.items()},
+        "max_tokens": {name: ranker.max_tokens() for name, ranker in models.items()},
     }
-
-
-def _most_tokens(framing: Framing) -> int:
-    """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
-    longest = np.full(LONG, framing.vocabulary.mask)
-    return int(framing.arrays([longest])["ids"].size)

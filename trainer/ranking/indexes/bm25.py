@@ -14,18 +14,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.common.extras import require
 from data_prep.common.files import whole_folder
 from data_prep.common.json_file import Count, Record, read_json
 from trainer.ranking.indexes import folder as folders
 from trainer.ranking.indexes.folder import REMEDY, Folder
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.ranks import each_its_queries, rank_0_first
-from trainer.ranking.retrieval.bm25 import DESCRIPTION, index_words, rank_by_words
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, index_words, rank_by_words
 from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel
 
-NAME = "bm25"
 LARGEST_VOCABULARY = 1 << 32  # bytes
 
 
@@ -43,37 +41,35 @@ class Bm25Index:
     @classmethod
     def build(
         cls,
-        trained: LoadedModel | None,
-        collection: Collection,
+        ranker: Ranker,
         directory: Path,
         rank: int = 0,
         ranks: int = 1,
         *,
         dtype: str | None = None,
     ) -> Bm25Index:
-        """Make an index on rank 0, from the start if it was stopped, and open it; it needs no model and no `dtype`."""
-        require("evaluate", "bm25s", what="--bm25")
-        made_of = folders.about(NAME, {"fingerprint": DESCRIPTION}, collection, len(collection.corpus))
+        """Make an index on rank 0, from the start if it was stopped, and open it; it has no `dtype`."""
+        collection = ranker.collection
+        made_of = folders.about(ranker, len(collection.corpus))
         with rank_0_first(rank, ranks):
             if rank == 0 and not folders.begin(directory, made_of):
                 _write(directory / NAME, [collection.corpus.text(i) for i in range(len(collection.corpus))])
                 folders.finish(directory, made_of, sorted((directory / NAME).glob("*")))
-        return cls.open(Folder.open(directory), None, collection)
+        return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> Bm25Index:
+    def open(cls, folder: Folder, ranker: Ranker) -> Bm25Index:
         """Open an index."""
-        require("evaluate", "bm25s", what=str(folder.directory))
         import bm25s
 
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
-            return cls(folder, collection, None)
+            return cls(folder, ranker.collection, None)
         _check(folder)
         try:
             words = bm25s.BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
         except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise folder.damaged(error) from error
-        return cls(folder, collection, words)
+        return cls(folder, ranker.collection, words)
 
     def __str__(self) -> str:
         """Describe what the index holds."""

@@ -19,9 +19,9 @@ from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
 from trainer.ranking.indexes.encode_blocks import Layout, encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.ranks import NOTHING, each_its_queries, wait_for
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.retrieval.search import Ranked, search
-from trainer.ranking.retrieval.texts import query_vectors
-from trainer.training.checkpoints.load import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class DenseIndex:
     """An opened index of one vector per text."""
 
     folder: Folder
-    trained: LoadedModel
-    collection: Collection
+    ranker: Dense
     vectors: Blocks
     documents: TextDocuments
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
@@ -39,11 +38,15 @@ class DenseIndex:
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 
+    @property
+    def collection(self) -> Collection:
+        """The collection whose documents are indexed."""
+        return self.ranker.collection
+
     @classmethod
     def build(
         cls,
-        trained: LoadedModel | None,
-        collection: Collection,
+        ranker: Ranker,
         directory: Path,
         rank: int = 0,
         ranks: int = 1,
@@ -53,19 +56,19 @@ class DenseIndex:
         beat: Callable[[], None] = lambda: None,
     ) -> DenseIndex:
         """Make or resume an index, and open it; `documents` and `beat` are as in `encode_blocks`."""
-        assert trained
-        layout = Layout("dense", cls.BLOCK, dtype or cls.DTYPES[0], several=False)
-        encode_blocks(layout, trained, collection, directory, rank, ranks, documents=documents, beat=beat)
-        return cls.open(Folder.open(directory), trained, collection)
+        assert isinstance(ranker, Dense)
+        layout = Layout(cls.BLOCK, dtype or cls.DTYPES[0], several=False)
+        encode_blocks(layout, ranker, directory, rank, ranks, documents=documents, beat=beat)
+        return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> DenseIndex:
+    def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
         """Open an index."""
-        assert trained
+        assert isinstance(ranker, Dense)
         vectors, documents = open_blocks(folder)
         if len(vectors) != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
-        return cls(folder, trained, collection, vectors, documents)
+        return cls(folder, ranker, vectors, documents)
 
     def __str__(self) -> str:
         """Describe what the index holds."""
@@ -90,7 +93,7 @@ class DenseIndex:
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         """Find the k best documents for each query text."""
-        vectors = query_vectors(self.trained, self.collection, self.collection.tokenizer.encode(list(queries)))
+        vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
 
     def search_vectors(

@@ -11,7 +11,6 @@ with any number of ranks.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,25 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_file
 from data_prep.common.progress import Report, meter
-from models.batching.framing import Framing
-from models.matching.dual_encoder import DualEncoder
-from models.vectors import Vectors
 from trainer.ranking.indexes import folder
 from trainer.ranking.indexes.blocks import ROWS
 from trainer.ranking.indexes.ranks import rank_0_first, wait_for
-from trainer.ranking.retrieval.encode import encode_batches, require_finite
-from trainer.ranking.retrieval.texts import matching_of, on_device
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
 
 
 class Layout(NamedTuple):
     """How a kind of index stores vectors."""
 
-    kind: str  # the kind, which is the `index` of its models
     block: int  # texts in a block
     dtype: str
     several: bool  # whether a text may have several vectors
@@ -51,11 +43,9 @@ class Builder:
     layout: Layout
     made_of: dict[str, Any]  # for the manifest
     texts: Callable[[int], np.ndarray]  # the token ids of a document, as the model reads them
-    encode: Callable[..., Vectors]
-    framing: Framing
+    encoder: TextEncoder
     rows: np.ndarray  # int64 [documents], which of the distinct texts each has
     first: np.ndarray  # int64 [distinct texts], the first document with each
-    device: Any
 
     @property
     def files(self) -> list[Path]:
@@ -80,7 +70,7 @@ class Builder:
         texts = [self.texts(i) for i in self._documents(block).tolist()]
         file = self.files[block]
         vectors: dict[int, np.ndarray] = {}
-        for batch, encoded, mask in encode_batches(self.encode, self.framing, texts, device=self.device):
+        for batch, encoded, mask in self.encoder.batches(texts):
             for number, of_text, real in zip(batch, encoded, mask, strict=True):
                 vectors[number] = self._stored(of_text[real], file)
             report(done + len(vectors), "")
@@ -112,8 +102,7 @@ class Builder:
 
 def encode_blocks(
     layout: Layout,
-    trained: LoadedModel,
-    collection: Collection,
+    ranker: VectorRanker,
     directory: Path,
     rank: int,
     ranks: int,
@@ -125,8 +114,7 @@ def encode_blocks(
 
     Args:
         layout: the layout of the index's kind.
-        trained: embeds the documents.
-        collection: contains the documents.
+        ranker: embeds the documents of its collection.
         directory: the folder of the index, which all ranks share.
         rank: this rank.
         ranks: the number of ranks.
@@ -135,11 +123,10 @@ def encode_blocks(
         beat: called after every batch.
 
     Raises:
-        InputError: the model is of another kind, its tokenizer is not the collection's, or the folder holds something
-            else.
+        InputError: the folder holds something else, or a vector is not finite.
     """
     with rank_0_first(rank, ranks):
-        building = builder(layout, trained, collection, directory, documents)
+        building = builder(layout, ranker, directory, documents)
     if building:
         building.write(rank, ranks, beat)
     wait_for(ranks)
@@ -149,30 +136,21 @@ def encode_blocks(
 
 
 def builder(
-    layout: Layout,
-    trained: LoadedModel,
-    collection: Collection,
-    directory: Path,
-    documents: np.ndarray | None = None,
+    layout: Layout, ranker: VectorRanker, directory: Path, documents: np.ndarray | None = None
 ) -> Builder | None:
-    """Start or resume an index; None where it is complete. The arguments and errors are those of `encode_blocks`."""
-    model, method = matching_of(trained, collection)
-    if not isinstance(model, DualEncoder) or model.index != layout.kind:
-        raise InputError(f"{trained.checkpoint}: a {trained.kind} has no vectors for an index that is {layout.kind}")
-    numbers = np.arange(len(collection.corpus)) if documents is None else documents
-    made_of = folder.about(layout.kind, folder.about_model(trained), collection, len(numbers))
-    made_of["dtype"] = layout.dtype
+    """Start or resume an index; None where it is complete; `documents` is as in `encode_blocks`."""
+    numbers = np.arange(len(ranker.collection.corpus)) if documents is None else documents
+    made_of = folder.about(ranker, len(numbers)) | {"dtype": layout.dtype}
     if folder.begin(directory, made_of):
         return None
     for name in ("blocks", *(["ends"] if layout.several else [])):
         make_directory(directory / name)
-    framing = method.document_framing(trained.tokenizer)
+    encoder, corpus = ranker.documents, ranker.collection.corpus
 
     def text(document: int) -> np.ndarray:
-        return framing.cut(collection.corpus.tokens(int(numbers[document])))
+        return encoder.framing.cut(corpus.tokens(int(numbers[document])))
 
-    rows, first = _different(text, len(numbers))
-    return Builder(directory, layout, made_of, text, model.embed_documents, framing, rows, first, on_device(model))
+    return Builder(directory, layout, made_of, text, encoder, *distinct(map(text, range(len(numbers)))))
 
 
 def ends_of(file: Path) -> Path:
@@ -183,16 +161,3 @@ def ends_of(file: Path) -> Path:
 def _save(file: Path, array: np.ndarray) -> None:
     with whole_file(file) as opened:
         np.save(opened, array)
-
-
-def _different(text: Callable[[int], np.ndarray], documents: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number the distinct texts by their first documents; return each document's number, and the first documents."""
-    keys = np.empty((documents, 2), np.uint64)
-    for i in range(documents):
-        digest = hashlib.blake2b(text(i).astype(np.uint32).tobytes(), digest_size=16).digest()
-        keys[i] = np.frombuffer(digest, np.uint64)
-    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(first), np.int64)
-    rank[order] = np.arange(len(first))
-    return rank[inverse.reshape(-1)], first[order]

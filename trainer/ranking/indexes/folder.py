@@ -6,7 +6,6 @@ building.json    in its place while files are missing: what the index is made of
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
-from data_prep.collections.collection import Collection
 from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
 from data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
 from data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.ranker import Ranker
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
@@ -111,29 +109,16 @@ class Folder:
         return InputError(f"{self.directory}: damaged ({what}); make the index again, in another folder")
 
 
-def about(kind: str, model: dict[str, str], collection: Collection, documents: int) -> dict[str, Any]:
+def about(ranker: Ranker, documents: int) -> dict[str, Any]:
     """Describe what an index is made of, for its manifest."""
+    collection = ranker.collection
     return {
         "format": FORMAT,
-        "kind": kind,
-        "model": model,
+        "kind": ranker.kind,
+        "model": ranker.identity,
         "collection": {"directory": str(collection.directory.resolve()), "sha256": collection.sha256},
         "documents": documents,
     }
-
-
-def about_model(trained: LoadedModel) -> dict[str, str]:
-    """Describe a model for a manifest."""
-    return {"checkpoint": str(trained.checkpoint.resolve()), "fingerprint": fingerprint(trained)}
-
-
-def fingerprint(trained: LoadedModel) -> str:
-    """Return the SHA-256 of a model's weights and its method's keys: models with equal ones give equal vectors."""
-    digest = hashlib.sha256(json.dumps(trained.method.model_dump(mode="json"), sort_keys=True).encode())
-    for name, tensor in sorted(trained.model.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.cpu().contiguous().numpy().data)
-    return digest.hexdigest()
 
 
 def begin(directory: Path, made_of: dict[str, Any]) -> bool:

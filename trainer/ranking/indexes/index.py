@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel
 
 
 def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:
@@ -41,8 +41,7 @@ class Index(Protocol):
     @classmethod
     def build(
         cls,
-        trained: LoadedModel | None,
-        collection: Collection,
+        ranker: Ranker,
         directory: Path,
         rank: int = 0,
         ranks: int = 1,
@@ -52,13 +51,12 @@ class Index(Protocol):
         """Make or resume an index, and open it; a complete one is only opened.
 
         Raises:
-            InputError: the model is of another kind, its tokenizer is not the collection's, the folder holds something
-                else, or a file cannot be written.
+            InputError: the folder holds something else, a file cannot be written, or a vector is not finite.
         """
 
     @classmethod
-    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> Index:
-        """Open an index of this model and this collection; raise InputError where its files are damaged."""
+    def open(cls, folder: Folder, ranker: Ranker) -> Index:
+        """Open an index of this ranker; raise InputError where its files are damaged."""
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Prepare a kind of approximate search, unless it is prepared already."""

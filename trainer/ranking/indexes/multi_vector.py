@@ -20,17 +20,16 @@ import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.progress import meter, track
-from models.matching.dual_encoder import DualEncoder
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
 from trainer.ranking.indexes.encode_blocks import Layout, encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.ranks import NOTHING
-from trainer.ranking.retrieval.encode import TextVectors, encode_vectors
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.multi_vector import MultiVector
+from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import Ranked, best, merged, packed
 from trainer.ranking.retrieval.system import Scored
-from trainer.ranking.retrieval.texts import matching_of, on_device
-from trainer.training.checkpoints.load import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class MultiVectorIndex:
     """An opened index of several vectors per text."""
 
     folder: Folder
-    trained: LoadedModel
-    collection: Collection
+    ranker: MultiVector
     vectors: Blocks
     documents: TextDocuments
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
@@ -49,11 +47,15 @@ class MultiVectorIndex:
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
 
+    @property
+    def collection(self) -> Collection:
+        """The collection whose documents are indexed."""
+        return self.ranker.collection
+
     @classmethod
     def build(
         cls,
-        trained: LoadedModel | None,
-        collection: Collection,
+        ranker: Ranker,
         directory: Path,
         rank: int = 0,
         ranks: int = 1,
@@ -61,15 +63,14 @@ class MultiVectorIndex:
         dtype: str | None = None,
     ) -> MultiVectorIndex:
         """Make or resume an index, and open it."""
-        assert trained
-        layout = Layout("multi_vector", cls.BLOCK, dtype or cls.DTYPES[0], several=True)
-        encode_blocks(layout, trained, collection, directory, rank, ranks)
-        return cls.open(Folder.open(directory), trained, collection)
+        assert isinstance(ranker, MultiVector)
+        encode_blocks(Layout(cls.BLOCK, dtype or cls.DTYPES[0], several=True), ranker, directory, rank, ranks)
+        return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    def open(cls, folder: Folder, trained: LoadedModel | None, collection: Collection) -> MultiVectorIndex:
+    def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
         """Open an index."""
-        assert trained
+        assert isinstance(ranker, MultiVector)
         vectors, documents = open_blocks(folder)
         ends = map_blocks(folder, "ends", [np.int64], 1)
         if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
@@ -79,7 +80,7 @@ class MultiVectorIndex:
         if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
         shifted = [of_block + first for of_block, first in zip(ends, vectors.firsts, strict=True)]
-        return cls(folder, trained, collection, vectors, documents, bounds, np.concatenate(shifted))
+        return cls(folder, ranker, vectors, documents, bounds, np.concatenate(shifted))
 
     def __str__(self) -> str:
         """Describe what the index holds."""
@@ -103,15 +104,11 @@ class MultiVectorIndex:
 
         Scores are computed in fp64 and rounded to fp32, so that they do not depend on what is scored together.
         """
-        model, method = matching_of(self.trained, self.collection)
-        assert isinstance(model, DualEncoder)
-        framing, device = method.query_framing(self.trained.tokenizer), on_device(model)
-        tokens = self.collection.tokenizer.encode(list(queries))
-        encoded = encode_vectors(model.embed_queries, framing, tokens, what="encode queries", device=device)
+        encoded = self.ranker.queries.vectors(self.collection.tokenizer.encode(list(queries)))
         if queries:
             self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
         documents = TextVectors(self.vectors, self.ends, np.asarray(self.documents.rows))
-        scored = Scored(model.score, encoded, documents, device, torch.float64)
+        scored = Scored(self.ranker.model.score, encoded, documents, self.ranker.device, torch.float64)
         texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)
         return [self.documents.of(of_query, k) for of_query in texts]
 

@@ -1,4 +1,4 @@
-"""The kinds of indexes, a line each: the kind of a model's index is its `DualEncoder.index`."""
+"""The kinds of indexes, a line each: the kind of a ranker's index is its `kind`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from pathlib import Path
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from models.matching.dual_encoder import DualEncoder
 from trainer.ranking.indexes.bm25 import Bm25Index
 from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.folder import Folder, fingerprint
+from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from trainer.ranking.published import load_any
-from trainer.ranking.retrieval.texts import matching_of
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import open_ranker
 
 KINDS: dict[str, type[Index]] = {
     "dense": DenseIndex,
@@ -24,19 +23,13 @@ KINDS: dict[str, type[Index]] = {
 APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]
 
 
-def kind_of(trained: LoadedModel, collection: Collection) -> type[Index]:
-    """Return the kind of index that a model's vectors need.
-
-    Raises:
-        InputError: the model cannot rank the collection, or has no vectors to index.
-    """
-    model, _ = matching_of(trained, collection)
-    if not isinstance(model, DualEncoder) or model.index not in KINDS:
+def kind_of(ranker: Ranker) -> type[Index]:
+    """Return the kind of index that a ranker needs; raise InputError where it has none."""
+    if ranker.kind not in KINDS:
         raise InputError(
-            f"{trained.checkpoint}: a {trained.kind} has no index: it re-ranks what another system found "
-            "(python -m trainer.evaluate --rerank)"
+            f"{ranker.title} has no index: it re-ranks what another system found (python -m trainer.evaluate --rerank)"
         )
-    return KINDS[model.index]
+    return KINDS[ranker.kind]
 
 
 def open_index(directory: Path, collection: Path | None = None, model: Path | None = None) -> Index:
@@ -60,23 +53,20 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
             f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
             "make the index again, or name the collection with --collection"
         )
-    trained = _model(folder, model)
-    if trained:
-        matching_of(trained, opened)  # raise for another tokenizer before the first query
-    return KINDS[folder.manifest["kind"]].open(folder, trained, opened)
+    return KINDS[folder.manifest["kind"]].open(folder, _ranker(folder, model, opened))
 
 
-def _model(folder: Folder, elsewhere: Path | None) -> LoadedModel | None:
-    """Load the model of an index, if it has one."""
+def _ranker(folder: Folder, elsewhere: Path | None, collection: Collection) -> Ranker:
+    """Open the ranker of an index."""
     about = folder.manifest["model"]
     if "checkpoint" not in about:
         if elsewhere:
             raise InputError(f"--model {elsewhere}: {folder.directory} was made without a model: leave it out")
-        return None
-    trained = load_any(elsewhere or Path(about["checkpoint"]))
-    if fingerprint(trained) != about["fingerprint"]:
+        return Bm25Ranker(collection)
+    ranker = open_ranker(elsewhere or Path(about["checkpoint"]), collection)
+    if ranker.identity["fingerprint"] != about["fingerprint"]:
         raise InputError(
-            f"{trained.checkpoint}: is not the model that {folder.directory} was made with: name that one with "
+            f"{ranker.name}: is not the model that {folder.directory} was made with: name that one with "
             "--model, or make the index again"
         )
-    return trained
+    return ranker

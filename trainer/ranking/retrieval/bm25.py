@@ -10,6 +10,7 @@ import numpy as np
 from data_prep.common.progress import track
 from trainer.ranking.retrieval.search import Ranked, best, some
 
+NAME = "bm25"
 K1, B = 1.2, 0.75  # Lucene's defaults
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -53,8 +55,8 @@ class Rows(Protocol):
 class TextVectors(NamedTuple):
     """The vectors of N texts, of which U are distinct; the vectors of equal texts are held once.
 
-    `encode_vectors` numbers the distinct texts in the order in which it encodes them, the longest first, so neighbours
-    have similar numbers of vectors.
+    `TextEncoder.vectors` numbers the distinct texts in the order in which it encodes them, the longest first, so
+    neighbours have similar numbers of vectors.
     """
 
     flat: Rows  # fp32 or fp16 [S, H]; padding is left out
@@ -86,95 +88,103 @@ class TextVectors(NamedTuple):
         return np.where(numbers > 0, self.ends[numbers - 1], 0)
 
 
-def encode_texts(
-    embed: Callable[..., Vectors],
-    framing: Framing,
-    texts: Iterable[np.ndarray],
-    *,
-    what: str = "encode",
-    batch_tokens: int | None = None,
-    device: torch.device | str = "cpu",
-) -> np.ndarray:
-    """Compute the embedding of each text, fp32 [N, H], in the order given, by a model with one vector per text.
+@dataclass(frozen=True)
+class TextEncoder:
+    """How the texts of one side of a model become vectors.
 
-    The arguments and errors are those of `encode_vectors`.
-    """
-    flat, ends, rows = encode_vectors(embed, framing, texts, what=what, batch_tokens=batch_tokens, device=device)
-    if len(flat) != len(ends):
-        raise ValueError(f"{len(ends)} texts have {len(flat)} vectors, not one each")
-    return flat[rows]
-
-
-def encode_vectors(
-    embed: Callable[..., Vectors],
-    framing: Framing,
-    texts: Iterable[np.ndarray],
-    *,
-    what: str = "encode",
-    batch_tokens: int | None = None,
-    device: torch.device | str = "cpu",
-) -> TextVectors:
-    """Compute the vectors of each text.
-
-    Texts that are equal after truncation are encoded once: in two batches their embeddings could differ in the last
-    bits, and their scores would not tie.
-
-    Args:
+    Attributes:
         embed: `embed_queries` or `embed_documents` of a model on `device`, in eval mode.
         framing: makes the arguments of `embed`.
-        texts: token ids without special tokens, at least one text.
-        what: names the work in the progress line.
-        batch_tokens: the most tokens of a batch, padding included, unless one text is longer; by default
-            BATCH_TOKENS of the device.
         device: where the model is.
-
-    Raises:
-        InputError: an embedding is not finite.
+        what: names the work in the progress line.
     """
-    unique: dict[bytes, int] = {}
-    number_of_text = [
-        unique.setdefault(np.asarray(framing.cut(text), np.uint32).tobytes(), len(unique)) for text in texts
-    ]
-    different = [np.frombuffer(key, np.uint32) for key in unique]
-    order: list[int] = []
-    parts, counts = [], []
-    with meter(what, "texts", len(different)) as report:
-        for batch, vectors, mask in encode_batches(embed, framing, different, batch_tokens, device):
-            parts.append(vectors[mask])
-            counts.append(mask.sum(axis=1))
-            order += batch
-            report(len(order), "")
-    flat = np.concatenate(parts)
-    require_finite(flat, what)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return TextVectors(flat, np.concatenate(counts).cumsum(), place[number_of_text])
+
+    embed: Callable[..., Vectors]
+    framing: Framing
+    device: torch.device | str = "cpu"
+    what: str = "encode"
+
+    def embeddings(self, texts: Iterable[np.ndarray], batch_tokens: int | None = None) -> np.ndarray:
+        """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
+        flat, ends, rows = self.vectors(texts, batch_tokens)
+        if len(flat) != len(ends):
+            raise ValueError(f"{len(ends)} texts have {len(flat)} vectors, not one each")
+        embeddings: np.ndarray = flat[rows]
+        return embeddings
+
+    def vectors(self, texts: Iterable[np.ndarray], batch_tokens: int | None = None) -> TextVectors:
+        """Compute the vectors of each text.
+
+        Texts that are equal after truncation are encoded once: in two batches their embeddings could differ in the last
+        bits, and their scores would not tie.
+
+        Args:
+            texts: token ids without special tokens, at least one text.
+            batch_tokens: as in `batches`.
+
+        Raises:
+            InputError: an embedding is not finite.
+        """
+        cut = list(map(self.framing.cut, texts))
+        of_text, first = distinct(cut)
+        order: list[int] = []
+        parts, counts = [], []
+        with meter(self.what, "texts", len(first)) as report:
+            for batch, vectors, mask in self.batches([cut[i] for i in first], batch_tokens):
+                parts.append(vectors[mask])
+                counts.append(mask.sum(axis=1))
+                order += batch
+                report(len(order), "")
+        flat = np.concatenate(parts)
+        require_finite(flat, self.what)
+        return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
+
+    def batches(
+        self, texts: Sequence[np.ndarray], batch_tokens: int | None = None
+    ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+        """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H], mask bool [n, m].
+
+        Args:
+            texts: token ids without special tokens.
+            batch_tokens: the most tokens of a batch, padding included, unless one text is longer; by default
+                BATCH_TOKENS of the device.
+        """
+        batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(self.device).type]
+        # a framing may pad all texts to one length, as ColBERT's queries; `pad` adds at most 7 to an empty text's row
+        least = self.framing.arrays([texts[0][:0]])["ids"].size - 7
+
+        def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
+            arrays = self.framing.arrays([texts[i] for i in batch])
+            tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+            with torch.inference_mode():
+                vectors, mask = self.embed(**tensors)
+            return vectors.float().cpu().numpy(), mask.cpu().numpy()
+
+        numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens)
+        for batch, (vectors, mask) in computed(numbers, encoded):
+            yield batch, vectors, mask
 
 
-def encode_batches(
-    embed: Callable[..., Vectors],
-    framing: Framing,
-    texts: Sequence[np.ndarray],
-    batch_tokens: int | None = None,
-    device: torch.device | str = "cpu",
-) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-    """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H] and mask bool [n, m].
+def distinct(texts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the distinct texts in the order of their first places, by hashes of their token ids.
 
-    The arguments are those of `encode_vectors`.
+    Returns:
+        Each text's number, int64 [N], and the place of the first text of each number, int64 [U].
     """
-    batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(device).type]
-    # a framing may pad all texts to one length, as ColBERT's queries; `pad` adds at most 7 to the row of an empty text
-    least = framing.arrays([texts[0][:0]])["ids"].size - 7
+    digests = bytearray()
+    for text in texts:
+        digests += hashlib.blake2b(text.astype(np.uint32).tobytes(), digest_size=16).digest()
+    keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    _, first, numbers = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return places(order)[numbers.reshape(-1)], first[order]
 
-    def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        arrays = framing.arrays([texts[i] for i in batch])
-        with torch.inference_mode():
-            vectors, mask = embed(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
-        return vectors.float().cpu().numpy(), mask.cpu().numpy()
 
-    batches = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens)
-    for batch, (vectors, mask) in computed(batches, encoded):
-        yield batch, vectors, mask
+def places(order: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return where each number stands in a permutation, int64 [n]."""
+    at = np.empty(len(order), np.int64)
+    at[order] = np.arange(len(order))
+    return at
 
 
 def require_finite(vectors: np.ndarray, what: str) -> None:

@@ -1,8 +1,8 @@
-"""The systems to compare: each scores every document of a pool for each of its queries."""
+"""Encoded or indexed texts: a system scores every document of a pool for each of its queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,16 +10,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.common.progress import meter
+from data_prep.collections.collection import Collection
+from data_prep.common.progress import meter, track
 from models.vectors import Vectors
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search, some
+from trainer.training.data.rng import keyed_rng
+
+List = tuple[int, Sequence[int]]  # the number of a query, the numbers of documents
 
 # vectors that a model compares at once, padding included: their products take 128 MiB in fp32
 QUERY_VECTORS, DOCUMENT_VECTORS = 2048, 16384
 
 
-class System(Protocol):
+@dataclass(frozen=True)
+class Texts:
+    """The queries and documents of a collection that are encoded or indexed."""
+
+    collection: Collection
+    queries: list[int]  # positions in collection.queries
+    pool: list[int]  # positions in collection.corpus; ties rank in this order
+
+    @classmethod
+    def of_lists(cls, collection: Collection, lists: Sequence[List]) -> Texts:
+        """Return the distinct queries and documents of some lists, in order."""
+        queries = np.unique([query for query, _ in lists])
+        pool = np.unique(np.concatenate([documents for _, documents in lists]))
+        return cls(collection, queries.tolist(), pool.tolist())
+
+    def query_tokens(self) -> Iterator[np.ndarray]:
+        """Yield the token ids of the queries."""
+        return map(self.collection.queries.tokens, self.queries)
+
+    def pool_tokens(self) -> Iterator[np.ndarray]:
+        """Yield the token ids of the documents."""
+        return map(self.collection.corpus.tokens, self.pool)
+
+
+def in_pool_order(documents: np.ndarray) -> np.ndarray:
+    """Put documents, int64 [N], into a random order, the same for every system.
+
+    In the order of the corpus, where the relevant documents may come first, ties would favour them.
+    """
+    return np.sort(documents)[keyed_rng("pool order").permutation(len(documents))]
+
+
+class ListSystem(Protocol):
+    """Scores of some documents for a query."""
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """Return the scores of documents, fp32 [n], given their positions in the pool, for a query."""
+
+
+class System(ListSystem, Protocol):
     """Scores of the documents of a pool, in its order, for some queries; it holds the texts, encoded or indexed."""
 
     @property
@@ -31,6 +74,15 @@ class System(Protocol):
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         """Return at most k documents for each query, best first, ties in the pool's order; `salts` as in `search`."""
+
+
+def scores_of_lists(system: ListSystem, texts: Texts, lists: Sequence[List], what: str) -> list[np.ndarray]:
+    """Score each list, fp32 [n], by a system of the lists' own `Texts`."""
+    queries, pool = np.array(texts.queries), np.array(texts.pool)
+    return [
+        system.of(int(queries.searchsorted(query)), pool.searchsorted(documents))
+        for query, documents in track(lists, what, "lists")
+    ]
 
 
 @dataclass(frozen=True)

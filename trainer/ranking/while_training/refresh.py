@@ -27,11 +27,12 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
 from data_prep.common.json_file import read_json
 from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.retrieval.mining import mine, mining_texts
+from trainer.ranking.mining import mine, mining_texts
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.texts import Texts, query_vectors
+from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.checkpoints.load import load_trained
 from trainer.training.data import generation
 from trainer.training.data.generation import Generation
 from trainer.training.data.group_source import GroupSource
@@ -95,7 +96,7 @@ class Refresh:
             _begin(work, about)
         dist.barrier()
         if not (final.is_dir() and about.items() <= Generation.map(final).about.items()):
-            self._mine(load_trained(saved), work, beat)
+            self._mine(saved, work, beat)
             if self.world.rank == 0:
                 self._publish(work, final, about)
         dist.barrier()
@@ -107,25 +108,25 @@ class Refresh:
     def _folder(self, step: int) -> Path:
         return self.run / "negatives" / f"step-{step:08d}"
 
-    def _mine(self, trained: LoadedModel, work: Path, beat: Callable[[], None]) -> None:
+    def _mine(self, saved: Path, work: Path, beat: Callable[[], None]) -> None:
         """Encode and search; each rank does its share of the missing blocks and parts."""
         rank, ranks = self.world.rank, self.world.size
         texts = mining_texts(self.source.collection, self.source.split)
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
         pool = np.array(texts.pool)
-        index = DenseIndex.build(trained, texts.collection, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        ranker = ranker_of(load_trained(saved), texts.collection)
+        index = DenseIndex.build(ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():
                 queries = texts.queries[start : start + PART]
-                self._mine_part(trained, index, Texts(texts.collection, queries, texts.pool), file)
+                self._mine_part(index, Texts(texts.collection, queries, texts.pool), file)
                 beat()
         dist.barrier()
 
-    def _mine_part(self, trained: LoadedModel, index: DenseIndex, texts: Texts, file: Path) -> None:
+    def _mine_part(self, index: DenseIndex, texts: Texts, file: Path) -> None:
         """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
-        tokens = map(texts.collection.queries.tokens, texts.queries)
-        vectors = query_vectors(trained, texts.collection, tokens)
+        vectors = index.ranker.queries.embeddings(texts.query_tokens())
         ranked = index.search_vectors(vectors, self.config.depth, salts=salts_of(texts.queries))
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]

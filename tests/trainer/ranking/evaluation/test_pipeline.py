@@ -8,8 +8,9 @@ from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, to
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.pipeline import ALONE, Pipeline, Stage, choose_weights, run
 from trainer.ranking.evaluation.task import Task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.texts import index_task
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def task(toy_collection: str) -> Task:
 
 @pytest.fixture(scope="module")
 def found(task: Task) -> list[Ranked]:
-    return index_task(task).rank(30)
+    return Bm25Ranker(task.collection).system(task).rank(30)
 
 
 def plain(task: Task, found: list[Ranked], documents: int, weight: float | None) -> list[list[int]]:
@@ -48,7 +49,7 @@ def documents_of(rankings: list[Ranked]) -> list[list[int]]:
 
 @pytest.mark.parametrize("weight", [0.3, None])
 def test_an_interpolated_stage_ranks_by_both_scores(task: Task, found: list[Ranked], weight: float | None) -> None:
-    models = {"overlap": overlap_run(task.collection)}
+    models = {"overlap": ranker_of(overlap_run(task.collection), task.collection)}
     pipeline = Pipeline("bm25", (Stage(12, "overlap", interpolated=True),))
     ranked, seconds = run(pipeline, task, found, models, [weight])
     assert documents_of(ranked) == plain(task, found, 12, weight)
@@ -58,7 +59,10 @@ def test_an_interpolated_stage_ranks_by_both_scores(task: Task, found: list[Rank
 
 
 def test_each_stage_gets_the_scores_of_the_one_before(task: Task, found: list[Ranked]) -> None:
-    models = {"overlap": overlap_run(task.collection), "tokens": tokens_run(task.collection)}
+    models = {
+        "overlap": ranker_of(overlap_run(task.collection), task.collection),
+        "tokens": ranker_of(tokens_run(task.collection), task.collection),
+    }
     both = Pipeline("bm25", (Stage(20, "tokens", interpolated=False), Stage(7, "overlap", interpolated=True)))
     first, _ = run(both._replace(stages=both.stages[:1]), task, found, models, [ALONE])
     ranked, _ = run(both, task, found, models, [ALONE, 0.6])
@@ -66,7 +70,10 @@ def test_each_stage_gets_the_scores_of_the_one_before(task: Task, found: list[Ra
 
 
 def test_the_weight_is_the_smallest_with_the_best_ndcg(task: Task, found: list[Ranked]) -> None:
-    models = {"overlap": overlap_run(task.collection), "tokens": tokens_run(task.collection)}
+    models = {
+        "overlap": ranker_of(overlap_run(task.collection), task.collection),
+        "tokens": ranker_of(tokens_run(task.collection), task.collection),
+    }
     pipeline = Pipeline("bm25", (Stage(9, "tokens", interpolated=False), Stage(9, "overlap", interpolated=True)))
     alone, weight = choose_weights(pipeline, task, found, models, task.measure)
     means = {

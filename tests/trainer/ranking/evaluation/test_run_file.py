@@ -10,8 +10,8 @@ from data_prep.common.errors import InputError
 from tests.trainer.ranking.retrieval.fakes import positions, ranked_as
 from trainer.ranking.evaluation import run_file
 from trainer.ranking.evaluation.task import Task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.texts import index_task
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lines_of(task: Task, ranked: list[list[str]]) -> list[str]:
 
 def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    ranked = index_task(task).rank(30)
+    ranked = Bm25Ranker(task.collection).system(task).rank(30)
     ranked[0] = Ranked(np.arange(20), np.sort(rng.standard_normal(20)).astype(np.float32)[::-1])
     ranked[1] = Ranked(np.arange(5), np.full(5, 1 / 3, np.float32))  # equal scores are in the pool's order
     ranked[2] = ranked_as([])
@@ -124,13 +124,16 @@ def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path
     spaced = Task(task.collection, task.queries, task.pool, {f"{query} x": {} for query in task.qrels})
     with pytest.raises(InputError, match="run files cannot have ids with spaces"):
         run_file.write(
-            tmp_path / "r.trec", zip(spaced.qrels, index_task(task).rank(3), strict=True), spaced.name, "bm25"
+            tmp_path / "r.trec",
+            zip(spaced.qrels, Bm25Ranker(task.collection).system(task).rank(3), strict=True),
+            spaced.name,
+            "bm25",
         )
     assert not list(tmp_path.iterdir())
 
 
 def test_spaces_in_the_name_of_a_system_become_underscores(task: Task, tmp_path: Path) -> None:
-    ranked = index_task(task).rank(3)
+    ranked = Bm25Ranker(task.collection).system(task).rank(3)
     run_file.write(tmp_path / "r.trec", zip(task.qrels, ranked, strict=True), task.name, "my own model")
     assert {line.split()[5] for line in (tmp_path / "r.trec").read_text().splitlines()} == {"my_own_model"}
     assert positions(run_file.read(tmp_path / "r.trec", task).ranked) == positions(ranked)

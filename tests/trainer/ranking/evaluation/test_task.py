@@ -17,9 +17,10 @@ from trainer.ranking.evaluation.compare import Asked, compare
 from trainer.ranking.evaluation.metrics import DEPTH
 from trainer.ranking.evaluation.pipeline import Pipeline, Stage
 from trainer.ranking.evaluation.table import table
-from trainer.ranking.evaluation.task import Task, evaluate_bm25
+from trainer.ranking.evaluation.task import Task, evaluate_split
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import search
-from trainer.ranking.retrieval.texts import index_task
 from trainer.training.checkpoints.load import load_trained
 
 DOCUMENTS, QUERIES = 1000, 200
@@ -62,7 +63,7 @@ def test_equal_embeddings_rank_by_chance(collection: Collection) -> None:
 
 
 def test_equal_scores_of_bm25_rank_by_chance(collection: Collection) -> None:
-    expect_chance(evaluate_bm25(collection, "test").means)
+    expect_chance(evaluate_split(Bm25Ranker(collection), "test").means)
 
 
 def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists_first(
@@ -113,7 +114,7 @@ def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection:
             write_runs=folder,
             identical_ids=rule,  # type: ignore[arg-type]
         )
-        results = compare(arguments, "test", {"m": trained}, asked)
+        results = compare(arguments, "test", {"m": ranker_of(trained, arguments)}, asked)
         left_out = {"auto": 3, "on": 4, "off": 0}[rule]
         assert results["ignore_identical_ids"] == {"rule": rule, "queries": left_out}
         told = [text for text in table(results, ["given", "m", "line"]) if "with the query's id is left out" in text]
@@ -127,10 +128,10 @@ def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection:
             ["test.1", "test.2", "test.3"] if own > {"test.0"} else ["test.1", "test.3"]
         )
     task = Task.of(arguments, "test")
-    assert [len(found.documents) for found in task.rank(index_task(task), 2)] == [2] * 4
-    assert evaluate_bm25(arguments, "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
+    assert [len(found.documents) for found in task.rank(Bm25Ranker(task.collection).system(task), 2)] == [2] * 4
+    assert evaluate_split(Bm25Ranker(arguments), "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
     # the document that the corpus lacks is relevant, and never found
-    assert evaluate_bm25(arguments, "test").values["recall@100"].tolist() == [1, 1 / 2, 1, 1]
+    assert evaluate_split(Bm25Ranker(arguments), "test").values["recall@100"].tolist() == [1, 1 / 2, 1, 1]
 
 
 def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) -> None:

@@ -22,7 +22,7 @@ from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 from trainer.ranking.export.export import export_encoder
-from trainer.ranking.retrieval.encode import encode_texts
+from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -59,7 +59,7 @@ def siamese(run: Path, tokenizer_json: Path, **changes: object) -> TrainedModel:
 def own_embeddings(trained: TrainedModel) -> np.ndarray:
     texts = trained.tokenizer.encode(TEXTS)
     assert isinstance(trained.model, Siamese)
-    return encode_texts(trained.model.embed_documents, Framing(trained.tokenizer, MAX_TOKENS), texts)
+    return TextEncoder(trained.model.embed_documents, Framing(trained.tokenizer, MAX_TOKENS)).embeddings(texts)
 
 
 def own_ids(trained: TrainedModel) -> list[list[int]]:

@@ -14,7 +14,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.matching.colbert import Colbert
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
-from trainer.ranking.retrieval.encode import encode_vectors
+from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 QUERIES = ["abc de fghij", "", "a [MASK] (and) [Q] a [SEP]", "unknown ☃ 漢字", " ".join(["long"] * 50)]
@@ -31,7 +31,7 @@ def own_vectors(trained: TrainedModel) -> tuple[list[np.ndarray], list[np.ndarra
         (model.embed_queries, method.query_framing(trained.tokenizer), QUERIES),  # type: ignore[attr-defined]
         (model.embed_documents, method.document_framing(trained.tokenizer), DOCUMENTS),  # type: ignore[attr-defined]
     ):
-        vectors = encode_vectors(embed, framing, trained.tokenizer.encode(texts))
+        vectors = TextEncoder(embed, framing).vectors(trained.tokenizer.encode(texts))
         starts = np.append(0, vectors.ends)
         sides.append([vectors.flat[starts[row] : starts[row + 1]] for row in vectors.rows])
     return sides[0], sides[1]

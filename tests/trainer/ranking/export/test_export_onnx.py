@@ -16,7 +16,7 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
 from trainer.ranking.export.export_onnx import _difference, _graphs
-from trainer.ranking.retrieval.encode import encode_texts
+from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.load import load_trained
 
 TEXTS = ["abc de fghij", "", "a [MASK] and a [SEP] that are text", "unknown ☃ 漢字", " ".join(["long"] * 100)]
@@ -56,7 +56,7 @@ def test_a_siamese_graph_gives_the_trainers_embeddings(
         variables: dict[str, Any] = {"TEXTS": TEXTS}
         exec(code, variables)
         framing = trained.method.document_framing(trained.tokenizer)  # type: ignore[attr-defined]
-        own = encode_texts(embed, framing, trained.tokenizer.encode(TEXTS))
+        own = TextEncoder(embed, framing).embeddings(trained.tokenizer.encode(TEXTS))
         np.testing.assert_allclose(variables["outputs"], own, atol=1e-5)
         assert np.ptp(own, axis=0).max() > 0.1
     assert not list(out.glob("*.safetensors"))

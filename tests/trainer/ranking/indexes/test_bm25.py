@@ -10,13 +10,13 @@ import pytest
 
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
-from data_prep.common import extras
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from trainer.ranking.indexes import bm25 as bm25_module
 from trainer.ranking.indexes.bm25 import Bm25Index
 from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.retrieval.bm25 import Bm25
 
 QUERIES = [*range(0, 120, 7)]
@@ -24,7 +24,7 @@ QUERIES = [*range(0, 120, 7)]
 
 @pytest.fixture(scope="module")
 def index(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Bm25Index:
-    return Bm25Index.build(None, Collection.open(toy_collection), tmp_path_factory.mktemp("made") / "index")
+    return Bm25Index.build(Bm25Ranker(Collection.open(toy_collection)), tmp_path_factory.mktemp("made") / "index")
 
 
 def texts(index: Bm25Index) -> list[str]:
@@ -47,7 +47,7 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(index: Bm25Index, ranks
 
 
 def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(index: Bm25Index, tmp_path: Path) -> None:
-    Bm25Index.build(None, index.collection, tmp_path / "again")
+    Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "again")
     one = tree(index.folder.directory)
     assert one == tree(tmp_path / "again")
     for name, content in one.items():
@@ -65,12 +65,12 @@ def test_a_stopped_build_begins_again(index: Bm25Index, tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(bm25_module, "index_words", stops)
         with pytest.raises(KeyboardInterrupt):
-            Bm25Index.build(None, index.collection, tmp_path / "index")
+            Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index")
     with pytest.raises(InputError, match="an unfinished index"):
         Folder.open(tmp_path / "index")
-    assert Bm25Index.build(None, index.collection, tmp_path / "index").folder.manifest == index.folder.manifest
+    assert Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index").folder.manifest == index.folder.manifest
     monkeypatch.setattr(bm25_module, "index_words", lambda _: pytest.fail("it is there"))
-    Bm25Index.build(None, index.collection, tmp_path / "index")
+    Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index")
 
 
 def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) 
     collection = build_collection(
         "beir", [folder], folder, tokenizers.load(index.collection.directory / "tokenizer.json")
     )
-    empty = Bm25Index.build(None, collection, tmp_path / "index")
+    empty = Bm25Index.build(Bm25Ranker(collection), tmp_path / "index")
     (ranked,) = empty.search(["the word"], 5)
     assert len(ranked.documents) == 0
 
@@ -102,23 +102,10 @@ def test_a_damaged_index_is_refused(
     shutil.copytree(index.folder.directory, tmp_path / "index")
     damage(tmp_path / "index")
     with pytest.raises(InputError, match=message):
-        Bm25Index.open(Folder.open(tmp_path / "index"), None, index.collection)
+        Bm25Index.open(Folder.open(tmp_path / "index"), Bm25Ranker(index.collection))
 
 
 def test_an_approximation_is_refused(index: Bm25Index) -> None:
     for ask in (index.prepare, index.require):
         with pytest.raises(InputError, match="--approximate hnsw: .* has none: leave it out"):
             ask("hnsw")
-
-
-def test_without_bm25s_it_says_what_to_install(
-    index: Bm25Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda package: None)
-    for ask in (
-        lambda: Bm25Index.build(None, index.collection, tmp_path / "index"),
-        lambda: Bm25Index.open(index.folder, None, index.collection),
-    ):
-        with pytest.raises(InputError, match=r"not installed: bm25s; run: pip install 'deepsiam\[evaluate\]'"):
-            ask()
-    assert not (tmp_path / "index").exists()

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests.trainer.ranking.indexes.shares import search_shares, tree
-from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 from trainer.ranking.indexes import encode_blocks
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import Builder, Layout, builder
 from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.retrieval.encode import encode_texts
+from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.retrieval.encode import TextEncoder
+from trainer.ranking.retrieval.system import Embedded, Texts
 from trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
 
 BLOCK = 20  # of 90 different texts
@@ -36,13 +37,13 @@ def trained(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Tra
 
 
 def begin(trained: LoadedModel, collection: Collection, folder: Path, dtype: str = "float32") -> Builder:
-    begun = builder(Layout("dense", BLOCK, dtype, several=False), trained, collection, folder)
+    begun = builder(Layout(BLOCK, dtype, several=False), ranker_of(trained, collection), folder)  # type: ignore[arg-type]
     assert begun
     return begun
 
 
 def opened_at(trained: LoadedModel, collection: Collection, folder: Path) -> DenseIndex:
-    return DenseIndex.open(Folder.open(folder), trained, collection)
+    return DenseIndex.open(Folder.open(folder), ranker_of(trained, collection))
 
 
 def made(
@@ -57,18 +58,10 @@ def made(
 
 def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
     """The vectors of the queries and of the documents, each in order."""
-    model, method = trained.model, trained.method
-    queries = encode_texts(
-        model.embed_queries,  # type: ignore[operator]
-        method.query_framing(trained.tokenizer),  # type: ignore[attr-defined]
-        map(collection.queries.tokens, range(len(collection.queries))),
-    )
-    documents = encode_texts(
-        model.embed_documents,  # type: ignore[operator]
-        method.document_framing(trained.tokenizer),  # type: ignore[attr-defined]
-        map(collection.corpus.tokens, range(len(collection.corpus))),
-    )
-    return queries, documents.astype(dtype)
+    texts = Texts(collection, list(range(len(collection.queries))), list(range(len(collection.corpus))))
+    embedded = ranker_of(trained, collection).system(texts)
+    assert isinstance(embedded, Embedded)
+    return embedded.queries, embedded.documents.astype(dtype)
 
 
 @pytest.mark.parametrize(("ranks", "dtype"), [(1, "float32"), (3, "float32"), (1, "float16")])
@@ -105,7 +98,7 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     stopped = tmp_path / "stopped"
     begun = begin(trained, copies, stopped)
     encoded: list[int] = []
-    original = encode_blocks.encode_batches
+    original = TextEncoder.batches
 
     def counting(*arguments: object, **options: object) -> object:
         if len(encoded) == 2:
@@ -113,12 +106,12 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
         encoded.append(1)
         return original(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(encode_blocks, "encode_batches", counting)
+    monkeypatch.setattr(TextEncoder, "batches", counting)
     with pytest.raises(KeyboardInterrupt):
         begun.write(0, 1)
     with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
         Folder.open(stopped)
-    monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    monkeypatch.setattr(TextEncoder, "batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
     for rank in range(2):  # another number of ranks finishes the index
         again = begin(trained, copies, stopped)
         again.write(rank, 2)
@@ -171,9 +164,6 @@ def test_another_model_or_collection_or_a_foreign_folder_is_refused(
     with pytest.raises(InputError, match="holds something that is not an index"):
         begin(trained, copies, mine)
     assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
-    with pytest.raises(InputError, match="has no vectors for an index that is dense"):
-        begin(tokens_run(copies), copies, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -238,10 +228,10 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
 def test_a_whole_index_is_opened_without_reading_the_texts(
     trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = DenseIndex.build(trained, copies, tmp_path / "index")
+    index = DenseIndex.build(ranker_of(trained, copies), tmp_path / "index")
     before = tree(tmp_path / "index")
-    monkeypatch.setattr(encode_blocks, "_different", lambda *_: pytest.fail("the texts are read"))
-    again = DenseIndex.build(trained, copies, tmp_path / "index")
+    monkeypatch.setattr(encode_blocks, "distinct", lambda *_: pytest.fail("the texts are read"))
+    again = DenseIndex.build(ranker_of(trained, copies), tmp_path / "index")
     assert str(again) == str(index) == "120 documents of 90 different texts, 32 x float32 each"
     assert tree(tmp_path / "index") == before
 

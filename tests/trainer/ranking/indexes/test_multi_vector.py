@@ -19,8 +19,10 @@ from trainer.ranking.indexes.centroids import nearest, nearest_of_query, texts_o
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from trainer.ranking.indexes.ranks import NOTHING
+from trainer.ranking.rankers.multi_vector import MultiVector
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked, merged, packed
-from trainer.ranking.retrieval.texts import Texts, embed_task
+from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 
 BLOCK = 25  # of 120 texts
@@ -52,7 +54,7 @@ def index(
 def build(trained: LoadedModel, collection: Collection, folder: Path, dtype: str | None = None) -> MultiVectorIndex:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MultiVectorIndex, "BLOCK", BLOCK)
-        index = MultiVectorIndex.build(trained, collection, folder, dtype=dtype)
+        index = MultiVectorIndex.build(ranker_of(trained, collection), folder, dtype=dtype)
     index.prepare(centroids.NAME)
     return index
 
@@ -65,7 +67,7 @@ def test_what_is_stored_is_what_the_model_encodes(
     index: MultiVectorIndex, trained: LoadedModel, collection: Collection
 ) -> None:
     task = Texts(collection, QUERIES, list(range(120)))
-    encoded = embed_task(trained, task).documents  # type: ignore[union-attr]
+    encoded = ranker_of(trained, task.collection).system(task).documents  # type: ignore[union-attr]
     assert [len(array) for array in np.split(np.arange(120), index.bounds[1:-1])] == [25, 25, 25, 25, 20]
     starts = np.concatenate([[0], index.ends[:-1]])
     for document in (0, 24, 25, 119):
@@ -80,7 +82,7 @@ def test_what_is_stored_is_what_the_model_encodes(
 def test_exact_search_is_the_ranking_of_evaluation(
     index: MultiVectorIndex, trained: LoadedModel, collection: Collection
 ) -> None:
-    evaluated = embed_task(trained, Texts(collection, QUERIES, list(range(120))))
+    evaluated = ranker_of(trained, collection).system(Texts(collection, QUERIES, list(range(120))))
     expected = evaluated.scores(slice(0, len(QUERIES)))
     tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # for 8 vectors of length 1
     for k in (1, 7, 500):
@@ -97,7 +99,7 @@ def test_exact_search_is_the_ranking_of_evaluation(
 
 
 def test_a_score_is_that_of_a_plain_loop(index: MultiVectorIndex, trained: LoadedModel, collection: Collection) -> None:
-    of_queries = embed_task(trained, Texts(collection, QUERIES, [0])).queries  # type: ignore[union-attr]
+    of_queries = ranker_of(trained, collection).system(Texts(collection, QUERIES, [0])).queries  # type: ignore[union-attr]
     starts = np.concatenate([[0], index.ends[:-1]])
     for number, ranked in enumerate(index.search(texts(collection), 20)):
         query = of_queries.of(of_queries.rows[number]).astype(np.float64)
@@ -173,9 +175,11 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
 ) -> None:
     expected = tree(build(trained, collection, tmp_path / "one").folder.directory)
     monkeypatch.setattr(MultiVectorIndex, "BLOCK", BLOCK)
-    layout = encode_blocks.Layout("multi_vector", BLOCK, "float16", several=True)
+    layout = encode_blocks.Layout(BLOCK, "float16", several=True)
     stopped = tmp_path / "stopped"
-    begun = encode_blocks.builder(layout, trained, collection, stopped)
+    ranker = ranker_of(trained, collection)
+    assert isinstance(ranker, MultiVector)
+    begun = encode_blocks.builder(layout, ranker, stopped)
     assert begun
     saved: list[Path] = []
 
@@ -192,11 +196,11 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     with pytest.raises(InputError, match="an unfinished index"):
         Folder.open(stopped)
     for rank in range(3):
-        again = encode_blocks.builder(layout, trained, collection, stopped)
+        again = encode_blocks.builder(layout, ranker, stopped)
         assert again
         again.write(rank, 3)
     again.finish()
-    index = MultiVectorIndex.build(trained, collection, stopped)
+    index = MultiVectorIndex.build(ranker_of(trained, collection), stopped)
     monkeypatch.setattr(centroids, "wait_for", lambda ranks: None)
     for rank in range(3):
         index.prepare(centroids.NAME, rank, 3)
@@ -224,12 +228,12 @@ def test_a_damaged_index_is_refused(
     shutil.copytree(index.folder.directory, tmp_path / "index")
     damage(tmp_path / "index")
     with pytest.raises(InputError, match=message):
-        MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.trained, index.collection)
+        MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.ranker)
 
 
 def test_damaged_centroids_are_refused(index: MultiVectorIndex, tmp_path: Path) -> None:
     shutil.copytree(index.folder.directory, tmp_path / "index")
-    opened = MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.trained, index.collection)
+    opened = MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.ranker)
     np.save(tmp_path / "index" / "centroids" / "centroids.npy", np.zeros((3, 5), np.float32))
     with pytest.raises(InputError, match="is of another index; remove it and make it again"):
         opened.require(centroids.NAME)
@@ -241,7 +245,11 @@ def test_damaged_centroids_are_refused(index: MultiVectorIndex, tmp_path: Path) 
 def test_any_model_of_several_vectors_has_an_index(collection: Collection, tmp_path: Path) -> None:
     trained = tokens_run(collection)
     index = build(trained, collection, tmp_path / "index", "float32")
-    scores = embed_task(trained, Texts(collection, QUERIES, list(range(120)))).scores(slice(0, len(QUERIES)))
+    scores = (
+        ranker_of(trained, collection)
+        .system(Texts(collection, QUERIES, list(range(120))))
+        .scores(slice(0, len(QUERIES)))
+    )
     for ranked, row in zip(index.search(texts(collection), 120), scores, strict=True):
         np.testing.assert_allclose(ranked.scores, row[ranked.documents], rtol=1e-4, atol=1e-6)
 
@@ -289,4 +297,4 @@ def test_vectors_that_half_precision_cannot_hold_are_refused(collection: Collect
     with torch.no_grad():
         trained.model.trunk.get_input_embeddings().weight.mul_(1e7)  # type: ignore[operator, union-attr]
     with pytest.raises(InputError, match=r"000000.npy as float16: the model's embeddings are not finite"):
-        MultiVectorIndex.build(trained, collection, tmp_path / "index")
+        MultiVectorIndex.build(ranker_of(trained, collection), tmp_path / "index")

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from data_prep.collections.collection import Collection
 from models.batching.framing import PairFraming
 from models.config import MatchingConfig
-from models.interface import PairScorer, Vocabulary
+from models.interface import Vocabulary
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
 from models.vectors import Vectors
@@ -48,7 +48,7 @@ class TokensConfig(DualEncoderConfig):
 class Tokens(DualEncoder):
     """A text has a vector for every second token; the score sums each query vector's best match in the document."""
 
-    index = "multi_vector"
+    kind = "multi_vector"
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
         vectors = self.trunk.get_input_embeddings()(ids)
@@ -86,6 +86,8 @@ class Overlap(TrunkModel):
 
     With `classes`, the logits of that many classes: the largest belongs to class score modulo `classes`.
     """
+
+    kind = "pairs"
 
     def __init__(self, classes: int = 0) -> None:
         super().__init__()
@@ -133,7 +135,7 @@ def plain_scores(trained: TrainedModel, collection: Collection, query: int, docu
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     with torch.no_grad():
-        if isinstance(model, PairScorer):
+        if model.kind == "pairs":
             arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
             return model.score_pairs(**tensors(arrays)).numpy()
         of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))

@@ -14,7 +14,7 @@ from models.matching.siamese import Siamese, SiameseConfig
 from models.trunk import build_trunk
 from models.vectors import Vectors, one_vector
 from tests import toy
-from trainer.ranking.retrieval.encode import encode_texts, length_batches
+from trainer.ranking.retrieval.encode import TextEncoder, length_batches
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -50,7 +50,7 @@ TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 30), elements=st.integers(
 @given(TEXTS, st.integers(3, 40), st.integers(1, 200))
 def test_encoding_keeps_the_order_and_the_budget(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
     spy = Spy()
-    embeddings = encode_texts(spy, Framing(VOCABULARY, max_tokens), texts, batch_tokens=budget)
+    embeddings = TextEncoder(spy, Framing(VOCABULARY, max_tokens)).embeddings(texts, batch_tokens=budget)
     cut = [text[: max_tokens - 2].astype(int) for text in texts]
     frame = VOCABULARY.cls + VOCABULARY.sep
     expected = [[len(text) + 2, text.sum() + frame, VOCABULARY.cls] for text in cut]
@@ -70,8 +70,8 @@ def test_a_real_encoder_gives_the_same_embeddings_in_any_batch() -> None:
     framing = Framing(VOCABULARY, 32)
     rng = np.random.default_rng(0)
     texts = [rng.integers(5, 100, rng.integers(0, 50)).astype(np.uint16) for _ in range(20)]
-    together = encode_texts(embed, framing, texts)
-    alone = np.concatenate([encode_texts(embed, framing, [text], batch_tokens=1) for text in texts])
+    together = TextEncoder(embed, framing).embeddings(texts)
+    alone = np.concatenate([TextEncoder(embed, framing).embeddings([text], batch_tokens=1) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
 
@@ -81,4 +81,4 @@ def test_embeddings_that_are_not_finite_are_refused() -> None:
         return one_vector(torch.full((len(ids), 2), torch.nan))
 
     with pytest.raises(InputError, match="encode documents: .*not finite"):
-        encode_texts(broken, Framing(VOCABULARY, 8), [np.array([5, 6])], what="encode documents")
+        TextEncoder(broken, Framing(VOCABULARY, 8), what="encode documents").embeddings([np.array([5, 6])])

@@ -11,7 +11,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import ChunkFraming, Framing
 from models.vectors import Vectors
-from trainer.ranking.retrieval.encode import TextVectors, encode_texts, encode_vectors
+from trainer.ranking.retrieval.encode import TextEncoder, TextVectors
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 12), elements=st.integers(5, 9)), min_size=1, max_size=30)
@@ -42,7 +42,7 @@ def of_text(encoded: TextVectors, text: int) -> np.ndarray:
 @given(TEXTS, st.integers(3, 20), st.integers(1, 100))
 def test_every_text_has_its_own_vectors(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
     odd = Odd()
-    encoded = encode_vectors(odd, Framing(VOCABULARY, max_tokens), texts, batch_tokens=budget)
+    encoded = TextEncoder(odd, Framing(VOCABULARY, max_tokens)).vectors(texts, batch_tokens=budget)
     for i, text in enumerate(texts):
         np.testing.assert_array_equal(of_text(encoded, i), plain(text, max_tokens))
     different = {text[: max_tokens - 2].tobytes() for text in texts}
@@ -58,7 +58,7 @@ def test_every_text_has_its_own_vectors(texts: list[np.ndarray], max_tokens: int
 
 def test_different_texts_are_numbered_from_the_longest() -> None:
     texts = [np.full(n, 5, np.uint16) for n in (1, 7, 3, 7)]
-    encoded = encode_vectors(Odd(), Framing(VOCABULARY, 20), texts)
+    encoded = TextEncoder(Odd(), Framing(VOCABULARY, 20)).vectors(texts)
     assert encoded.rows.tolist() == [2, 0, 1, 0]
     assert encoded.counts(np.arange(3)).tolist() == [8, 4, 2]
 
@@ -68,7 +68,7 @@ def test_chunks_that_are_not_there_have_no_vector() -> None:
         return Vectors(mask.sum(dim=2, keepdim=True).float(), mask[:, :, 1])
 
     texts = [np.full(n, 5, np.uint16) for n in (0, 3, 4, 20)]
-    encoded = encode_vectors(embed, ChunkFraming(VOCABULARY, 5, chunks=3), texts)
+    encoded = TextEncoder(embed, ChunkFraming(VOCABULARY, 5, chunks=3)).vectors(texts)
     assert [of_text(encoded, i)[:, 0].tolist() for i in range(4)] == [[2], [5], [5, 3], [5, 5, 5]]
 
 
@@ -84,14 +84,14 @@ class Filled(Framing):
 
 def test_a_framing_that_fills_texts_up_does_not_overrun_the_budget() -> None:
     odd = Odd()
-    encode_vectors(odd, Filled(VOCABULARY, 32), [np.array([i], np.uint16) for i in range(5, 45)], batch_tokens=100)
+    TextEncoder(odd, Filled(VOCABULARY, 32)).vectors([np.array([i], np.uint16) for i in range(5, 45)], batch_tokens=100)
     assert sum(rows for rows, _ in odd.batches) == 40
     assert all(rows * (width - 7) <= 100 for rows, width in odd.batches)  # widths may be rounded up
 
 
 def test_several_vectors_are_not_taken_for_one() -> None:
     with pytest.raises(ValueError, match="1 texts have 3 vectors, not one each"):
-        encode_texts(Odd(), Framing(VOCABULARY, 20), [np.array([5, 7], np.uint16)])
+        TextEncoder(Odd(), Framing(VOCABULARY, 20)).embeddings([np.array([5, 7], np.uint16)])
 
 
 def test_vectors_that_are_not_finite_are_refused() -> None:
@@ -99,4 +99,4 @@ def test_vectors_that_are_not_finite_are_refused() -> None:
         return Vectors(torch.full((*ids.shape, 2), torch.inf), mask)
 
     with pytest.raises(InputError, match="encode documents: .*not finite"):
-        encode_vectors(broken, Framing(VOCABULARY, 8), [np.array([5, 6])], what="encode documents")
+        TextEncoder(broken, Framing(VOCABULARY, 8), what="encode documents").vectors([np.array([5, 6])])

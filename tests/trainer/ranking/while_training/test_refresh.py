@@ -20,11 +20,12 @@ from tests.trainer.killed import kill_at
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 from tests.warm import PATIENCE
-from trainer.ranking.indexes import encode_blocks
 from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.retrieval.mining import mine, mining_texts
+from trainer.ranking.indexes.encode_blocks import Builder
+from trainer.ranking.mining import mine, mining_texts
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.texts import Texts, embed_task
+from trainer.ranking.retrieval.system import Texts
 from trainer.ranking.while_training import refresh as refresh_module
 from trainer.ranking.while_training.refresh import Refresh
 from trainer.training.checkpoints import checkpoint
@@ -76,7 +77,7 @@ def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, li
     """The negatives found by a single search in memory, sorted."""
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
-    ranked = embed_task(load_trained(saved), texts).rank(20, salts_of(texts.queries))
+    ranked = ranker_of(load_trained(saved), texts.collection).system(texts).rank(20, salts_of(texts.queries))
     mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
@@ -131,7 +132,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     with monkeypatch.context() as patched:
         stops(
             *{
-                "encode": (encode_blocks, "encode_batches", 2),
+                "encode": (Builder, "_write", 2),
                 "search": (refresh_module, "mine", 2),
                 "publish": (generation_module, "write", 0),
                 "rename": (refresh_module, "whole_folder", 0),
@@ -142,8 +143,8 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
     encoded: list[int] = []
-    original = encode_blocks.encode_batches
-    monkeypatch.setattr(encode_blocks, "encode_batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    original = Builder._write
+    monkeypatch.setattr(Builder, "_write", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
     again = alone(saved, opened)
     again.make(STEP, saved, lambda: None)
     assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks

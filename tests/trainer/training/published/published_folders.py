@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel
 
 from models.matching.siamese import Siamese
-from trainer.ranking.retrieval.encode import encode_texts
+from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.load import LoadedModel
 
 POSITIONS = 40
@@ -116,6 +116,6 @@ def write_layout(
 def own_embeddings(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
     model, method = loaded.model, loaded.method
     assert isinstance(model, Siamese)
-    return encode_texts(
-        model.embed_documents, method.document_framing(loaded.tokenizer), loaded.tokenizer.encode(texts)
+    return TextEncoder(model.embed_documents, method.document_framing(loaded.tokenizer)).embeddings(
+        loaded.tokenizer.encode(texts)
     )

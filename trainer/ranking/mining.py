@@ -16,11 +16,9 @@ from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
 from models.interface import Corpus
-from models.matching.dual_encoder import DualEncoder
-from trainer.ranking.retrieval.lists import list_scores
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.texts import Texts, in_pool_order
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.retrieval.system import Texts, in_pool_order
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
@@ -157,21 +155,21 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
     return Candidates(ends, *columns)
 
 
-def with_scores(collection: Collection, split: str, teacher: LoadedModel) -> Candidates:
+def with_scores(split: str, teacher: Ranker) -> Candidates:
     """Return the groups of a split with a teacher's scores in place of their labels.
 
-    Errors are as in `list_scores`; labels that are classes are refused, too.
-
     The scores are those that its losses compare: divided by its temperature, as a student's are.
+
+    Raises:
+        InputError: no such split, its labels are classes, or a score is not finite.
     """
+    collection = teacher.collection
     groups = collection.groups(split)
     if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
     every = (groups[i] for i in range(len(groups)))
     lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
-    labels = np.concatenate(list_scores(teacher, collection, lists, "score"))
-    if isinstance(teacher.model, DualEncoder):
-        labels = labels / teacher.model.temperature
+    labels = np.concatenate(teacher.scores(lists)) / teacher.temperature
     return Candidates(
         np.asarray(groups.candidates.ends),
         np.asarray(groups.candidates.flat),

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.ranking.retrieval.lists import list_scores
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked, order_of
-from trainer.ranking.retrieval.texts import Texts
-from trainer.training.checkpoints.load import LoadedModel
+from trainer.ranking.retrieval.system import Texts
 
 
 class Rerank(NamedTuple):
@@ -24,29 +23,29 @@ class Rerank(NamedTuple):
         return f"{self.system}:{self.documents}"
 
 
-def rerank_task(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
+def rerank_task(ranker: Ranker, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
     """Re-rank the first documents of each ranking; the others follow in the order in which they were found.
 
     Args:
-        trained: any matching model.
+        ranker: of any kind.
         task: the queries and the pool.
         found: the ranking of each query, which may be empty.
         documents: how many documents of each ranking to re-rank.
 
     Raises:
-        InputError: as `list_scores`.
+        InputError: scores or vectors are not finite.
     """
-    return [again(*both) for both in zip(found, scores_again(trained, task, found, documents), strict=True)]
+    return [again(*both) for both in zip(found, scores_again(ranker, task, found, documents), strict=True)]
 
 
-def scores_again(trained: LoadedModel, task: Texts, found: Sequence[Ranked], documents: int) -> list[np.ndarray]:
+def scores_again(ranker: Ranker, task: Texts, found: Sequence[Ranked], documents: int) -> list[np.ndarray]:
     """Score the first documents of each ranking, fp32 [n] for each query; arguments and errors: see `rerank_task`."""
     lists = [
         (query, [task.pool[i] for i in ranked.documents[:documents].tolist()])
         for query, ranked in zip(task.queries, found, strict=True)
         if len(ranked.documents)
     ]
-    scores = iter(list_scores(trained, task.collection, lists, "re-rank") if lists else [])
+    scores = iter(ranker.scores(lists, "re-rank") if lists else [])
     return [next(scores) if len(ranked.documents) else np.empty(0, np.float32) for ranked in found]
 
 

@@ -10,8 +10,9 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import Framing, PairFraming
-from tests.trainer.ranking.retrieval.fakes import Overlap, overlap_run, plain_overlap, tokens_run
-from trainer.ranking.retrieval.pairs import List, pair_scores, score_lists
+from tests.trainer.ranking.retrieval.fakes import Overlap, overlap_run, plain_overlap
+from trainer.ranking.rankers.pairs import List, score_lists
+from trainer.ranking.rankers.registry import ranker_of
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 FRAMING = PairFraming(Framing(VOCABULARY, 8), Framing(VOCABULARY, 16))
@@ -61,13 +62,8 @@ def test_scores_that_are_not_finite_are_refused() -> None:
 
 def test_a_collections_texts_are_scored_by_their_numbers(opened: Collection) -> None:
     lists: list[List] = [(3, [7, 3]), (0, [0])]
-    scores = pair_scores(overlap_run(opened), opened, lists)
+    scores = ranker_of(overlap_run(opened), opened).scores(lists)
     queries, corpus = opened.queries, opened.corpus
     for (query, documents), of_list in zip(lists, scores, strict=True):
         texts = [(queries.tokens(query)[:6].tolist(), corpus.tokens(i)[:14].tolist()) for i in documents]
         assert of_list.tolist() == [plain_overlap(*pair) for pair in texts]
-
-
-def test_a_model_that_encodes_texts_apart_scores_no_pairs(opened: Collection) -> None:
-    with pytest.raises(InputError, match="run/step: a tokens does not read a query and a document together"):
-        pair_scores(tokens_run(opened), opened, [(0, [0])])

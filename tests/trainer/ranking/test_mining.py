@@ -18,9 +18,10 @@ from models.matching.siamese import SiameseConfig
 from tests import toy
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
 from tests.trainer.runs import write_run
-from trainer.ranking.retrieval.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.texts import index_task
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.build import build_model
 
@@ -68,7 +69,7 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
     texts = mining_texts(planted, "train")
     assert texts.queries == list(range(QUERIES))
     assert sorted(texts.pool) == list(range(len(planted.corpus)))
-    relevant, ranked = Relevant(planted, planted.groups("train")), index_task(texts).rank(60)
+    relevant, ranked = Relevant(planted, planted.groups("train")), Bm25Ranker(texts.collection).system(texts).rank(60)
     rng = np.random.default_rng(0)
     ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
     mined = mine(texts, relevant, ranked, margin)
@@ -140,7 +141,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
 
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
-    mined = mine(texts, Relevant(planted, groups), index_task(texts).rank(20), None)
+    mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
     ends, documents, labels, found_by, scores = with_negatives(groups, mined, 3)
     start = 0
     for i, end in enumerate(ends.tolist()):
@@ -159,7 +160,7 @@ def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Colle
 
 def test_a_teachers_scores_take_the_place_of_the_labels(planted: Collection) -> None:
     groups = planted.groups("train")
-    candidates = with_scores(planted, "train", overlap_run(planted))
+    candidates = with_scores("train", ranker_of(overlap_run(planted), planted))
     np.testing.assert_array_equal(candidates.documents, groups.candidates.flat)
     np.testing.assert_array_equal(candidates.ends, groups.candidates.ends)
     expected = []
@@ -178,7 +179,7 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
     teacher = load_trained(
         write_run(tmp_path / "run", planted.directory / "tokenizer.json", noise=0.5, **keys, **lengths)
     )
-    scored, groups = with_scores(planted, "train", teacher), planted.groups("train")
+    scored, groups = with_scores("train", ranker_of(teacher, planted)), planted.groups("train")
     ends = scored.ends.tolist()
     examples = [
         Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.labels[a:b], np.array([0]))
@@ -195,10 +196,11 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
 
 
 def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
+    classes = Collection.open(toy_classes)
     with pytest.raises(InputError, match="its labels are classes"):
-        mining_texts(Collection.open(toy_classes), "train")
+        mining_texts(classes, "train")
     with pytest.raises(InputError, match="its labels are classes: a teacher's scores cannot replace them"):
-        with_scores(Collection.open(toy_classes), "train", overlap_run(Collection.open(toy_classes)))
+        with_scores("train", ranker_of(overlap_run(classes), classes))
     judged = {"train": "q0\td0\t0\n"}
     none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged)
     with pytest.raises(InputError, match="split train has no relevant document"):

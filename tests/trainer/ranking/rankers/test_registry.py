@@ -1,0 +1,69 @@
+"""A kind of ranker is one file and one line: the example in CONTRIBUTING.md ranks, scores and mines as printed."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+from tests.toy import ROOT
+from tests.trainer.ranking.retrieval.fakes import overlap_run, tokens_run
+from tests.trainer.runs import write_run
+from trainer.ranking.evaluation.task import Task, evaluate_split
+from trainer.ranking.mining import mine, mining_texts
+from trainer.ranking.ranker import ModelRanker
+from trainer.ranking.rankers import registry
+from trainer.ranking.rankers.registry import open_ranker, ranker_of
+from trainer.ranking.retrieval.system import Texts
+from trainer.training.checkpoints.load import load_trained
+
+
+@pytest.fixture
+def euclidean(opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRanker:
+    """A ranker of the kind in CONTRIBUTING.md, around a trained Siamese network."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "(VectorRanker)" in block)
+    assert '`"euclidean": Euclidean` in `RANKERS`' in page
+    module = ModuleType("euclidean")
+    exec(code, module.__dict__)
+    monkeypatch.setitem(registry.RANKERS, "euclidean", module.Euclidean)
+    keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 24}
+    loaded = load_trained(write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, **keys))
+    loaded.model.kind = "euclidean"  # type: ignore[assignment]
+    return ranker_of(loaded, opened)
+
+
+def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: Collection) -> None:
+    task = Task.of(opened, "test")
+    embedded = registry.RANKERS["dense"](euclidean.loaded, opened).system(task)
+    queries, documents = (vectors.astype(np.float64) for vectors in (embedded.queries, embedded.documents))  # type: ignore[attr-defined]
+    distances = np.linalg.norm(queries[:, None] - documents, axis=2)
+    ranked = euclidean.system(task).rank(10)
+    for row, of_query in zip(ranked, distances, strict=True):
+        np.testing.assert_allclose(of_query[row.documents], np.sort(of_query)[:10], atol=1e-5)
+    assert evaluate_split(euclidean, "test").means == task.measure(task.rank(euclidean.system(task), 100)).means
+    (scores,) = euclidean.scores([(task.queries[0], task.pool[:20])])
+    np.testing.assert_array_equal(np.argsort(-scores, kind="stable"), np.argsort(distances[0, :20], kind="stable"))
+    texts = mining_texts(opened, "train")
+    found = euclidean.system(texts).rank(30)
+    mined = mine(texts, Relevant(opened, opened.groups("train")), found, None)
+    assert sum(len(negatives.documents) for negatives in mined.negatives.values()) > 100
+
+
+def test_a_ranker_that_only_reranks_does_not_search(opened: Collection) -> None:
+    ranker = ranker_of(overlap_run(opened), opened)
+    assert not ranker.searches
+    with pytest.raises(InputError, match="run/step: a overlap cannot search: it re-ranks what another system found"):
+        ranker.system(Texts(opened, [0], [0]))
+
+
+def test_models_of_other_texts_are_refused(opened: Collection, shards: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "mlm", shards / "tokenizer.json", name="mlm", max_tokens=32)
+    with pytest.raises(InputError, match="a mlm pre-training run, which was not trained to compare texts: fine-tune"):
+        open_ranker(run, opened)
+    assert open_ranker("bm25", opened).kind == "bm25"
+    assert ranker_of(tokens_run(opened), opened).temperature == 1.0

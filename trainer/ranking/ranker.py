@@ -1,0 +1,155 @@
+"""A model that ranks, opened once for a collection: evaluation, mining, indexes, search and the refresh all ask it.
+
+rankers/ has a file for each kind, and registry.py there opens them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from models.batching.framing import Framing
+from models.config import MatchingConfig
+from trainer.ranking.retrieval.encode import TextEncoder
+from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
+from trainer.training.checkpoints.load import LoadedModel
+
+CLASSES = "classes"  # the loss of models that classify pairs
+LONG = 1 << 16  # tokens, more than any model reads
+
+
+class Ranker(ABC):
+    """Ranks the documents of a collection for its queries.
+
+    Attributes:
+        name: the model, as manifests name it.
+        title: the model, as messages name it.
+        collection: contains the texts.
+        searches: whether each document is scored by itself, so that a whole pool can be ranked; if not, the ranker only
+            re-ranks lists that another one found.
+    """
+
+    name: str
+    title: str
+    collection: Collection
+    searches: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The key of its class in the registry, and of its kind of index."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, str]:
+        """What an index's manifest keeps of it; rankers with the same fingerprint give the same scores."""
+
+    @property
+    def temperature(self) -> float:
+        """What its scores are divided by where a student learns them."""
+        return 1.0
+
+    def system(self, texts: Texts) -> System:
+        """Encode or index texts, to score all documents of their pool.
+
+        Raises:
+            InputError: the ranker does not search, or its vectors are not finite.
+        """
+        raise InputError(f"{self.title} cannot search: it re-ranks what another system found")
+
+    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+        """Score each list's documents for its query, fp32 [n]; every text is encoded once.
+
+        Args:
+            lists: at least one, with at least one document each.
+            what: names the work in the progress line.
+
+        Raises:
+            InputError: scores or vectors are not finite.
+        """
+        texts = Texts.of_lists(self.collection, lists)
+        return scores_of_lists(self.system(texts), texts, lists, what)
+
+
+class ModelRanker(Ranker):
+    """A trained model, on its device, in eval mode."""
+
+    def __init__(self, loaded: LoadedModel, collection: Collection) -> None:
+        """Move the model to the GPU, if there is one."""
+        assert isinstance(loaded.method, MatchingConfig)
+        self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
+        self.title = f"{self.name}: a {loaded.kind}"
+        self.model: Any = loaded.model
+        self.method: MatchingConfig = loaded.method
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model.to(self.device)
+
+    @property
+    def kind(self) -> str:
+        """The kind that the model says it is."""
+        return str(self.model.kind)
+
+    @property
+    def predicts_classes(self) -> bool:
+        """Whether the model has logits of classes in place of a score."""
+        return self.method.loss == CLASSES
+
+    def require_score(self) -> None:
+        """Raise InputError for a model that predicts classes."""
+        if self.predicts_classes:
+            raise InputError(f"{self.name}: predicts classes and gives no score to rank by: evaluate with --classes")
+
+    def max_tokens(self) -> dict[str, Any]:
+        """Return how much of a query and of a document the model reads, in tokens, as JSON values."""
+        method, vocabulary = self.method, self.collection.tokenizer
+        return {
+            "query": _most_tokens(method.query_framing(vocabulary)),
+            "document": _most_tokens(method.document_framing(vocabulary)),
+            **({"kept_of_query": "end"} if method.kept_of_query == "end" else {}),
+        }
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """The checkpoint, and the SHA-256 of the weights and the method's keys."""
+        digest = hashlib.sha256(json.dumps(self.method.model_dump(mode="json"), sort_keys=True).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)
+        return {"checkpoint": str(Path(self.name).resolve()), "fingerprint": digest.hexdigest()}
+
+
+class VectorRanker(ModelRanker):
+    """A model that encodes queries and documents separately (`models.matching.dual_encoder.DualEncoder`)."""
+
+    @property
+    def temperature(self) -> float:
+        """What the model's losses divide scores by."""
+        return float(self.model.temperature)
+
+    @property
+    def queries(self) -> TextEncoder:
+        """The encoder of queries."""
+        framing = self.method.query_framing(self.loaded.tokenizer)
+        return TextEncoder(self.model.embed_queries, framing, self.device, "encode queries")
+
+    @property
+    def documents(self) -> TextEncoder:
+        """The encoder of documents."""
+        framing = self.method.document_framing(self.loaded.tokenizer)
+        return TextEncoder(self.model.embed_documents, framing, self.device, "encode documents")
+
+
+def _most_tokens(framing: Framing) -> int:
+    """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
+    longest = np.full(LONG, framing.vocabulary.mask)
+    return int(framing.arrays([longest])["ids"].size)

@@ -1,0 +1,32 @@
+"""BM25: words in place of a trained model."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from data_prep.collections.collection import Collection
+from data_prep.common.extras import require
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25
+from trainer.ranking.retrieval.system import Texts
+
+
+class Bm25Ranker(Ranker):
+    """Ranks by the words that a document shares with a query; word statistics are those of the pool or the lists."""
+
+    name = title = kind = NAME
+
+    def __init__(self, collection: Collection) -> None:
+        """Raise InputError where bm25s is not installed."""
+        require("evaluate", "bm25s", what=NAME)
+        self.collection = collection
+
+    def system(self, texts: Texts) -> Bm25:
+        """Index the words of texts."""
+        queries, documents = self.collection.queries, self.collection.corpus
+        return Bm25([queries.text(i) for i in texts.queries], [documents.text(i) for i in texts.pool])
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """The variant and its constants."""
+        return {"fingerprint": DESCRIPTION}

@@ -1,0 +1,57 @@
+"""The kinds of rankers, a line each: a model says by its `kind` which one it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.collections.collection import Collection, remedy
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.check import require_same_tokenizer
+from trainer.ranking.published import load_any
+from trainer.ranking.ranker import ModelRanker, Ranker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.dense import Dense
+from trainer.ranking.rankers.lists import Lists
+from trainer.ranking.rankers.multi_vector import MultiVector
+from trainer.ranking.rankers.pairs import Pairs
+from trainer.ranking.retrieval.bm25 import NAME
+from trainer.training.checkpoints.load import LoadedModel
+
+RANKERS: dict[str, type[ModelRanker]] = {
+    "dense": Dense,
+    "multi_vector": MultiVector,
+    "poly": MultiVector,
+    "lists": Lists,
+    "pairs": Pairs,
+}
+
+
+def open_ranker(model: str | Path, collection: Collection) -> Ranker:
+    """Open `bm25`, or the model of a run or of a published folder, to rank a collection.
+
+    Raises:
+        InputError: the model is missing, damaged, or cannot rank this collection.
+    """
+    return Bm25Ranker(collection) if str(model) == NAME else ranker_of(load_any(Path(model)), collection)
+
+
+def ranker_of(loaded: LoadedModel, collection: Collection) -> ModelRanker:
+    """Return a loaded model as a ranker of a collection.
+
+    Raises:
+        InputError: it was not trained to compare texts, or its tokenizer is not the collection's.
+    """
+    kind = getattr(loaded.model, "kind", None)
+    if kind not in RANKERS:
+        raise InputError(
+            f"{loaded.checkpoint}: a {loaded.kind} pre-training run, which was not trained to compare texts: "
+            f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={loaded.checkpoint})"
+        )
+    require_same_tokenizer(
+        loaded.tokenizer,
+        loaded.checkpoint,
+        collection.tokenizer.fingerprint,
+        collection.directory,
+        remedy(collection.directory, loaded.tokenizer.path),
+    )
+    return RANKERS[kind](loaded, collection)
