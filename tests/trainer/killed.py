@@ -1,28 +1,30 @@
-"""Kill a training in the middle of a step."""
+"""Watch what a training prints, and kill it in the middle of a step."""
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests import toy
-from tests.warm import PATIENCE
+from tests.warm import PATIENCE, Started
+
+
+def read_to(process: Started | subprocess.Popen[bytes], printed: Path, beginning: str) -> None:
+    """Wait until a line that begins so has been printed."""
+    while not any(line.startswith(beginning) for line in printed.read_text().splitlines()):
+        if process.poll() is not None:
+            pytest.fail(f"it ended before {beginning!r}:\n{printed.read_text()}")
+        time.sleep(0.005)
 
 
 def kill_at(step: int, ranks: int, module: str, recipe: Path, *arguments: object) -> None:
-    """Start a training; send SIGKILL to all its processes when it prints a step, while it trains the next one.
-
-    The recipe must log every step, and only this training's processes may have its path in their commands.
-    """
-    command = toy.launch_command(ranks, module, recipe, *arguments)
-    process = subprocess.Popen(
-        command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment(), start_new_session=True
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(f"step {step}/"):
-            break
-    else:
-        pytest.fail(f"the run ended before step {step}")
-    subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
-    process.wait(timeout=PATIENCE)
+    """Start a training that logs every step; send SIGKILL to all its processes when it prints a step."""
+    printed = recipe.parent / f"printed until {step}"
+    printed.touch()
+    process = toy.start(ranks, module, recipe, *arguments, printed=printed)
+    read_to(process, printed, f"step {step}/")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)

@@ -24,11 +24,6 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
     return run
 
 
-@pytest.fixture
-def seed_run(tmp_path: Path, shards: Path) -> Path:
-    return write_run(tmp_path / "seed", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=1)
-
-
 def test_curves_of_several_runs_are_one_figure(
     tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,7 +40,8 @@ def test_curves_of_several_runs_are_one_figure(
     assert line.endswith("has not logged loss/mlm; it has loss/decoder")
 
 
-def test_the_cosine_figure(seed_run: Path, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cosine_figure(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed_run = write_run(tmp_path / "seed", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=1)
     main(["cosine", "--shards", str(shards), "--out", str(tmp_path / "f.png"), f"one layer={seed_run}"])
     path, line = capsys.readouterr().out.splitlines()
     assert path == str(tmp_path / "f.png")
@@ -67,13 +63,3 @@ def test_the_case_study_lists_sequences_by_their_share_of_attention(
     main(["attention", str(run), "--shards", str(shards)])
     assert capsys.readouterr().out.startswith("sequence ")
     assert "--sequence: 99 is not one of the" in refused("attention", run, "--shards", shards, "--sequence", 99)
-
-
-def test_attention_of_another_method_is_refused(seed_run: Path, shards: Path, refused: Refused) -> None:
-    assert "not a Cross-Thought run" in refused("attention", seed_run, "--shards", shards)
-
-
-def test_a_run_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["curves", "--tag", "x", "--out", "f.png", "run"])
-    assert "'run' is not NAME=RUN" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.pretraining.seed import Seed
 from tests import toy
 from tests.trainer.killed import kill_at
+from tests.trainer.test_methods import TOLERANCE
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.open_data import shard_data
 from trainer.training.engine import ds_config
@@ -61,10 +62,10 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
     return history
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "through_launcher"), [(1, False), (2, True)])
+def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, ranks: int, through_launcher: bool) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=20)
-    done = toy.launch(ranks, "trainer.pretrain", recipe, through_launcher=True)
+    done = toy.launch(ranks, "trainer.pretrain", recipe, through_launcher=through_launcher)
     assert done.returncode == 0, done.stderr
     expected = plain_losses(load_recipe(PretrainRecipe, recipe), 20)
     for term in ("mlm", "decoder"):
@@ -73,8 +74,13 @@ def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, ranks:
         assert list(seen.values()) == pytest.approx([losses[term] for losses in expected], rel=1e-4)
 
 
-@pytest.mark.parametrize("config", sorted(path.stem for path in ds_config.FOLDER.glob("*.json")))
-def test_every_ds_config_trains_on_two_ranks(shards: Path, tmp_path: Path, config: str) -> None:
+def test_every_ds_config_is_trained_with() -> None:
+    """By every method, see there: that the losses agree says more than that they fall."""
+    assert {path.stem for path in ds_config.FOLDER.glob("*.json")} == set(TOLERANCE)
+
+
+@pytest.mark.parametrize("config", ["zero2_bf16", "zero1_fp16"])
+def test_a_ds_config_is_named_in_the_recipe(shards: Path, tmp_path: Path, config: str) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=3, deepspeed=config)
     done = toy.launch(2, "trainer.pretrain", recipe)
     if config.endswith("fp16") and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
@@ -99,7 +105,7 @@ def test_killed_at_a_random_step_and_resumed_equals_undisturbed(shards: Path, tm
     killed = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
     at = random.randint(6, 39)
     kill_at(at, 2, "trainer.pretrain", killed)
-    resumed = toy.launch(2, "trainer.pretrain", killed, "--resume", through_launcher=True)
+    resumed = toy.launch(2, "trainer.pretrain", killed, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming from" in resumed.stdout
     for tag in ("loss/mlm", "loss/decoder", "grad_norm"):

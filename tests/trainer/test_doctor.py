@@ -72,17 +72,3 @@ def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:
     seconds = [exchange_seconds(met, [500_000, 500_000], Zero(stage, 4), 2) for stage in (1, 2)]
     # all-reduce 4,000,000 bytes a step or micro-batch; gather weights: half of that, in two groups; 4 small all-reduces
     assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 4), 2.5 + 0.006 * (2 + 2 / 2 + 4)])
-
-
-def test_bad_arguments_are_one_line(shards: Path, tmp_path: Path) -> None:
-    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    for arguments, words in (
-        ([recipe, "--hostfile", tmp_path / "none"], "cannot read"),
-        ([recipe, "stepz=3"], "stepz"),
-        ([tmp_path / "none.yaml"], "none.yaml"),
-    ):
-        done = doctor(*arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert len(done.stderr.splitlines()) == 1
-        assert done.stderr.startswith("trainer.doctor: ")
-        assert words in done.stderr

@@ -1,4 +1,4 @@
-"""The command trainer.mine: what it prints and writes, what training then reads, and what it refuses."""
+"""The command trainer.mine: what it prints and writes, and what training then reads."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,6 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         "siamese": {"similarity": "cosine", "pooling": "mean", **LENGTHS},
         "colbert": LENGTHS,
         "cross_encoder": {"loss": "binary", "hard_negatives": 1, **LENGTHS},
-        "seed": {"max_tokens": 32, "decoder_layers": 1},
     }
     return {name: write_run(folder / name, tokenizer, name=name, **of_run) for name, of_run in keys.items()}
 
@@ -81,44 +80,6 @@ def test_a_margin_leaves_fewer(
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
     assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # the scores are cosines
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--bm25", "--split=dev"], "no split 'dev'; choose one of: test, train"),
-        (["--model=RUNS/seed"], "a seed pre-training run, which was not trained to compare texts"),
-        (["--model=RUNS/cross_encoder"], "a cross_encoder cannot search"),
-        (["--model=RUNS/none"], "none"),
-        (["--score=RUNS/seed"], "a seed pre-training run"),
-        (["--bm25", "--out=COLLECTION"], "is the collection itself: name another folder"),
-        (["--bm25", "--out=TMP/mine"], "exists, and was not mined: name another folder"),
-        (["--bm25", "--depth=0"], "'0' is not a whole number above 0"),
-        (["--bm25", "--margin=-1"], "'-1' is not a number, 0 or above"),
-        (["--score=RUNS/cross_encoder", "--depth=5"], "--depth and --margin are of mining"),
-        (["--bm25", "--model=RUNS/siamese"], "not allowed with argument"),
-        ([], "one of the arguments --bm25 --model --score is required"),
-    ],
-)
-def test_what_is_refused(
-    toy_collection: Path,
-    runs: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
-) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years")
-    places = {"RUNS": runs["seed"].parent, "COLLECTION": toy_collection, "TMP": tmp_path}
-    for name, place in places.items():
-        arguments = [argument.replace(name, str(place)) for argument in arguments]
-    with pytest.raises(SystemExit) as stopped:
-        mine.main(command(toy_collection, tmp_path / "out", *arguments))
-    assert stopped.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "trainer.mine:" in line]
-    assert message in line
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "thesis.txt"]
 
 
 @pytest.mark.slow  # real processes

@@ -1,4 +1,4 @@
-"""`trainer.plan` end to end: its text, JSON and chart; bad input; no import of DeepSpeed."""
+"""`trainer.plan` end to end: its text, JSON and chart; no import of DeepSpeed."""
 
 import json
 import re
@@ -92,46 +92,6 @@ def test_a_preparation_is_planned(source: str, tmp_path: Path, capsys: pytest.Ca
         assert row["bottleneck"] in printed
     assert "of shards" in printed
     assert matplotlib.image.imread(chart).std() > 0.05
-
-
-BAD = [
-    (["recipes/none.yaml"], "recipes/none.yaml: cannot read"),
-    (["recipes/seed_small.yaml"], "trunk.vocab_size: the recipe takes it from its data"),
-    (["recipes/dpr.yaml"], "recipes/dpr.yaml: fine-tunes"),
-    ([*SMALL, "batch.micro=0"], "batch.micro"),
-    ([*SMALL, "trunk.num_attention_heads=7"], "trunk: "),
-    ([*SMALL, "method.max_tokens=100000"], "method.max_tokens"),
-    ([*SMALL, "deepspeed=zero9"], "deepspeed: no file"),
-    ([*SMALL, "--measured", "none.json"], "none.json: "),
-    ([*SMALL, "--measured", "README.md"], "README.md: not JSON"),
-    ([*SMALL, "--measured", "benchmarks/results/demo.json"], "not a result of benchmarks.step"),
-    ([*SMALL, "--json", "docs"], "docs: "),
-    ([*SMALL, "--chart", "docs"], "docs: "),
-    ([*SMALL, "--json", "none/x.json"], "none/x.json: its folder does not exist"),
-    ([*SMALL, "--hosts", "1,0"], "argument --hosts"),
-    ([*SMALL, "--gpu", "h101"], "did you mean h100?"),
-    ([*SMALL, "--efficiency", "1.5"], "argument --efficiency"),
-    ([*SMALL, "--mtbf", "0"], "argument --mtbf"),
-    ([*SMALL, "--nothing"], "unknown option --nothing"),
-    (["data"], "--source"),
-    (["data", "--source", "usenet"], "argument --source"),
-    (["data", "--source", "reddit", "--rate", "baking=3"], "--rate baking: reddit has no such rate"),
-    (["data", "--source", "reddit", "--rate", "reading=0"], "argument --rate"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_bad_input_is_one_line_and_code_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    printed = capsys.readouterr()
-    assert stopped.value.code == 2
-    assert message in printed.err
-    assert len(printed.err.splitlines()) == 1
-    assert printed.err.startswith("trainer.plan")
-    assert printed.out == ""
 
 
 def test_a_chart_without_matplotlib_says_what_to_install(

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests import toy
+from tests.trainer.killed import read_to
 from tests.warm import PATIENCE
 from trainer.trace import digest, trace
 from trainer.training.checkpoints import checkpoint
@@ -31,34 +32,36 @@ pytestmark = pytest.mark.slow  # every test starts real processes, about ten sec
 DROPOUT = {"trunk": toy.TRUNK}
 
 
-def start(recipe: Path, *arguments: object, ranks: int = 2) -> subprocess.Popen[str]:
-    command = toy.launch_command(ranks, "trainer.pretrain", recipe, *arguments)
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=toy.ROOT, env=toy.environment(), start_new_session=True, **pipes)
+class Training:
+    """A run that has been started; its processes are forked, or started by DeepSpeed's launcher."""
+
+    def __init__(self, recipe: Path, *arguments: object, through_launcher: bool = False) -> None:
+        self.recipe, self.through_launcher = recipe, through_launcher
+        self.printed = recipe.parent / f"printed-{time.monotonic_ns()}"
+        self.printed.touch()
+        self.process = toy.start(
+            2, "trainer.pretrain", recipe, *arguments, printed=self.printed, through_launcher=through_launcher
+        )
+
+    def read_to(self, beginning: str) -> None:
+        read_to(self.process, self.printed, beginning)
+
+    def end(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes of the ranks, by rank."""
+        if not self.through_launcher:
+            return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
+        # the children of the launcher that DeepSpeed starts on every host
+        processes = [p for p in psutil.process_iter(["cmdline"]) if str(self.recipe) in (p.info["cmdline"] or [])]
+        parents = {p.pid: p.parent() for p in processes}
+        ranks = [p for p in processes if (up := parents[p.pid]) and "deepspeed.launcher.launch" in up.cmdline()]
+        return sorted(ranks, key=lambda p: p.environ()["RANK"])
 
 
-def read_to(process: subprocess.Popen[str], beginning: str) -> None:
-    lines = []
-    assert process.stdout is not None
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith(beginning):
-            return
-    pytest.fail(f"it ended before {beginning!r}:\n{''.join(lines)}")
-
-
-def ranks_of(recipe: Path) -> list[psutil.Process]:
-    """The processes of a run's ranks, by rank: the children of the launcher that DeepSpeed starts on every host."""
-    processes = [p for p in psutil.process_iter(["cmdline"]) if str(recipe) in (p.info["cmdline"] or [])]
-    parents = {p.pid: p.parent() for p in processes}
-    ranks = [p for p in processes if (above := parents[p.pid]) and "deepspeed.launcher.launch" in above.cmdline()]
-    return sorted(ranks, key=lambda p: p.environ()["RANK"])
-
-
-def tampered(kind: str, recipe: Path, *arguments: object, **variables: object) -> subprocess.CompletedProcess[str]:
-    command = toy.launch_command(2, "tests.trainer.tampered", recipe, *arguments)
-    environment = {**toy.environment(), "TAMPER": kind, **{k: str(v) for k, v in variables.items()}}
-    return subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, timeout=PATIENCE, env=environment)
+def tampered(kind: str, recipe: Path, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    return toy.launch(2, "tests.trainer.tampered", recipe, *arguments, TAMPER=kind, **more)
 
 
 def final_weights(run: Path, step: int) -> bytes:
@@ -82,9 +85,9 @@ def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
 ) -> None:
     data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=30, checkpoint={"every": 10}, data=data, **DROPOUT)
-    process = start(recipe)
-    read_to(process, "step 13/")
-    ranks = ranks_of(recipe)
+    training = Training(recipe, through_launcher="launcher" in whom)
+    training.read_to("step 13/")
+    ranks = training.ranks()
     assert len(ranks) == 2
     if whom == "the launcher, SIGTERM":
         launcher = ranks[0].parent()
@@ -93,8 +96,8 @@ def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     else:
         for rank in ranks if "ranks" in whom else ranks[1:]:
             rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
-    printed, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == (1 if "launcher" in whom else stop.RESUME), printed  # the launcher has its own code
+    code, printed = training.end(), training.printed.read_text()
+    assert code == (1 if "launcher" in whom else stop.RESUME), printed  # the launcher has its own code
     assert "stopped on request after step" in printed
     stopped = checkpoint.newest(tmp_path / "run")
     assert stopped is not None
@@ -119,17 +122,17 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
             assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
             shutil.rmtree(tmp_path / "run")
             step = 1
-        process = start(recipe, "--resume")
-        read_to(process, f"step {step}/")
+        training = Training(recipe, "--resume", through_launcher=number % 3 == 1)
+        training.read_to(f"step {step}/")
         time.sleep(chance.uniform(0, 0.5))
-        ranks = ranks_of(recipe)
+        ranks = training.ranks()
         launcher = ranks[0].parent() if ranks else None
         whom = [*ranks, launcher] if number % 3 == 0 else [launcher] if number % 3 == 1 else [chance.choice(ranks)]
         for victim in whom:
             if victim is not None:
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
-        process.communicate(timeout=PATIENCE)  # ranks whose launcher has died save and end
+        training.end()  # ranks whose launcher has died save and end
         psutil.wait_procs(ranks, timeout=PATIENCE)
     last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert last.returncode == 0, last.stderr
@@ -144,14 +147,14 @@ def step_reached(run: Path) -> int:
 
 def test_two_processes_cannot_train_the_same_run(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=2000)
-    first = start(recipe)
-    read_to(first, "step 2/")
+    first = Training(recipe)
+    first.read_to("step 2/")
     second = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert second.returncode == 2
     assert "is being trained by another process" in second.stderr
-    for rank in ranks_of(recipe):
+    for rank in first.ranks():
         rank.kill()
-    first.communicate(timeout=PATIENCE)
+    first.end()
 
 
 @pytest.mark.parametrize(("stage", "ranks"), [(1, 4), (2, 1), (3, 4)])
@@ -250,15 +253,15 @@ def poisoned_recipe(shards: Path, tmp_path: Path) -> tuple[Path, int, int]:
 
 def test_a_rank_that_gets_a_tenth_of_a_core_is_named(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=100_000)  # stopped when the slow rank is named
-    process = start(recipe)
-    read_to(process, "step 1/")
-    slowed = ranks_of(recipe)[1]
-    threading.Thread(target=a_tenth_of_a_core, args=(slowed,), daemon=True).start()
-    assert process.stdout is not None
+    training = Training(recipe)
+    training.read_to("step 1/")
+    threading.Thread(target=a_tenth_of_a_core, args=(training.ranks()[1],), daemon=True).start()
     named = f"rank 1 on {socket.gethostname()} is slow: its forward passes take"
-    assert any(named in line for line in process.stdout)
+    while named not in training.printed.read_text():
+        assert training.process.poll() is None
+        time.sleep(0.1)
     (tmp_path / "run" / stop.STOP_FILE).touch()
-    process.communicate(timeout=PATIENCE)
+    training.end()
     assert max(toy.scalars(tmp_path / "run", "ranks/forward_slowest").values()) > 1.5
 
 
@@ -274,7 +277,7 @@ def a_tenth_of_a_core(process: psutil.Process) -> None:
 
 def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    done = tampered("hang", recipe, "faults.hang_seconds=8")
+    done = tampered("hang", recipe, "faults.hang_seconds=8", through_launcher=True)  # it gives the ranks a second
     assert done.returncode == watchdog.HUNG, done.stderr
     for rank in (0, 1):
         assert f"rank {rank}: no step for 8 s" in done.stderr
@@ -289,12 +292,12 @@ def test_a_loader_worker_that_is_killed_or_stopped_ends_the_run_and_leaves_nothi
     data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
     faults = {"hang_seconds": 20}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=1_000_000, data=data, faults=faults)
-    process = start(recipe)
-    read_to(process, "step 3/")
-    (worker,) = ranks_of(recipe)[1].children()
+    training = Training(recipe)
+    training.read_to("step 3/")
+    (worker,) = training.ranks()[1].children()
     worker.send_signal(number)
-    printed, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code
+    assert training.end() == code
+    printed = training.printed.read_text()
     assert "Traceback" not in printed
     lines = [line for line in printed.splitlines() if f"DataLoader worker (pid {worker.pid}) is killed" in line]
     assert len(lines) == (number == signal.SIGKILL)

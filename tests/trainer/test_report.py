@@ -148,14 +148,6 @@ def test_results_that_are_not_numbers_are_named(
     assert words in capsys.readouterr().err
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main([str(tmp_path)])
-    assert exit_.value.code == 2
-    assert "train one first" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_model_that_ranks_again_has_the_name_of_what_it_ranked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands that build an index and search it: what they print, also on several ranks, and what they refuse."""
+"""The commands that build an index and search it: what they print, also on several ranks."""
 
 import io
 import json
@@ -32,9 +32,6 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", similarity="cosine", **LENGTHS)
     index.main([str(folder / "run"), f"--collection={folder / 'collection'}", f"--out={folder / 'index'}"])
     index.main(["--bm25", f"--collection={folder / 'collection'}", f"--out={folder / 'bm25'}"])
-    (folder / "half").mkdir()
-    manifest = json.loads((folder / "index" / "manifest.json").read_text())
-    (folder / "half" / "building.json").write_text(json.dumps(manifest))
     return folder
 
 
@@ -99,84 +96,6 @@ def test_a_moved_collection_and_model_are_found_where_they_are_named(
     assert len(capsys.readouterr().out.splitlines()) == 12
 
 
-@pytest.mark.parametrize("other", ["collection", "run"])
-def test_another_collection_or_model_is_refused(
-    made: Path, toy_classes: Path, tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_run(tmp_path / "run", made / "collection" / "tokenizer.json", seed=3, name="siamese", **LENGTHS)
-    option, message = {
-        "collection": (f"--collection={toy_classes}", "is not the collection that"),
-        "run": (f"--model={path}", "is not the model that"),
-    }[other]
-    with pytest.raises(SystemExit) as stopped:
-        search.main([str(made / "index"), "abc", option])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("trainer.search: ")
-    assert message in line
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "message"),
-    [
-        (index, ["MADE/run", "--collection=MADE/none", "--out=NEW"], "not tokenised, or not a collection"),
-        (index, ["MADE/none", "--collection=MADE/collection", "--out=NEW"], "none"),
-        (index, ["MADE/run", "--collection=MADE/collection", "--out=MADE"], "holds something that is not an index"),
-        (index, ["--bm25", "--collection=MADE/collection", "--out=MADE/collection/corpus.jsonl"], "is a file"),
-        (index, ["--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
-        (index, ["MADE/run", "--bm25", "--collection=MADE/collection", "--out=NEW"], "name a run, or give --bm25"),
-        (index, ["--bm25", "--collection=MADE/collection", "--out=MADE/index"], "holds an index with another kind"),
-        (
-            index,
-            ["--bm25", "--dtype=float16", "--collection=MADE/collection", "--out=NEW"],
-            "--dtype float16: the index of BM25 has none: leave it out",
-        ),
-        (
-            index,
-            ["MADE/run", "--approximate=centroids", "--collection=MADE/collection", "--out=NEW"],
-            "--approximate centroids: the index of MADE/run has ivf, pq, hnsw",
-        ),
-        (index, ["MADE/run", "--collection=OTHER", "--out=NEW"], "another tokenizer"),
-        (search, ["MADE/run", "abc"], "not an index"),
-        (search, ["MADE/half", "abc"], "an unfinished index: run trainer.index again, it goes on"),
-        (search, ["MADE/index", "--serve=0", "--approximate=hnsw"], "approximate-hnsw.faiss: no such file"),
-        (search, ["MADE/index", "--approximate=centroids", "abc"], "has ivf, pq, hnsw"),
-        (search, ["MADE/bm25", "--model=MADE/run", "abc"], "was made without a model: leave it out"),
-        (search, ["MADE/bm25", "--approximate=hnsw", "abc"], "has none"),
-        (search, ["MADE/index", "--queries=test"], "--queries and --write-run go together"),
-        (search, ["MADE/index", "--write-run=NEW"], "--queries and --write-run go together"),
-        (search, ["MADE/index", "--queries=dev", "--write-run=NEW"], "it has test, train"),
-        (search, ["MADE/index", "--queries=test", "--write-run=MADE"], "is a folder: name a file"),
-        (search, ["MADE/index", "--queries=test", "--write-run=NEW", "abc"], "--queries names all queries"),
-        (search, ["MADE/index", "abc", "--k=0"], "'0' is not a whole number above 0"),
-        (search, ["MADE/index", "--serve=99999"], "'99999' is not a port"),
-        (search, ["MADE/index", "--serve=0", "abc"], "--serve takes its queries from the page"),
-        (search, ["MADE/index", "--beside=MADE/index", "--serve=0"], "--beside names the same index"),
-        (search, ["MADE/index", "--beside=MADE/other"], "--beside is for the page: add --serve PORT"),
-    ],
-)
-def test_what_is_refused(
-    made: Path, tmp_path: Path, command, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if "OTHER" in " ".join(arguments):
-        shards = toy.write_shards(tmp_path / "shards", 50, seed=4)
-        toy.write_collection(tmp_path / "other", shards / "tokenizer.json", count=30)
-    places = {"MADE": made, "NEW": tmp_path / "new", "OTHER": tmp_path / "other"}
-
-    def placed(text: str) -> str:
-        for name, path in places.items():
-            text = text.replace(name, str(path))
-        return text
-
-    with pytest.raises(SystemExit) as stopped:
-        command.main(list(map(placed, arguments)))
-    assert stopped.value.code == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{command.__name__}: ")]
-    assert len(lines) == 1
-    assert placed(message) in lines[0]
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_port_in_use_is_refused_in_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -202,15 +121,6 @@ def test_a_model_with_another_tokenizer_is_refused_at_the_start(
         search.main([str(made / "index"), "--serve=0", f"--model={tmp_path / 'run'}"])
     (line,) = capsys.readouterr().err.splitlines()
     assert "tokenizer" in line
-
-
-def test_what_a_cross_encoder_lacks_is_said(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "run", made / "collection" / "tokenizer.json", name="cross_encoder", loss="binary", **LENGTHS)
-    with pytest.raises(SystemExit) as stopped:
-        index.main([str(tmp_path / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'new'}"])
-    assert stopped.value.code == 2
-    assert "a cross_encoder has no index: it re-ranks what another system found" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
 
 
 def test_bm25_and_a_colbert_are_searched_like_any_index(

@@ -71,25 +71,6 @@ def test_the_text_is_that_of_the_documents_named(
     assert set(text.split()) <= words
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--world-size", "3"], "data.lanes: 8 lanes cannot be shared by 3 ranks"),
-        (["data.mix.a.weigth=1"], "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),
-        (["data.mix.a.weight=0.33333"], "fewer digits"),
-    ],
-)
-def test_bad_input_is_one_line(
-    recipe: Path, capsys: pytest.CaptureFixture[str], arguments: list[Any], message: str
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        printed(capsys, recipe, *arguments)
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
 @pytest.mark.parametrize("init", [{"init_from": None}, {"init_from": "an encoder", "trunk": None}])
 def test_the_recorded_recipe_of_a_run_is_read(
     recipe: Path, init: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -122,13 +103,3 @@ def test_remote_shards_give_the_same_steps_through_a_small_cache(
     with pytest.raises(SystemExit):
         printed(capsys, remote, "data.cache_bytes=1000")
     assert "data.cache_bytes: 1000 bytes cannot hold 1 shard" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["--world-size", "0"], ["--workers", "-1"], ["--show", "0"], ["--show", "-3"]])
-def test_numbers_out_of_range_are_refused(
-    recipe: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        printed(capsys, recipe, *arguments)
-    assert stopped.value.code == 2
-    assert "is not a whole number above 0" in capsys.readouterr().err

@@ -2,9 +2,7 @@
 
 import importlib
 import json
-import os
 import re
-import socket
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,16 +12,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import Framing
 from models.matching.siamese import Siamese
 from tests import toy
-from tests.trainer.runs import STEP, write_run
+from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
 from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 TEXTS = [
@@ -36,14 +32,6 @@ TEXTS = [
 ]
 MAX_TOKENS = 24
 ROBERTA = {**toy.TRUNK, "model_type": "roberta", "type_vocab_size": 1}
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("loading an export asked the network for something")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
 @pytest.fixture
@@ -197,81 +185,6 @@ def test_the_decoder_is_exported_only_on_request(tmp_path: Path, tokenizer_json:
     trained = load_trained(write_run(tmp_path / "run", tokenizer_json, name="seed", max_tokens=MAX_TOKENS))
     export_encoder(trained, tmp_path / "out")
     assert not list((tmp_path / "out").glob("decoder*"))
-    with pytest.raises(InputError, match="no decoder"):
-        export_encoder(siamese(tmp_path / "tuned", tokenizer_json), tmp_path / "tuned_out", with_decoder=True)
-    assert not (tmp_path / "tuned_out").exists()
-    alone = load_trained(write_run(tmp_path / "ict", tokenizer_json, name="ict", max_tokens=MAX_TOKENS))
-    with pytest.raises(InputError, match="ict trains only the encoder"):
-        export_encoder(alone, tmp_path / "ict_out", with_decoder=True)
-
-
-def test_all_files_have_the_same_permissions(tmp_path: Path, tokenizer_json: Path) -> None:
-    export_encoder(siamese(tmp_path / "run", tokenizer_json), tmp_path / "out")
-    assert len({path.stat().st_mode for path in (tmp_path / "out").glob("*.*")}) == 1
-
-
-def test_card_and_mark_name_run_and_step(tmp_path: Path, tokenizer_json: Path) -> None:
-    trained = siamese(tmp_path / "run", tokenizer_json)
-    export_encoder(trained, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert str(tmp_path / "run") in card
-    assert f"step {STEP}" in card
-    assert json.loads((tmp_path / "out" / "deepsiam.json").read_text())["step"] == STEP
-
-
-def test_an_earlier_export_is_replaced_and_nothing_else(tmp_path: Path, tokenizer_json: Path) -> None:
-    trained, out = siamese(tmp_path / "run", tokenizer_json, similarity="cosine"), tmp_path / "out"
-    export_encoder(trained, out)
-    (out / "2_Normalize" / "stale").touch()
-    export_encoder(trained, out)
-    assert not (out / "2_Normalize" / "stale").exists()
-    (tmp_path / "empty").mkdir()
-    export_encoder(trained, tmp_path / "empty")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").touch()
-    (tmp_path / "file").touch()
-    for taken in ("full", "file"):
-        with pytest.raises(InputError, match="exists and is not an earlier export"):
-            export_encoder(trained, tmp_path / taken)
-    assert os.listdir(tmp_path / "full") == ["thesis.txt"]
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "out", "empty", "full", "file"}
-
-
-def test_a_failed_export_leaves_the_earlier_one(
-    tmp_path: Path, tokenizer_json: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained, out = siamese(tmp_path / "run", tokenizer_json), tmp_path / "out"
-    export_encoder(trained, out)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-
-    def full_disk(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("trainer.ranking.export.export_files.save", full_disk)
-    with pytest.raises(InputError, match="No space left"):
-        export_encoder(trained, out)
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "what"),
-    [
-        ({"special_tokens": 3}, "pool several special tokens"),
-        ({"pooling": "first_m", "pooled_states": 2}, "pool the first states alone"),
-        ({"projection": 4}, "have a projection with LayerNorm"),
-        ({"towers": 2}, r"have an encoder of documents alone \(method.towers=2\)"),
-        ({"document_chunks": 2}, "read documents in chunks"),
-        ({"kept_of_query": "end"}, r"keep the end of a query alone \(method.kept_of_query\)"),
-    ],
-)
-def test_what_a_sentence_transformer_cannot_do_is_refused(
-    tokenizer_json: Path, tmp_path: Path, keys: dict[str, object], what: str
-) -> None:
-    trained = siamese(tmp_path / "run", tokenizer_json, **keys)
-    with pytest.raises(InputError, match=f"a SentenceTransformer cannot {what}; use the run"):
-        export_encoder(trained, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def pair_scores_of(trained: TrainedModel, pairs: list[tuple[str, str]]) -> np.ndarray:
@@ -312,25 +225,3 @@ def test_a_cross_encoder_scores_as_the_trainers(
     card = (tmp_path / "out" / "README.md").read_text()
     assert f'CrossEncoder("{tmp_path / "out"}")' in card
     assert ("predicts one of 3 classes" in card) == bool(classes)
-    start = load_encoder(tmp_path / "out", trained.tokenizer)  # its trunk is an ordinary encoder
-    for name, tensor in start.trunk.state_dict().items():
-        torch.testing.assert_close(tensor, trained.model.trunk.state_dict()[name])
-
-
-@pytest.mark.parametrize(
-    ("keys", "what"),
-    [
-        ({"trunk": ROBERTA}, "have a trunk of roberta"),
-        ({"pooling": "mean"}, "pool all states"),
-        ({"hidden_layer": False}, "do without a hidden layer"),
-        ({"kept_of_query": "end"}, "keep the end of a text"),
-    ],
-)
-def test_what_a_sequence_classifier_cannot_do_is_refused(
-    tokenizer_json: Path, tmp_path: Path, keys: dict[str, object], what: str
-) -> None:
-    method = {"name": "cross_encoder", "loss": "binary", "hard_negatives": 1, "max_query_tokens": 8}
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method, max_document_tokens=16, **keys))
-    with pytest.raises(InputError, match=f"BERT's sequence classifier cannot {what}.*; use the run"):
-        export_encoder(trained, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

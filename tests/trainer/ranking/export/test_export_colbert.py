@@ -84,17 +84,6 @@ def test_the_files_are_those_of_pylate(tmp_path: Path) -> None:
     assert f'models.ColBERT("{out}")' in (out / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("keys", "what"),
-    [({"towers": 2}, "an encoder of documents alone"), ({"kept_of_query": "end"}, "keep the end of a query alone")],
-)
-def test_what_pylate_cannot_do_is_refused(tmp_path: Path, keys: dict[str, object], what: str) -> None:
-    trained = load_run(tmp_path, **keys)
-    with pytest.raises(InputError, match=f"PyLate cannot .*{what}.*; use the run"):
-        export_encoder(trained, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_ids_with_gaps_are_refused(tmp_path: Path) -> None:
     path = tokenizers.train(QUERIES + DOCUMENTS, 300, tmp_path / "trained.json").path
     content = json.loads(path.read_text())

@@ -1,8 +1,9 @@
 """Mined negatives in a run: against a plain search, and after stops at every stage, kills and changes of the ranks."""
 
 import json
+import os
 import shutil
-import subprocess
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -284,15 +285,12 @@ def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
 
 def kill_when(there: Path, recipe: Path) -> None:
     """Start a training on two ranks; send SIGKILL to all its processes as soon as a folder appears."""
-    command = toy.launch_command(2, "trainer.finetune", recipe)
-    process = subprocess.Popen(
-        command, cwd=toy.ROOT, stdout=subprocess.DEVNULL, env=toy.environment(), start_new_session=True
-    )
+    process = toy.start(2, "trainer.finetune", recipe, printed=recipe.with_suffix(".printed"))
     while not there.is_dir():
         assert process.poll() is None, "the run ended"
         time.sleep(0.001)
-    subprocess.run(["pkill", "-KILL", "-f", str(recipe)], check=True)
-    process.wait(timeout=PATIENCE)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)
 
 
 def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:

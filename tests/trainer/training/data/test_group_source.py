@@ -3,6 +3,7 @@
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,11 +52,6 @@ def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
     assert set(first_documents(other)) != set(first_documents(few))
 
 
-def test_more_labels_than_the_split_has_are_refused(collection: Collection) -> None:
-    with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
-        GroupSource(collection, "train", "positive", 101, seed=1, unit=32)
-
-
 @pytest.mark.parametrize(
     ("unit", "least_units", "sizes"),
     [
@@ -82,6 +78,14 @@ def test_units_hold_every_pair_once_in_order_and_are_as_many_as_asked(
             assert source.name(shard, 0, item) == f"query q{document[1:]}, document {document}"
 
 
+def built(folder: Path, shards: Path, lines: list[dict[str, Any]]) -> Collection:
+    """Build FlagEmbedding's lines with the tokenizer of the shards."""
+    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["collection", "flagembedding", str(folder / "train.jsonl"), "--out", str(folder / "out")]
+    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
+    return Collection.open(folder / "out")
+
+
 @pytest.fixture
 def judged(shards: Path, tmp_path: Path) -> Collection:
     """Two queries with given negatives; "c" is relevant to one of them and negative for the other."""
@@ -89,10 +93,7 @@ def judged(shards: Path, tmp_path: Path) -> Collection:
         {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]},
         {"query": "two two two two", "pos": ["c"], "neg": ["a", "e"]},
     ]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
-    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
-    return Collection.open(tmp_path / "out")
+    return built(tmp_path, shards, lines)
 
 
 def shown(collection: Collection, example: Example) -> tuple[str, list[str], list[float]]:
@@ -214,12 +215,6 @@ def test_a_held_out_micro_batch_has_batch_micro_pairs_whose_documents_are_all_it
     assert [batch.arrays["document_ids"].shape[0] for batch in batches] == [8, 8, 4]
 
 
-def test_more_lanes_than_pairs_are_refused(toy_collection: Path, tmp_path: Path) -> None:
-    words = r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100"
-    with pytest.raises(InputError, match=words):
-        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16))
-
-
 def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     recipe(path, judged.directory, lanes=1, window=1)
@@ -230,11 +225,8 @@ def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, t
 
 
 def test_a_query_that_all_documents_are_relevant_to_has_no_negatives(shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text(json.dumps({"query": "one", "pos": ["a", "b"], "neg": []}) + "\n")
-    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
-    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
-    path = tmp_path / "run.yaml"
-    recipe(path, tmp_path / "out", lanes=1, window=1)
+    path, opened = tmp_path / "run.yaml", built(tmp_path, shards, [{"query": "one", "pos": ["a", "b"], "neg": []}])
+    recipe(path, opened.directory, lanes=1, window=1)
     words = "method.negatives: all documents of split train are relevant to one of its queries, which is left without"
     with pytest.raises(InputError, match=words):
         pair_data(load(FinetuneRecipe, path, ["validation=null"]))
@@ -246,10 +238,7 @@ def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tm
         {"query": "two two", "pos": ["c"], "neg": ["a", "d", "e"]},
         {"query": "three three three", "pos": ["d"], "neg": []},
     ]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    arguments = ["collection", "flagembedding", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "out")]
-    main([*arguments, "--tokenizer", str(shards / "tokenizer.json")])
-    path, opened = tmp_path / "run.yaml", Collection.open(tmp_path / "out")
+    path, opened = tmp_path / "run.yaml", built(tmp_path, shards, lines)
     recipe(path, opened.directory, lanes=1, window=1)
     data = pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=2", "validation=null"]))
     assert data.remarks == [
@@ -265,44 +254,12 @@ def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tm
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
 
 
-def test_labels_that_are_not_classes_are_refused(judged: Collection, tmp_path: Path) -> None:
-    source = GroupSource(judged, "train", "pair", None, seed=1, unit=9)
-    source.check_classes(2)
-    words = r"method.classes: 1, but split train has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"
-    with pytest.raises(InputError, match=words):
-        source.check_classes(1)
-
-
-def test_labels_of_one_class_only_are_refused(toy_collection: Path) -> None:
-    source = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
-    with pytest.raises(InputError, match="method.loss=classes: every pair of split train has the label 1, so there is"):
-        source.check_classes(2)
-
-
-def test_labels_that_are_classes_are_no_relevance(toy_classes: Path) -> None:
-    source = GroupSource(Collection.open(toy_classes), "train", "positive", None, seed=1, unit=9)
-    with pytest.raises(InputError, match=r"are classes \(entailment, .*\), not relevance: set method.loss=classes"):
-        source.check_relevance("softmax")
-
-
-def test_pairs_that_are_all_relevant_are_nothing_to_learn_from(judged: Collection, toy_collection: Path) -> None:
-    GroupSource(judged, "train", "pair", None, seed=1, unit=9).check_relevance("binary")
-    alike = GroupSource(Collection.open(toy_collection), "train", "pair", None, seed=1, unit=9)
-    with pytest.raises(InputError, match="method.loss=binary: every pair of split train is relevant"):
-        alike.check_relevance("binary")
-    GroupSource(Collection.open(toy_collection), "train", "positive", None, seed=1, unit=9).check_relevance("binary")
-
-
 def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: Path) -> None:
     texts = ["the same text"] * 4 + ["another text", "a third one"]
     rows = "".join(f"q{i}\td{i}\t1\n" for i in range(len(texts)))
-    (tmp_path / "c" / "qrels").mkdir(parents=True)
-    for name, records in {
-        "corpus": [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)],
-        "queries": [{"_id": f"q{i}", "text": f"query {i}"} for i in range(len(texts))],
-    }.items():
-        (tmp_path / "c" / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (tmp_path / "c" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    corpus = {f"d{i}": text for i, text in enumerate(texts)}
+    queries = {f"q{i}": f"query {i}" for i in range(len(texts))}
+    toy.write_beir(tmp_path / "c", corpus, queries, train=rows)
     main(["collection", str(tmp_path / "c"), "--tokenizer", str(shards / "tokenizer.json")])
     path = tmp_path / "run.yaml"
     recipe(path, tmp_path / "c", lanes=1, window=1)
@@ -312,13 +269,48 @@ def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: P
         pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=3", "validation=null"]))
 
 
-def test_labels_of_0_and_1_are_no_teachers_scores(judged: Collection) -> None:
-    with pytest.raises(InputError, match="method.loss=kl learns a teacher's scores, but all labels of split train are"):
-        GroupSource(judged, "train", "group", None, seed=1, unit=9).check_teacher("kl")
+CHECKS = [  # of which collection, the unit, the check and its argument, and what is said
+    ("judged", "pair", "check_classes", 1, r"has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"),
+    ("toy_collection", "pair", "check_classes", 2, "loss=classes: every pair of split train has the label 1, so there"),
+    (
+        "toy_classes",
+        "positive",
+        "check_relevance",
+        "softmax",
+        r"are classes \(entailment, .*\), not relevance: set meth",
+    ),
+    (
+        "toy_collection",
+        "pair",
+        "check_relevance",
+        "binary",
+        "method.loss=binary: every pair of split train is relevant",
+    ),
+    ("judged", "group", "check_teacher", "kl", "=kl learns a teacher's scores, but all labels of split train are"),
+    ("toy_collection", "group", "check_teacher", "margin_mse", "but split train gives query q[0-9]+ one only"),
+    ("judged", "pair", "check_classes", 2, ""),
+    ("judged", "pair", "check_relevance", "binary", ""),
+    ("toy_collection", "positive", "check_relevance", "binary", ""),
+]
 
 
-def test_a_query_with_one_candidate_cannot_learn_from_a_teacher(toy_collection: Path) -> None:
-    alone = GroupSource(Collection.open(toy_collection), "train", "group", None, seed=1, unit=9)
-    words = "method.loss=margin_mse compares the candidates of a query, but split train gives query q[0-9]+ one only"
+@pytest.mark.parametrize(("of", "unit", "check", "argument", "message"), CHECKS)
+def test_labels_that_a_loss_cannot_learn_are_refused(
+    request: pytest.FixtureRequest, of: str, unit: Any, check: str, argument: Any, message: str
+) -> None:
+    known = request.getfixturevalue(of)
+    opened = known if isinstance(known, Collection) else Collection.open(known)
+    source = GroupSource(opened, "train", unit, None, seed=1, unit=9)
+    if not message:
+        getattr(source, check)(argument)
+        return
+    with pytest.raises(InputError, match=message):
+        getattr(source, check)(argument)
+
+
+def test_more_pairs_or_lanes_than_there_are_are_refused(toy_collection: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
+        GroupSource(Collection.open(toy_collection), "train", "positive", 101, seed=1, unit=32)
+    words = r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100"
     with pytest.raises(InputError, match=words):
-        alone.check_teacher("margin_mse")
+        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16))

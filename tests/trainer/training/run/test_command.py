@@ -59,18 +59,6 @@ def own_shards(shards: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shards, tmp_path / "shards"))
 
 
-def test_no_shards(refused: Refused, recipe: Path, tmp_path: Path) -> None:
-    assert "nowhere" in refused(recipe, f"data.shards={tmp_path}/nowhere")
-    assert not (tmp_path / "run").exists()
-
-
-def test_another_number_of_ranks_than_expected(refused: Refused, recipe: Path) -> None:
-    message = refused(recipe, "ranks=16").removeprefix("trainer.pretrain: ")
-    assert message.startswith(
-        "ranks: 16 are expected, and 1 were started: see that --hostfile names a file that exists"
-    )
-
-
 def test_a_damaged_manifest(refused: Refused, recipe: Path, own_shards: Path) -> None:
     manifest = own_shards / "manifest.json"
     manifest.write_text(manifest.read_text()[:100])
@@ -84,20 +72,12 @@ def test_a_manifest_of_another_tokenizer(refused: Refused, recipe: Path, own_sha
     assert "tokenizer" in refused(recipe, f"data.shards={own_shards}")
 
 
-def test_a_recipe_for_another_vocabulary(refused: Refused, recipe: Path) -> None:
-    assert "trunk.vocab_size: the recipe sets 32768" in refused(recipe, "trunk.vocab_size=32768")
-
-
-def test_shards_without_text(refused: Refused, recipe: Path, shards: Path, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(shards / "tokenizer.json")
-    with pytest.raises(Exception, match="document"), ShardWriter(tmp_path / "none", tokenizer):
-        pass  # the writer refuses an empty corpus
-    assert "none" in refused(recipe, f"data.shards={tmp_path}/none")
-
-
 @pytest.mark.parametrize(
     ("override", "words"),
     [
+        ("data.shards=none/nowhere", "nowhere"),
+        ("ranks=16", "ranks: 16 are expected, and 1 were started: see that --hostfile names a file that exists"),
+        ("trunk.vocab_size=32768", "trunk.vocab_size: the recipe sets 32768"),
         ("data.lanes=64", "data.lanes: 64 lanes need at least 64 shards"),
         ("method.max_tokens=65", "method.max_tokens: 65 tokens are more than the trunk's 64 positions"),
         ("trunk.hidden_sizes=8", "hidden_size"),
@@ -125,6 +105,13 @@ def test_held_out_data_without_an_example(
     line = refused(recipe, f"validation={{shards: {held_out}, every: 100}}")
     assert "validation: the held-out data give no example" in line
     assert not (tmp_path / "run").exists()
+
+
+def test_shards_without_text(refused: Refused, recipe: Path, shards: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(shards / "tokenizer.json")
+    with pytest.raises(Exception, match="document"), ShardWriter(tmp_path / "none", tokenizer):
+        pass  # the writer refuses an empty corpus
+    assert "none" in refused(recipe, f"data.shards={tmp_path}/none")
 
 
 def test_an_unwritable_folder(refused: Refused, recipe: Path, tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""What the commands refuse: bad input is one line of the command's on stderr, code 2, and nothing is written.
+
+A row is a command as it is typed, and what its line says. Names in capitals stand for what `places` has written.
+`trainer.evaluate` and the launchers have tables of their own.
+"""
+
+import importlib
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer import index
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+RUNS = {
+    "siamese": {"similarity": "cosine", **LENGTHS},
+    "colbert": LENGTHS,
+    "cross_encoder": {"loss": "binary", **LENGTHS},
+    "seed": {"max_tokens": 32, "decoder_layers": 1},
+}
+INDEX = "trainer.index RUNS/siamese --collection=COLLECTION"
+MINE = "trainer.mine --collection=COLLECTION --split=train --out=NEW"
+PLAN = "trainer.plan recipes/seed_small.yaml trunk.vocab_size=4096"
+DATA = "trainer.plan data"
+ROWS = [
+    # trainer.analyse
+    ("trainer.analyse curves --tag x --out NEW run", "'run' is not NAME=RUN"),
+    ("trainer.analyse attention RUNS/seed --shards SHARDS", "not a Cross-Thought run"),
+    # trainer.doctor
+    ("trainer.doctor RECIPE --hostfile TMP/none", "cannot read"),
+    ("trainer.doctor RECIPE stepz=3", "stepz"),
+    ("trainer.doctor TMP/none.yaml", "none.yaml"),
+    # trainer.export
+    ("trainer.export RUNS/seed MINE", "not an earlier export"),
+    ("trainer.export TMP/none RUNS/seed", "train it first"),
+    ("trainer.export RUNS/seed NEW --format onnx", "fine-tune it first"),
+    # trainer.index
+    ("trainer.index RUNS/siamese --collection=TMP/none --out=NEW", "not tokenised, or not a collection"),
+    ("trainer.index RUNS/none --collection=COLLECTION --out=NEW", "none"),
+    (f"{INDEX} --out=MINE", "holds something that is not an index"),
+    ("trainer.index --bm25 --collection=COLLECTION --out=COLLECTION/corpus.jsonl", "is a file"),
+    ("trainer.index --collection=COLLECTION --out=NEW", "name a run, or give --bm25"),
+    (f"{INDEX} --bm25 --out=NEW", "name a run, or give --bm25"),
+    ("trainer.index --bm25 --collection=COLLECTION --out=DENSE", "holds an index with another kind"),
+    (
+        "trainer.index --bm25 --dtype=float16 --collection=COLLECTION --out=NEW",
+        "--dtype float16: the index of BM25 has none: leave it out",
+    ),
+    (
+        f"{INDEX} --approximate=centroids --out=NEW",
+        "--approximate centroids: the index of RUNS/siamese has ivf, pq, hnsw",
+    ),
+    ("trainer.index RUNS/siamese --collection=OTHER --out=NEW", "another tokenizer"),
+    ("trainer.index RUNS/cross_encoder --collection=COLLECTION --out=NEW", "a cross_encoder has no index: it re-ranks"),
+    # trainer.mine
+    (f"{MINE} --bm25 --split=dev", "no split 'dev'; choose one of: test, train"),
+    (f"{MINE} --model=RUNS/seed", "a seed pre-training run, which was not trained to compare texts"),
+    (f"{MINE} --model=RUNS/cross_encoder", "a cross_encoder cannot search"),
+    (f"{MINE} --model=RUNS/none", "none"),
+    (f"{MINE} --score=RUNS/seed", "a seed pre-training run"),
+    (f"{MINE} --bm25 --out=COLLECTION", "is the collection itself: name another folder"),
+    (f"{MINE} --bm25 --out=MINE", "exists, and was not mined: name another folder"),
+    (f"{MINE} --bm25 --depth=0", "'0' is not a whole number above 0"),
+    (f"{MINE} --bm25 --margin=-1", "'-1' is not a number, 0 or above"),
+    (f"{MINE} --score=RUNS/cross_encoder --depth=5", "--depth and --margin are of mining"),
+    (f"{MINE} --bm25 --model=RUNS/siamese", "not allowed with argument"),
+    (MINE, "one of the arguments --bm25 --model --score is required"),
+    # trainer.plan
+    ("trainer.plan recipes/none.yaml", "recipes/none.yaml: cannot read"),
+    ("trainer.plan recipes/seed_small.yaml", "trunk.vocab_size: the recipe takes it from its data"),
+    ("trainer.plan recipes/dpr.yaml", "recipes/dpr.yaml: fine-tunes"),
+    (f"{PLAN} batch.micro=0", "batch.micro"),
+    (f"{PLAN} trunk.num_attention_heads=7", "trunk: "),
+    (f"{PLAN} method.max_tokens=100000", "method.max_tokens"),
+    (f"{PLAN} deepspeed=zero9", "deepspeed: no file"),
+    (f"{PLAN} --measured none.json", "none.json: "),
+    (f"{PLAN} --measured README.md", "README.md: not JSON"),
+    (f"{PLAN} --measured benchmarks/results/demo.json", "not a result of benchmarks"),
+    (f"{PLAN} --json docs", "docs: "),
+    (f"{PLAN} --chart docs", "docs: "),
+    (f"{PLAN} --json none/x.json", "none/x.json: its folder does not exist"),
+    (f"{PLAN} --hosts 1,0", "argument --hosts"),
+    (f"{PLAN} --gpu h101", "did you mean h100?"),
+    (f"{PLAN} --efficiency 1.5", "argument --efficiency"),
+    (f"{PLAN} --mtbf 0", "argument --mtbf"),
+    (f"{PLAN} --nothing", "unknown option --nothing"),
+    (DATA, "--source"),
+    (f"{DATA} --source usenet", "argument --source"),
+    (f"{DATA} --source reddit --rate baking=3", "--rate baking: reddit has no such rate"),
+    (f"{DATA} --source reddit --rate reading=0", "argument --rate"),
+    # trainer.report
+    ("trainer.report TMP/empty", "train one first"),
+    # trainer.search
+    ("trainer.search RUNS/siamese abc", "not an index"),
+    ("trainer.search HALF abc", "an unfinished index: run trainer.index again, it goes on"),
+    ("trainer.search DENSE abc --collection=CLASSES", "is not the collection that"),
+    ("trainer.search DENSE abc --model=RUNS/colbert", "is not the model that"),
+    ("trainer.search DENSE --serve=0 --approximate=hnsw", "approximate-hnsw.faiss: no such file"),
+    ("trainer.search DENSE --approximate=centroids abc", "has ivf, pq, hnsw"),
+    ("trainer.search SPARSE --model=RUNS/siamese abc", "was made without a model: leave it out"),
+    ("trainer.search SPARSE --approximate=hnsw abc", "has none"),
+    ("trainer.search DENSE --queries=test", "--queries and --write-run go together"),
+    ("trainer.search DENSE --write-run=NEW", "--queries and --write-run go together"),
+    ("trainer.search DENSE --queries=dev --write-run=NEW", "it has test, train"),
+    ("trainer.search DENSE --queries=test --write-run=TMP", "is a folder: name a file"),
+    ("trainer.search DENSE --queries=test --write-run=NEW abc", "--queries names all queries"),
+    ("trainer.search DENSE abc --k=0", "'0' is not a whole number above 0"),
+    ("trainer.search DENSE --serve=99999", "'99999' is not a port"),
+    ("trainer.search DENSE --serve=0 abc", "--serve takes its queries from the page"),
+    ("trainer.search DENSE --beside=DENSE --serve=0", "--beside names the same index"),
+    ("trainer.search DENSE --beside=TMP/other", "--beside is for the page: add --serve PORT"),
+    # trainer.trace
+    ("trainer.trace RECIPE --world-size 3", "data.lanes: 4 lanes cannot be shared by 3 ranks"),
+    ("trainer.trace RECIPE data.mix.a.weigth=1", "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),
+    ("trainer.trace RECIPE data.mix.a.weight=0.33333", "fewer digits"),
+    ("trainer.trace RECIPE --world-size 0", "is not a whole number above 0"),
+    ("trainer.trace RECIPE --workers -1", "is not a whole number above 0"),
+    ("trainer.trace RECIPE --show 0", "is not a whole number above 0"),
+    ("trainer.trace RECIPE --show -3", "is not a whole number above 0"),
+]
+
+
+@pytest.fixture(scope="module")
+def places(
+    toy_collection: Path, toy_classes: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """What a command may name; read only."""
+    folder = tmp_path_factory.mktemp("places")
+    for name in ("empty", "half", "mine"):
+        (folder / name).mkdir()
+    (folder / "mine" / "thesis.txt").write_text("years")
+    shutil.copytree(toy_collection, folder / "collection")
+    for name, keys in RUNS.items():
+        write_run(folder / "runs" / name, toy_collection / "tokenizer.json", name=name, **keys)
+    given = [f"--collection={folder / 'collection'}"]
+    index.main([str(folder / "runs" / "siamese"), *given, f"--out={folder / 'dense'}"])
+    index.main(["--bm25", *given, f"--out={folder / 'bm25'}"])
+    (folder / "half" / "building.json").write_bytes((folder / "dense" / "manifest.json").read_bytes())
+    other = toy.write_shards(folder / "other", 50, seed=4)
+    toy.write_collection(folder / "another", other / "tokenizer.json", count=30)
+    mix = {"a": {"shards": str(shards), "weight": 3}, "b": {"shards": str(shards), "weight": 1}}
+    data = {"mix": mix, "lanes": 4, "window": 2}
+    return {
+        "RECIPE": toy.seed_recipe(folder / "run.yaml", shards, data=data),
+        "COLLECTION": folder / "collection",
+        "CLASSES": toy_classes,
+        "OTHER": folder / "another",
+        "SHARDS": shards,
+        "RUNS": folder / "runs",
+        "DENSE": folder / "dense",
+        "SPARSE": folder / "bm25",
+        "HALF": folder / "half",
+        "MINE": folder / "mine",
+        "NEW": folder / "new",
+        "TMP": folder,
+    }
+
+
+@pytest.mark.parametrize(("typed", "said"), ROWS, ids=[typed for typed, _ in ROWS])
+def test_bad_input_is_one_line_and_nothing_is_written(
+    places: dict[str, Path], typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, path in places.items():
+        typed, said = typed.replace(name, str(path)), said.replace(name, str(path))
+    module, *arguments = shlex.split(typed)
+    before = sorted(places["TMP"].rglob("*"))
+    with pytest.raises(SystemExit) as stopped:
+        importlib.import_module(module).main(arguments)
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(module)
+    assert said in line
+    assert printed.out == ""
+    assert sorted(places["TMP"].rglob("*")) == before
