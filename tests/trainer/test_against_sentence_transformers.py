@@ -14,7 +14,7 @@ from tests.trainer.pairs_in_order import pairs_in_order
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained
-from trainer.training.published.sentence_transformer import take_over
+from trainer.training.checkpoints.start_keys import take_over
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 

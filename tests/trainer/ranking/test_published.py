@@ -107,7 +107,7 @@ def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, 
 @pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
 def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
     (published / name).write_text("[]")
-    with pytest.raises(InputError, match="not a JSON object"):
+    with pytest.raises(InputError, match="not its kind of JSON"):
         load_published(published)
 
 

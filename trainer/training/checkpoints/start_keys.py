@@ -34,12 +34,9 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
     Raises:
         InputError: the folder is damaged, or its model does more than ours, or does not suit the recipe's keys.
     """
-    start, method = recipe.init_from, recipe.method
-    if isinstance(method, SiameseConfig):
-        return sentence_transformer.take_over(recipe)
-    if start is None or not (taken := _keys(start, method)):
+    if recipe.init_from is None:
         return recipe
-    return _with(recipe, taken, start)
+    return _with(recipe, _keys(recipe.init_from, recipe.method), recipe.init_from)
 
 
 def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
@@ -54,11 +51,15 @@ def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe
 
 def _with(recipe: FinetuneRecipe, taken: dict[str, Any], source: Path) -> FinetuneRecipe:
     """Give the recipe's method the keys that it does not set."""
+    if not taken:
+        return recipe
     values = recipe.model_dump(exclude_unset=True)
     return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{source} and the recipe")
 
 
 def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
+    if isinstance(method, SiameseConfig):
+        return sentence_transformer.keys_of(start, method)
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         (projection,) = colbert_folder.read_projection(start).values()
         return {"dimension": len(projection)}

@@ -5,7 +5,6 @@ No code of the folder is run.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes
+from data_prep.common.json_file import read_json
 from models.sizes import check_sizes
 from models.trunk import REFUSALS
 from trainer.training.recipe.build import as_input_error, settings_of, trunk_of
@@ -95,18 +94,7 @@ def read_keys(path: Path, *, missing: bool = False) -> dict[str, Any]:
     """
     if missing and not path.exists():
         return {}
-    keys = read_json(path)
-    if not isinstance(keys, dict):
-        raise InputError(f"{path}: not a JSON object; copy the folder again")
-    return keys
-
-
-def read_json(path: Path) -> Any:
-    """Return what a JSON file has; raise InputError if it cannot be read."""
-    try:
-        return json.loads(read_bytes(path, LARGEST_JSON))
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: not JSON; copy the folder again") from None
+    return read_json(path, dict[str, Any], AGAIN)
 
 
 def _places(path: Path) -> dict[str, str]:

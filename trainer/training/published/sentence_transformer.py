@@ -6,9 +6,10 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
+from data_prep.common.json_file import read_json
 from data_prep.tokenizers.tokenizer import CONFIG
 from models.matching.siamese import SiameseConfig
-from trainer.training.published.hugging_face import read_json, read_keys
+from trainer.training.published.hugging_face import AGAIN, read_keys
 from trainer.training.published.settings import (
     ADAPTER,
     MODULES,
@@ -20,7 +21,6 @@ from trainer.training.published.settings import (
     refuse_unsupported,
 )
 from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -125,29 +125,24 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     return min(query, positions), min(document, positions)
 
 
-def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
-    """Take a Siamese network's keys that a recipe does not set from the folder of one that it starts from.
+def keys_of(start: Path, method: SiameseConfig) -> dict[str, Any]:
+    """Return the keys that a Siamese network takes from a folder that it starts from, where its recipe sets none.
 
     Other models have neither the folder's pooling nor its similarity.
 
     Raises:
-        InputError: the folder is damaged, or has no such key and the recipe does not set it, or it does not suit the
-            recipe's keys.
+        InputError: the folder is damaged, or has no such key and the recipe does not set it.
     """
-    start, method = recipe.init_from, recipe.method
-    if start is None or not isinstance(method, SiameseConfig) or not is_sentence_transformer(start):
-        return recipe
-    if "Pooling" not in modules_of(start):  # a ColBERT
-        return recipe
     taken: dict[str, Any] = {}
+    if not is_sentence_transformer(start) or "Pooling" not in modules_of(start):  # a ColBERT has none
+        return taken
     for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
         if key not in method.model_fields_set:
             try:
                 taken |= read(start)
             except InputError as error:
                 raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
-    values = recipe.model_dump(exclude_unset=True)
-    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{start} and the recipe")
+    return taken
 
 
 def not_taken(recipe: FinetuneRecipe) -> list[str]:
@@ -169,7 +164,7 @@ def _modules(folder: Path) -> list[Module]:
     """Return the modules in their order."""
     path, modules = folder / MODULES, []
     try:
-        for module in read_json(path):
+        for module in read_json(path, list[Any], AGAIN):
             inside = PurePath(module["path"])
             if inside.is_absolute() or ".." in inside.parts:
                 raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")

@@ -21,7 +21,8 @@ from tests import toy
 from tests.data_prep.collections.beir_folder import write_beir
 from trainer import finetune
 from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.published.sentence_transformer import TEMPERATURE, not_taken, read_modules, take_over
+from trainer.training.checkpoints.start_keys import take_over
+from trainer.training.published.sentence_transformer import TEMPERATURE, not_taken, read_modules
 from trainer.training.recipe.build import build_model
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
@@ -92,7 +93,7 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
             lambda f: write_folder(f, {"pooling_mode": "cls"}, similarity="euclidean"),
             "its similarity_fn_name is 'euclidean'",
         ),
-        (lambda f: (f / "modules.json").write_text("{"), "modules.json: not JSON"),
+        (lambda f: (f / "modules.json").write_text("{"), "modules.json: not its kind of JSON"),
         (lambda f: (f / "modules.json").write_text("[1]"), "not a list of modules"),
         (lambda f: (f / "modules.json").write_text("[]"), "has no Transformer module"),
         (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot read"),
