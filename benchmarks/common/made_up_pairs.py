@@ -14,11 +14,11 @@ import torch
 
 from benchmarks.common.made_up_text import draw_words
 from data_prep.collections.build import build as build_collection
+from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers import tokenizer as own_tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.data.rng import keyed_rng
 from trainer.training.recipe.build import build_model, new_trunk
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build

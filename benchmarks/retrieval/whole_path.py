@@ -23,11 +23,11 @@ from benchmarks.common.made_up_pairs import Sizes, word, write_encoder, write_to
 from benchmarks.common.made_up_text import draw_words
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
+from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.registry import open_index
 from trainer.ranking.rankers.registry import open_ranker
-from trainer.training.data.rng import keyed_rng
 
 WORDS = 8192  # distinct words
 BEST = 100
