@@ -174,7 +174,7 @@ class Passes:
         """Run all passes but the last, as prepare/run.py does; return the files of the spool."""
         kind = SOURCES[source]
         choices = kind.choices()
-        steps = reading.Reading(source, choices, batches.Part(), stages.Options())
+        steps = reading.Reading(source, choices, batches.Part(), stages.StageOptions())
         files = list(kind.find([path]))
         self.sizes["raw"] = sum(file.path.stat().st_size for file in files)
         self.sizes["inflated"] = self._timed("inflate", lambda: sum(inflated(file.path) for file in files))

@@ -13,7 +13,7 @@ from data_prep.common import urls
 from data_prep.common.errors import InputError
 from data_prep.prepare import inputs, minhash, output, stages
 from data_prep.prepare.batches import Part
-from data_prep.prepare.stages import Options as StageOptions
+from data_prep.prepare.stages import StageOptions
 from data_prep.sources import registry
 from data_prep.tokenizers import tokenizer
 
