@@ -45,14 +45,14 @@ from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory
 from data_prep.prepare import batches, reading, spool, stages, writing
-from data_prep.prepare.writing import Selection, Shard
+from data_prep.prepare.writing import Selection, ShardPlan
 from data_prep.sources.compressed import open_input
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY, CHUNK_TOKENS = 32768, 32768
-SHARDS = [Shard("shards", number, 8) for number in range(8)]  # for measuring the writing pass
+SHARDS = [ShardPlan("shards", number, 8) for number in range(8)]  # for measuring the writing pass
 AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: larger batches are not faster
 TIMES = (1, 4, 16)  # multiples of the text, for the memory
 WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
@@ -67,7 +67,8 @@ with open(sys.argv[2], "w") as out:
 """
 PEAK = "import sys; from data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
 
-Start = Callable[[list[Path], Path, Path], Callable[[Shard], float]]  # spool, tokenizer, folder -> seconds of a shard
+# spool, tokenizer, folder -> seconds of a shard
+Start = Callable[[list[Path], Path, Path], Callable[[ShardPlan], float]]
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def inflated(path: Path) -> int:
         return sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
 
 
-def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[Shard], float]:
+def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[ShardPlan], float]:
     """Return our task for a shard; the task returns its seconds."""
     for name in ("shards", "done"):
         make_directory(folder / name)
@@ -221,7 +222,7 @@ def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Cal
     return lambda shard: seconds(lambda: do(shard))
 
 
-def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Shard], float]:
+def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[ShardPlan], float]:
     """Return the task of `tokenizers` alone for the same segments; the task returns its seconds."""
     backend = tokenizers.Tokenizer.from_file(str(tokenizer_file))
 
@@ -229,7 +230,7 @@ def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Sha
         for start in range(0, len(texts), AT_ONCE):
             backend.encode_batch_fast(texts[start : start + AT_ONCE], add_special_tokens=False)
 
-    def encode(shard: Shard) -> float:
+    def encode(shard: ShardPlan) -> float:
         documents = writing.kept(Selection(tuple(spooled), True, 0.0), *shard.range, False, Counter())
         texts = [segment for _, document in documents for segment in document.segments]
         return seconds(lambda: work(texts))
