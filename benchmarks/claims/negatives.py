@@ -30,7 +30,7 @@ from benchmarks.common.training import file_name, train
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from trainer import mine
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 
@@ -112,10 +112,7 @@ def run(bench: Bench, seeds: Iterable[int]) -> None:
             values[kind][seed] = bench.ranked(kind, seed)
             means = ", ".join(f"{name} {np.mean(mrr):.4f}" for name, mrr in values[kind][seed].items())
             print(f"{kind}, seed {seed}: MRR@10 of {means}", flush=True)
-        text = table(values)
-        with whole_file(bench.out / "negatives.md") as file:
-            file.write(f"{text}\n".encode())
-        print(text, flush=True)
+        material.show(table(values), bench.out / "negatives.md")
 
 
 def main(argv: Any = None) -> None:

@@ -36,7 +36,7 @@ from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, tokens_a_step, train
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 
@@ -202,10 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
                 print(f"{name}, seed {seed}: MRR@10 of {means}; {remaining}", flush=True)
             rows = {name: bench.row(name, range(FIRST_SEED, seed + 1)) for name in chosen.methods}
-            tables = report(rows, bench.tunings, ranked_by_bm25)
-            with whole_file(chosen.out / "claims.md") as file:
-                file.write(f"{tables}\n".encode())
-            print(tables, flush=True)
+            material.show(report(rows, bench.tunings, ranked_by_bm25), chosen.out / "claims.md")
 
 
 if __name__ == "__main__":

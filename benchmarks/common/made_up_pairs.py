@@ -92,22 +92,26 @@ def made_up_pairs(sizes: Sizes) -> Iterator[str]:
 
 def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
     """Write an encoder with random weights as a folder of sentence-transformers: mean pooling, cosine."""
-    trunk = {
-        "model_type": "bert",
-        "hidden_size": sizes.hidden,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": max(1, sizes.hidden // HEAD),
-        "intermediate_size": 4 * sizes.hidden,
-        "max_position_embeddings": sizes.longest,
-        "hidden_dropout_prob": sizes.dropout,
-        "attention_probs_dropout_prob": sizes.dropout,
-    }
+    dropouts = {"hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.dropout}
+    trunk = {**bert(sizes.layers, sizes.hidden, sizes.longest), **dropouts}
     values = values_of(sizes, folder)
     method = {**values["method"], "pooling": "mean", "similarity": "cosine"}
     recipe = build(FinetuneRecipe, {**values, "trunk": trunk, "method": method}, "benchmark")
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.method, new_trunk(trunk, vocabulary))
     export_encoder(TrainedModel(model.eval(), recipe.method, vocabulary, folder, recipe, step=0), folder / "encoder")
+
+
+def bert(layers: int, hidden: int, longest: int) -> dict[str, Any]:
+    """Return the keys of a BERT of BERT-base's proportions."""
+    return {
+        "model_type": "bert",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": max(1, hidden // HEAD),
+        "intermediate_size": 4 * hidden,
+        "max_position_embeddings": longest,
+    }
 
 
 def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:

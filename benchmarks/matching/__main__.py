@@ -20,9 +20,7 @@ tokenises during training. Every rival of `training` and `cached` has its own pr
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import statistics
 import tempfile
 import time
@@ -33,7 +31,7 @@ from typing import Any
 
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import Sizes, prepare
-from benchmarks.common.side_by_side import Values, in_words, ratios, rounds, run_parts, spread
+from benchmarks.common.side_by_side import Values, in_words, part_options, ratios, rounds, run_parts, spread
 from benchmarks.matching.rivals import Elsewhere, Ours, Rival
 from benchmarks.matching.scoring import ScoringSizes
 from benchmarks.matching.scoring import measure as measure_scoring
@@ -41,7 +39,6 @@ from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 from trainer.training.engine import ds_config
 
-RESULTS = Path(__file__).parents[1] / "results"
 OURS = "deepsiam"
 LIBRARY = "sentence-transformers"
 TRAINER = f"{LIBRARY}, Trainer"
@@ -58,7 +55,7 @@ Make = Callable[..., Rival]
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    chosen = part_options(argv, "benchmarks.matching", __doc__ or "", PARTS, minutes=11.0, out="matching.json")
     with exit_on_input_error("benchmarks.matching"):
         require("dev", "sentence_transformers", what="benchmarks.matching")
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
@@ -161,15 +158,6 @@ def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{part}: mean loss of the first steps of {name}: {statistics.mean(values):.4f}"
     for name, reason in results.get("left_out", {}).items():
         yield f"{part}: without {name}: {reason}"
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.matching", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
-    parser.add_argument("--minutes", type=float, default=11.0, help="for everything (%(default)s)")
-    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
-    parser.add_argument("--out", type=Path, default=RESULTS / "matching.json", help="(benchmarks/results/...)")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import Sizes
-from benchmarks.common.trainer_turns import Turns
+from benchmarks.common.trainer_turns import Turns, trainer_arguments
 from benchmarks.matching.rivals import Rival
 from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from trainer.training.engine import ds_config
@@ -117,26 +117,13 @@ class WithTrainer(Library):
 
     def arguments(self) -> SentenceTransformerTrainingArguments:
         """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
-        keys = self.recipe.optimizer
         return SentenceTransformerTrainingArguments(
             output_dir=self.folder.name,
-            max_steps=10**6,
             per_device_train_batch_size=self.recipe.batch.size,
-            learning_rate=keys.lr,
             lr_scheduler_type="constant",
-            adam_beta1=keys.betas[0],
-            adam_beta2=keys.betas[1],
-            adam_epsilon=keys.eps,
-            weight_decay=keys.weight_decay,
-            max_grad_norm=keys.clip,
             bf16=self.dtype == torch.bfloat16,
-            use_cpu=not torch.cuda.is_available(),
-            dataloader_pin_memory=torch.cuda.is_available(),
             batch_sampler=_in_order,
-            logging_strategy="no",
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+            **trainer_arguments(self.recipe.optimizer),
         )
 
 
