@@ -42,7 +42,7 @@ RANKS = 1  # with all cores as threads
 
 
 @dataclass
-class Bench:
+class MatchingBench:
     """The shards to pre-train on, and the measurements made so far."""
 
     shards: dict[str, Path]
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         made = material.make(chosen.data, chosen.out / "data")
         vocabulary = chosen.out / "data" / "tokenizer.json"
         make(chosen.data, chosen.out / "collections", vocabulary)
-        bench = Bench(dict(made.shards), chosen.out, chosen.tokens)
+        bench = MatchingBench(dict(made.shards), chosen.out, chosen.tokens)
         asked = [study for study in studies(chosen.out / "collections") if study.name in chosen.studies]
         for seeds in range(1, chosen.seeds + 1):
             numbers = range(FIRST_SEED, FIRST_SEED + seeds)

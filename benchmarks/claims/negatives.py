@@ -43,7 +43,7 @@ RANKS = 1  # with all cores as threads
 
 
 @dataclass
-class Bench:
+class NegativesBench:
     """The fine-tunings, and the measurements made so far."""
 
     tunings: list[Tuning]
@@ -104,7 +104,7 @@ def table(values: Mapping[str, Mapping[int, Values]]) -> str:
     return "\n".join(lines)
 
 
-def run(bench: Bench, seeds: Iterable[int]) -> None:
+def run(bench: NegativesBench, seeds: Iterable[int]) -> None:
     """Measure seed by seed, and print the table after each."""
     values: dict[str, dict[int, Values]] = {kind: {} for kind in KINDS}
     for seed in seeds:
@@ -128,7 +128,7 @@ def main(argv: Any = None) -> None:
         make_directory(chosen.out)
         docstrings = Collection.open(material.DOCSTRINGS / "collection")
         classic = Collection.open(material.classic(chosen.data, chosen.out / "data", material.TOKENIZER))
-        run(Bench(tunings(docstrings, classic), chosen.out), range(1, 1 + chosen.seeds))
+        run(NegativesBench(tunings(docstrings, classic), chosen.out), range(1, 1 + chosen.seeds))
 
 
 if __name__ == "__main__":

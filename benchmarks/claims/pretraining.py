@@ -73,7 +73,7 @@ RANKS = 1  # one process with all cores as threads: faster than two processes wi
 
 
 @dataclass
-class Bench:
+class PretrainingBench:
     """The material, the folder of the runs, and the measurements made so far."""
 
     material: material.Material
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.pretraining"):
         make_directory(chosen.out)
-        bench = Bench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
+        bench = PretrainingBench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
         seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
         remaining = Remaining(chosen.methods, seeds, chosen.tokens)
         print(remaining, flush=True)

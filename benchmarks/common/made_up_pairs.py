@@ -32,7 +32,7 @@ LANES = 4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PairSizes:
     """What to train: an encoder, its batch, and its documents, whose lengths are log-normal."""
 
     layers: int
@@ -51,7 +51,7 @@ class Sizes:
         return 2 * (self.steps * self.batch + LANES * self.micro)
 
 
-def prepare(sizes: Sizes, folder: Path) -> FinetuneRecipe:
+def prepare(sizes: PairSizes, folder: Path) -> FinetuneRecipe:
     """Write tokenizer, collection and encoder into a folder; return the recipe that fine-tunes the encoder."""
     vocabulary = write_tokenizer(sizes.words, folder / "tokenizer.json")
     (folder / "pairs.jsonl").write_text("".join(made_up_pairs(sizes)))
@@ -77,7 +77,7 @@ def word(number: int) -> str:
     return f"word{number}"
 
 
-def made_up_pairs(sizes: Sizes) -> Iterator[str]:
+def made_up_pairs(sizes: PairSizes) -> Iterator[str]:
     """Yield pairs of texts as JSON lines; a query has 5 to 20 words, equally often."""
     rng = keyed_rng("benchmark pairs")
     different = sizes.words - len(own_tokenizers.SPECIAL_TOKENS)
@@ -90,7 +90,7 @@ def made_up_pairs(sizes: Sizes) -> Iterator[str]:
         yield json.dumps({"query": query, "document": document}) + "\n"
 
 
-def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
+def write_encoder(sizes: PairSizes, vocabulary: Tokenizer, folder: Path) -> None:
     """Write an encoder with random weights as a folder of sentence-transformers: mean pooling, cosine."""
     dropouts = {"hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.dropout}
     trunk = {**bert(sizes.layers, sizes.hidden, sizes.longest), **dropouts}
@@ -114,7 +114,7 @@ def bert(layers: int, hidden: int, longest: int) -> dict[str, Any]:
     }
 
 
-def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:
+def values_of(sizes: PairSizes, folder: Path) -> dict[str, Any]:
     """Return the recipe's values without the encoder: the recipe of a user who has pairs and keeps the defaults."""
     negatives = "step" if sizes.micro < sizes.batch else "micro_batch"
     lengths = {"max_query_tokens": sizes.longest, "max_document_tokens": sizes.longest}

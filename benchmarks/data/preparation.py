@@ -72,7 +72,7 @@ Start = Callable[[list[Path], Path, Path], Callable[[ShardPlan], float]]
 
 
 @dataclass(frozen=True)
-class Material:
+class RawText:
     """Input to measure with, in files made on demand; real text if available."""
 
     folder: Path
@@ -244,7 +244,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
+def text_to_shards(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of text a second in one process and in two, without the processes' start-up."""
     reader = Passes()
     spooled = reader.read("wikipedia", material.text(), material.folder / "spool")
@@ -262,7 +262,7 @@ def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
     return results
 
 
-def dump_to_text(material: Material, rounds: int) -> dict[str, Any]:
+def dump_to_text(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of XML a CPU second; ours alone if WikiExtractor is not installed."""
     installed = importlib.util.find_spec("wikiextractor") is not None
     if not installed:
@@ -287,14 +287,14 @@ def extractors(folder: Path) -> dict[str, Callable[[Path], tuple[Path, dict[str,
     return functions
 
 
-def command(material: Material, source: str, path: Path, processes: int, *more: object) -> list[object]:
+def command(material: RawText, source: str, path: Path, processes: int, *more: object) -> list[object]:
     """Return the arguments of the whole command, for a new output folder."""
     out = tempfile.mkdtemp(dir=material.folder)
     options = ["--out", out, "--tokenizer", material.tokenizer(), "--workers", processes, "--keep-duplicates"]
     return [source, path, *options, *more]
 
 
-def two_workers(material: Material, rounds: int) -> dict[str, Any]:
+def two_workers(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of the decompressed dump per second of wall-clock time."""
     path = material.dump()
     size = inflated(path) / MEGABYTE
@@ -307,7 +307,7 @@ def two_workers(material: Material, rounds: int) -> dict[str, Any]:
     return {"MB": size} | compared("the whole command", rivals, rounds)
 
 
-def passes(material: Material, _: int) -> dict[str, Any]:
+def passes(material: RawText, _: int) -> dict[str, Any]:
     """Measure MB of input per CPU second of each pass: text for the last pass, decompressed raw text for the others.
 
     `cut` is the work of the reading process, including decompression; the workers share the other passes.
@@ -328,7 +328,7 @@ def passes(material: Material, _: int) -> dict[str, Any]:
     return results
 
 
-def memory(material: Material, _: int) -> dict[str, float]:
+def memory(material: RawText, _: int) -> dict[str, float]:
     """Measure peak memory for several sizes of text, in shards as large as those of a large data set."""
     peaks = {}
     for size in (times * material.megabytes for times in TIMES):
@@ -343,7 +343,7 @@ def memory(material: Material, _: int) -> dict[str, float]:
     return peaks
 
 
-MEASURED: dict[str, Callable[[Material, int], dict[str, Any]]] = {
+MEASURED: dict[str, Callable[[RawText, int], dict[str, Any]]] = {
     "text to shards": text_to_shards,
     "dump to text": dump_to_text,
     "two workers": two_workers,
@@ -367,7 +367,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core per process
     with tempfile.TemporaryDirectory() as folder:
-        material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
+        material = RawText(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
         results: dict[str, Any] = {"text": "real" if material.data else "generated"}
         print(f"the text is {results['text']}")
         for name in options.only:

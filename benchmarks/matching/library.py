@@ -21,9 +21,9 @@ from torch.utils.data import SequentialSampler
 from transformers.utils import logging
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import Sizes
+from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
-from benchmarks.matching.rivals import Rival
+from benchmarks.matching.rivals import TrainingRival
 from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from trainer.training.engine import ds_config
 from trainer.training.engine.optimizer import build_optimizer
@@ -32,14 +32,14 @@ from trainer.training.recipe.schema import FinetuneRecipe
 NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'sentence-transformers[train]'"
 
 
-class Library(Rival):
+class Library(TrainingRival):
     """The model and loss of sentence-transformers; its cached loss where a step's pairs are not encoded at once.
 
     Attributes:
         batches: the pairs of every step of a turn.
     """
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes)
         logging.set_verbosity_error()
         self.recipe = recipe
@@ -56,7 +56,7 @@ class Library(Rival):
 class Loop(Library):
     """A loop without the Trainer, which tokenises the texts of each step at that step."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         self.model.train()
         self.optimizer = build_optimizer(self.model, recipe.optimizer)
@@ -81,7 +81,7 @@ class Loop(Library):
 class Tokenised(Loop):
     """The same loop, with all texts tokenised and padded before it begins."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         self.tokenised = {id(pairs): super(Tokenised, self).inputs(pairs) for pairs in self.batches}
 
@@ -93,7 +93,7 @@ class Tokenised(Loop):
 class WithTrainer(Library):
     """SentenceTransformerTrainer in a thread, which stops after each turn."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         from datasets import Dataset, disable_progress_bars
 

@@ -37,7 +37,7 @@ class CheckpointSizes:
 
 
 SIZES: dict[str, Any] = {
-    "ranks": ranks.Settings(micro=4, accumulations=(1, 2, 4, 8, 16), steps=2),
+    "ranks": ranks.RankSettings(micro=4, accumulations=(1, 2, 4, 8, 16), steps=2),
     "start": hosts.StartSizes(hosts=(1, 2, 4)),
     "death": hosts.DeathSizes(hosts=2, at=8, hang_seconds=10),
     "checkpoints": CheckpointSizes(hidden=1024, layers=(1, 4, 16, 48), rounds=3),

@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from benchmarks.common.step_cases import Workload
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
-from benchmarks.step.rivals import Rival
+from benchmarks.step.rivals import StepRival
 from models.interface import IGNORED, MicroBatch
 
 Row = dict[str, Tensor]
@@ -40,7 +40,7 @@ def missing(workload: Workload, compiled: bool) -> str | None:
     return None
 
 
-class HuggingFace(Rival):
+class HuggingFace(StepRival):
     """A Trainer in its own thread, which stops before each optimizer step until it is this rival's turn.
 
     The time is measured between two of the Trainer's own callbacks, so it does not include fetching the batch. Nor does
