@@ -52,7 +52,7 @@ def _stats(chosen: argparse.Namespace) -> int:
 
 
 def _docstrings(chosen: argparse.Namespace) -> int:
-    options = dataset.Options(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
+    options = dataset.DemoOptions(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
     given = tokenizer.load(chosen.tokenizer) if chosen.tokenizer else None
     print(dataset.build(chosen.out, options, packages.files(), chosen.workers, given))
     return 0
@@ -193,7 +193,7 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_docstrings(parser: argparse.ArgumentParser) -> None:
-    defaults = dataset.Options()
+    defaults = dataset.DemoOptions()
     parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to write")
     for option, default, what in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),

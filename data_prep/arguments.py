@@ -153,9 +153,9 @@ def options_of(chosen: argparse.Namespace) -> Options:
     if itself:
         choices |= language
     return Options(
-        chosen.source,
-        choices,
-        stages.Options(
+        source=chosen.source,
+        choices=choices,
+        stages=stages.StageOptions(
             repair=chosen.repair,
             scrub=chosen.scrub,
             sentences=not chosen.paragraphs,
@@ -166,19 +166,19 @@ def options_of(chosen: argparse.Namespace) -> Options:
             ngram=chosen.ngram,
             **({} if itself else language),
         ),
-        chosen.keep_duplicates,
-        chosen.near_duplicates,
-        tuple(chosen.against),
-        chosen.held_out,
-        chosen.tokenizer,
-        chosen.tokenizer_kind,
-        chosen.vocab_size,
-        chosen.chunk_tokens,
-        chosen.shards,
-        chosen.part,
-        chosen.limit,
-        chosen.accept_truncated,
-        chosen.text_only,
+        keep_duplicates=chosen.keep_duplicates,
+        near_duplicates=chosen.near_duplicates,
+        against=tuple(chosen.against),
+        held_out=chosen.held_out,
+        tokenizer=chosen.tokenizer,
+        tokenizer_kind=chosen.tokenizer_kind,
+        vocab_size=chosen.vocab_size,
+        chunk_tokens=chosen.chunk_tokens,
+        shards=chosen.shards,
+        part=chosen.part,
+        limit=chosen.limit,
+        accept_truncated=chosen.accept_truncated,
+        text=chosen.text_only,
     )
 
 

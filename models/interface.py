@@ -30,7 +30,7 @@ IGNORED = -100
 """The target at a position without a prediction, as in `torch.nn.functional.cross_entropy`."""
 
 
-class Document(Protocol):
+class TokenDocument(Protocol):
     """A text as token ids, which a batcher reads and never changes."""
 
     @property

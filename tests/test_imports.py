@@ -1,6 +1,7 @@
 """Import rules: each room imports only rooms below it, no cycles, DeepSpeed in one room only, short files."""
 
 import ast
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -144,6 +145,11 @@ def test_no_circle_of_imports() -> None:
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
 def test_a_file_is_one_idea(file: Path) -> None:
     assert len((ROOT / file).read_text().splitlines()) < 400
+
+
+def test_no_folder_has_more_than_20_files() -> None:
+    long = {folder: number for folder, number in Counter(str(file.parent) for file in FILES).items() if number > 20}
+    assert not long
 
 
 def test_the_loop_stays_short() -> None:

@@ -29,7 +29,7 @@ from benchmarks.common.training import file_name, tokens_a_step, train
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe
@@ -42,7 +42,7 @@ RANKS = 1  # with all cores as threads
 
 
 @dataclass
-class Bench:
+class MatchingBench:
     """The shards to pre-train on, and the measurements made so far."""
 
     shards: dict[str, Path]
@@ -148,14 +148,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         made = material.make(chosen.data, chosen.out / "data")
         vocabulary = chosen.out / "data" / "tokenizer.json"
         make(chosen.data, chosen.out / "collections", vocabulary)
-        bench = Bench(dict(made.shards), chosen.out, chosen.tokens)
+        bench = MatchingBench(dict(made.shards), chosen.out, chosen.tokens)
         asked = [study for study in studies(chosen.out / "collections") if study.name in chosen.studies]
         for seeds in range(1, chosen.seeds + 1):
             numbers = range(FIRST_SEED, FIRST_SEED + seeds)
             text = report([(study, bench.results(study, chosen.starts, numbers)) for study in asked], chosen.starts)
-            with whole_file(chosen.out / "matching.md") as file:
-                file.write(f"{text}\n".encode())
-            print(text, flush=True)
+            material.show(text, chosen.out / "matching.md")
 
 
 if __name__ == "__main__":

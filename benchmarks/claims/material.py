@@ -45,6 +45,13 @@ class Material:
     classic: Collection
 
 
+def show(tables: str, path: Path) -> None:
+    """Print tables and write them to a file."""
+    with whole_file(path) as file:
+        file.write(f"{tables}\n".encode())
+    print(tables, flush=True)
+
+
 def add_data_option(parser: argparse.ArgumentParser) -> None:
     """Add --data, the folder of real text: $DEEPSIAM_DATA, or ../shared/data."""
     default = Path(os.environ.get("DEEPSIAM_DATA", "../shared/data"))

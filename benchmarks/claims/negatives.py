@@ -30,7 +30,7 @@ from benchmarks.common.training import file_name, train
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from trainer import mine
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 
@@ -43,7 +43,7 @@ RANKS = 1  # with all cores as threads
 
 
 @dataclass
-class Bench:
+class NegativesBench:
     """The fine-tunings, and the measurements made so far."""
 
     tunings: list[Tuning]
@@ -104,7 +104,7 @@ def table(values: Mapping[str, Mapping[int, Values]]) -> str:
     return "\n".join(lines)
 
 
-def run(bench: Bench, seeds: Iterable[int]) -> None:
+def run(bench: NegativesBench, seeds: Iterable[int]) -> None:
     """Measure seed by seed, and print the table after each."""
     values: dict[str, dict[int, Values]] = {kind: {} for kind in KINDS}
     for seed in seeds:
@@ -112,10 +112,7 @@ def run(bench: Bench, seeds: Iterable[int]) -> None:
             values[kind][seed] = bench.ranked(kind, seed)
             means = ", ".join(f"{name} {np.mean(mrr):.4f}" for name, mrr in values[kind][seed].items())
             print(f"{kind}, seed {seed}: MRR@10 of {means}", flush=True)
-        text = table(values)
-        with whole_file(bench.out / "negatives.md") as file:
-            file.write(f"{text}\n".encode())
-        print(text, flush=True)
+        material.show(table(values), bench.out / "negatives.md")
 
 
 def main(argv: Any = None) -> None:
@@ -131,7 +128,7 @@ def main(argv: Any = None) -> None:
         make_directory(chosen.out)
         docstrings = Collection.open(material.DOCSTRINGS / "collection")
         classic = Collection.open(material.classic(chosen.data, chosen.out / "data", material.TOKENIZER))
-        run(Bench(tunings(docstrings, classic), chosen.out), range(1, 1 + chosen.seeds))
+        run(NegativesBench(tunings(docstrings, classic), chosen.out), range(1, 1 + chosen.seeds))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, tokens_a_step, train
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 
@@ -73,7 +73,7 @@ RANKS = 1  # one process with all cores as threads: faster than two processes wi
 
 
 @dataclass
-class Bench:
+class PretrainingBench:
     """The material, the folder of the runs, and the measurements made so far."""
 
     material: material.Material
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.pretraining"):
         make_directory(chosen.out)
-        bench = Bench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
+        bench = PretrainingBench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
         seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
         remaining = Remaining(chosen.methods, seeds, chosen.tokens)
         print(remaining, flush=True)
@@ -202,10 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
                 print(f"{name}, seed {seed}: MRR@10 of {means}; {remaining}", flush=True)
             rows = {name: bench.row(name, range(FIRST_SEED, seed + 1)) for name in chosen.methods}
-            tables = report(rows, bench.tunings, ranked_by_bm25)
-            with whole_file(chosen.out / "claims.md") as file:
-                file.write(f"{tables}\n".encode())
-            print(tables, flush=True)
+            material.show(report(rows, bench.tunings, ranked_by_bm25), chosen.out / "claims.md")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ import torch
 
 from benchmarks.common.made_up_text import draw_words
 from data_prep.collections.build import build as build_collection
+from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers import tokenizer as own_tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.data.rng import keyed_rng
 from trainer.training.recipe.build import build_model, new_trunk
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
@@ -32,7 +32,7 @@ LANES = 4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PairSizes:
     """What to train: an encoder, its batch, and its documents, whose lengths are log-normal."""
 
     layers: int
@@ -51,7 +51,7 @@ class Sizes:
         return 2 * (self.steps * self.batch + LANES * self.micro)
 
 
-def prepare(sizes: Sizes, folder: Path) -> FinetuneRecipe:
+def prepare(sizes: PairSizes, folder: Path) -> FinetuneRecipe:
     """Write tokenizer, collection and encoder into a folder; return the recipe that fine-tunes the encoder."""
     vocabulary = write_tokenizer(sizes.words, folder / "tokenizer.json")
     (folder / "pairs.jsonl").write_text("".join(made_up_pairs(sizes)))
@@ -77,7 +77,7 @@ def word(number: int) -> str:
     return f"word{number}"
 
 
-def made_up_pairs(sizes: Sizes) -> Iterator[str]:
+def made_up_pairs(sizes: PairSizes) -> Iterator[str]:
     """Yield pairs of texts as JSON lines; a query has 5 to 20 words, equally often."""
     rng = keyed_rng("benchmark pairs")
     different = sizes.words - len(own_tokenizers.SPECIAL_TOKENS)
@@ -90,18 +90,10 @@ def made_up_pairs(sizes: Sizes) -> Iterator[str]:
         yield json.dumps({"query": query, "document": document}) + "\n"
 
 
-def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
+def write_encoder(sizes: PairSizes, vocabulary: Tokenizer, folder: Path) -> None:
     """Write an encoder with random weights as a folder of sentence-transformers: mean pooling, cosine."""
-    trunk = {
-        "model_type": "bert",
-        "hidden_size": sizes.hidden,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": max(1, sizes.hidden // HEAD),
-        "intermediate_size": 4 * sizes.hidden,
-        "max_position_embeddings": sizes.longest,
-        "hidden_dropout_prob": sizes.dropout,
-        "attention_probs_dropout_prob": sizes.dropout,
-    }
+    dropouts = {"hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.dropout}
+    trunk = {**bert(sizes.layers, sizes.hidden, sizes.longest), **dropouts}
     values = values_of(sizes, folder)
     method = {**values["method"], "pooling": "mean", "similarity": "cosine"}
     recipe = build(FinetuneRecipe, {**values, "trunk": trunk, "method": method}, "benchmark")
@@ -110,7 +102,19 @@ def write_encoder(sizes: Sizes, vocabulary: Tokenizer, folder: Path) -> None:
     export_encoder(TrainedModel(model.eval(), recipe.method, vocabulary, folder, recipe, step=0), folder / "encoder")
 
 
-def values_of(sizes: Sizes, folder: Path) -> dict[str, Any]:
+def bert(layers: int, hidden: int, longest: int) -> dict[str, Any]:
+    """Return the keys of a BERT of BERT-base's proportions."""
+    return {
+        "model_type": "bert",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": max(1, hidden // HEAD),
+        "intermediate_size": 4 * hidden,
+        "max_position_embeddings": longest,
+    }
+
+
+def values_of(sizes: PairSizes, folder: Path) -> dict[str, Any]:
     """Return the recipe's values without the encoder: the recipe of a user who has pairs and keeps the defaults."""
     negatives = "step" if sizes.micro < sizes.batch else "micro_batch"
     lengths = {"max_query_tokens": sizes.longest, "max_document_tokens": sizes.longest}

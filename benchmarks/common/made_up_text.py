@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from data_prep.common.rng import keyed_rng
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
-from trainer.training.data.rng import keyed_rng
 
 MEGABYTE = 1_000_000
 

@@ -15,6 +15,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, whole_file
 
+RESULTS = Path(__file__).parents[1] / "results"
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50
 
 Values = dict[str, list[float]]
@@ -66,6 +67,18 @@ def run_all(
             for line in lines_of(name, results[name]):
                 print(line, flush=True)
     return results, skipped
+
+
+def part_options(
+    argv: Sequence[str] | None, name: str, description: str, parts: Iterable[str], minutes: float, out: str
+) -> argparse.Namespace:
+    """Parse the command line of a benchmark in parts, for `run_parts`; `out` is a file in benchmarks/results."""
+    parser = argparse.ArgumentParser(prog=name, description=description.partition("\n")[0])
+    parser.add_argument("--parts", nargs="+", choices=list(parts), default=list(parts), help="(all)")
+    parser.add_argument("--minutes", type=float, default=minutes, help="for everything (%(default)s)")
+    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
+    parser.add_argument("--out", type=Path, default=RESULTS / out, help="(benchmarks/results/...)")
+    return parser.parse_args(argv)
 
 
 def run_parts(

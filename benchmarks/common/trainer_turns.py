@@ -7,9 +7,30 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import torch
 from transformers import Trainer, TrainerCallback
 
 from benchmarks.common import machine
+from trainer.training.recipe.schema import OptimizerConfig
+
+
+def trainer_arguments(keys: OptimizerConfig) -> dict[str, Any]:
+    """Return the recipe's optimizer as a Trainer's arguments, for a run without end that logs and saves nothing."""
+    return {
+        "max_steps": 10**6,
+        "learning_rate": keys.lr,
+        "adam_beta1": keys.betas[0],
+        "adam_beta2": keys.betas[1],
+        "adam_epsilon": keys.eps,
+        "weight_decay": keys.weight_decay,
+        "max_grad_norm": keys.clip,
+        "use_cpu": not torch.cuda.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
 
 
 class Turns(TrainerCallback):

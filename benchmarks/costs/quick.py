@@ -25,7 +25,7 @@ from benchmarks.common import machine
 from benchmarks.common.calibration import CALIBRATIONS, cpu_seconds, in_calibrations
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import alternate, spread, write
-from benchmarks.costs.quick_pieces import FULL, Piece, Sizes, pieces
+from benchmarks.costs.quick_pieces import FULL, Piece, PieceSizes, pieces
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import read_bytes
@@ -115,7 +115,7 @@ def _row(piece: object, now: object, then: object, ratio: str, words: str) -> st
     return f"{piece!s:<24}{now!s:<25}{then!s:<25}{ratio:>6}  {words}".rstrip()
 
 
-def main(argv: Sequence[str] | None = None, sizes: Sizes = FULL) -> None:
+def main(argv: Sequence[str] | None = None, sizes: PieceSizes = FULL) -> None:
     """Run the command, with pieces of the given sizes."""
     parser = argparse.ArgumentParser(prog="benchmarks.costs.quick", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="(%(default)s)")

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PieceSizes:
     """How much work the pieces are."""
 
     changes: tuple[str, ...] = ()  # to the recipes
@@ -46,10 +46,10 @@ class Sizes:
     pool: int = 20_000  # documents that are searched
 
 
-FULL = Sizes()
+FULL = PieceSizes()
 
 
-def pieces(folder: Path, sizes: Sizes) -> dict[str, Piece]:
+def pieces(folder: Path, sizes: PieceSizes) -> dict[str, Piece]:
     """Prepare all pieces, with their files in `folder`."""
     steps = {f"{name}, a step": Piece(train_step(recipe, sizes.changes), "arrays") for name, recipe in STEPS.items()}
     reading = Reading(write_shards(folder, sizes.tokens), LANES, WINDOW)

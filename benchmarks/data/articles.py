@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
-from benchmarks.data.preparation import Material, data_argument, extractors
+from benchmarks.data.preparation import RawText, data_argument, extractors
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory
 
@@ -36,7 +36,7 @@ _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
 _HIDDEN = re.compile(r"<[^<>]*>|\[\[[^\[\]|]*\||''+|https?://\S+")
 
 
-def articles(material: Material, number: int) -> dict[str, dict[str, str]]:
+def articles(material: RawText, number: int) -> dict[str, dict[str, str]]:
     """Return the markup of articles, and the text that each extractor turns it into, by id."""
     markup = {}
     for page in material.pages()[1]:
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, metavar="FOLDER", help="to write the markup and the texts to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        material = Material(Path(folder), options.data if options.data.is_dir() else None, 0)
+        material = RawText(Path(folder), options.data if options.data.is_dir() else None, 0)
         texts = articles(material, options.number)
     print(table(texts))
     if options.texts:

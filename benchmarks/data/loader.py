@@ -43,7 +43,7 @@ GPU = 700_000  # tokens/s that one GPU trains on
 Maker = Callable[[int], Iterator[Any]]  # number of workers -> items
 
 
-class Rivals(Reading):
+class Readers(Reading):
     """The ways to read one folder of shards; each yields items whose tokens `text_tokens` counts."""
 
     @property
@@ -120,7 +120,7 @@ def take(items: Iterator[Any], wanted: int) -> int:
     return tokens
 
 
-def re_read(rivals: Rivals) -> float:
+def re_read(rivals: Readers) -> float:
     """Measure seconds until half of the documents have passed webdataset's shuffle, from the start."""
     start = time.perf_counter()
     for _ in islice(rivals.documents(), rivals.manifest.total("documents") // 2):
@@ -136,13 +136,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         manifest = write_shards(Path(folder), options.tokens)
-        results = {"tokens": manifest.total("tokens")} | throughput(Rivals(manifest, LANES, WINDOW), options.rounds)
+        results = {"tokens": manifest.total("tokens")} | throughput(Readers(manifest, LANES, WINDOW), options.rounds)
         longer = lengthen(manifest, Path(folder) / "longer", LONGER)
-        results["resume"] = {"tokens": longer.total("tokens")} | resuming(Rivals(longer, LANES, WINDOW), options.rounds)
+        results["resume"] = {"tokens": longer.total("tokens")} | resuming(
+            Readers(longer, LANES, WINDOW), options.rounds
+        )
     write(options.out, results)
 
 
-def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
+def throughput(rivals: Readers, rounds: int) -> dict[str, Any]:
     """Measure and print rates and their ratios, by the number of workers."""
     tokens = rivals.manifest.total("tokens")
     windows = rivals.lanes * rivals.window * tokens // rivals.manifest.total("chunks")  # one of every lane
@@ -166,7 +168,7 @@ def throughput(rivals: Rivals, rounds: int) -> dict[str, Any]:
     return results | {"GPUs a worker feeds": one / GPU, "cores": cores}
 
 
-def resuming(rivals: Rivals, rounds: int) -> dict[str, Any]:
+def resuming(rivals: Readers, rounds: int) -> dict[str, Any]:
     """Measure and print seconds to resume in the middle of the epoch, and to re-read from the start."""
     seconds = alternate(
         {

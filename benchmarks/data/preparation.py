@@ -45,14 +45,14 @@ from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory
 from data_prep.prepare import batches, reading, spool, stages, writing
-from data_prep.prepare.writing import Selection, Shard
+from data_prep.prepare.writing import Selection, ShardPlan
 from data_prep.sources.compressed import open_input
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY, CHUNK_TOKENS = 32768, 32768
-SHARDS = [Shard("shards", number, 8) for number in range(8)]  # for measuring the writing pass
+SHARDS = [ShardPlan("shards", number, 8) for number in range(8)]  # for measuring the writing pass
 AT_ONCE = 1000  # texts that `tokenizers` alone encodes at once: larger batches are not faster
 TIMES = (1, 4, 16)  # multiples of the text, for the memory
 WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", "--processes", "1", "--quiet"]
@@ -67,11 +67,12 @@ with open(sys.argv[2], "w") as out:
 """
 PEAK = "import sys; from data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
 
-Start = Callable[[list[Path], Path, Path], Callable[[Shard], float]]  # spool, tokenizer, folder -> seconds of a shard
+# spool, tokenizer, folder -> seconds of a shard
+Start = Callable[[list[Path], Path, Path], Callable[[ShardPlan], float]]
 
 
 @dataclass(frozen=True)
-class Material:
+class RawText:
     """Input to measure with, in files made on demand; real text if available."""
 
     folder: Path
@@ -174,7 +175,7 @@ class Passes:
         """Run all passes but the last, as prepare/run.py does; return the files of the spool."""
         kind = SOURCES[source]
         choices = kind.choices()
-        steps = reading.Reading(source, choices, batches.Part(), stages.Options())
+        steps = reading.Reading(source, choices, batches.Part(), stages.StageOptions())
         files = list(kind.find([path]))
         self.sizes["raw"] = sum(file.path.stat().st_size for file in files)
         self.sizes["inflated"] = self._timed("inflate", lambda: sum(inflated(file.path) for file in files))
@@ -211,7 +212,7 @@ def inflated(path: Path) -> int:
         return sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
 
 
-def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[Shard], float]:
+def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Callable[[ShardPlan], float]:
     """Return our task for a shard; the task returns its seconds."""
     for name in ("shards", "done"):
         make_directory(folder / name)
@@ -221,7 +222,7 @@ def shard_writer(spooled: list[Path], tokenizer_file: Path, folder: Path) -> Cal
     return lambda shard: seconds(lambda: do(shard))
 
 
-def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Shard], float]:
+def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[ShardPlan], float]:
     """Return the task of `tokenizers` alone for the same segments; the task returns its seconds."""
     backend = tokenizers.Tokenizer.from_file(str(tokenizer_file))
 
@@ -229,7 +230,7 @@ def encoder(spooled: list[Path], tokenizer_file: Path, _: Path) -> Callable[[Sha
         for start in range(0, len(texts), AT_ONCE):
             backend.encode_batch_fast(texts[start : start + AT_ONCE], add_special_tokens=False)
 
-    def encode(shard: Shard) -> float:
+    def encode(shard: ShardPlan) -> float:
         documents = writing.kept(Selection(tuple(spooled), True, 0.0), *shard.range, False, Counter())
         texts = [segment for _, document in documents for segment in document.segments]
         return seconds(lambda: work(texts))
@@ -243,7 +244,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
+def text_to_shards(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of text a second in one process and in two, without the processes' start-up."""
     reader = Passes()
     spooled = reader.read("wikipedia", material.text(), material.folder / "spool")
@@ -261,7 +262,7 @@ def text_to_shards(material: Material, rounds: int) -> dict[str, Any]:
     return results
 
 
-def dump_to_text(material: Material, rounds: int) -> dict[str, Any]:
+def dump_to_text(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of XML a CPU second; ours alone if WikiExtractor is not installed."""
     installed = importlib.util.find_spec("wikiextractor") is not None
     if not installed:
@@ -286,14 +287,14 @@ def extractors(folder: Path) -> dict[str, Callable[[Path], tuple[Path, dict[str,
     return functions
 
 
-def command(material: Material, source: str, path: Path, processes: int, *more: object) -> list[object]:
+def command(material: RawText, source: str, path: Path, processes: int, *more: object) -> list[object]:
     """Return the arguments of the whole command, for a new output folder."""
     out = tempfile.mkdtemp(dir=material.folder)
     options = ["--out", out, "--tokenizer", material.tokenizer(), "--workers", processes, "--keep-duplicates"]
     return [source, path, *options, *more]
 
 
-def two_workers(material: Material, rounds: int) -> dict[str, Any]:
+def two_workers(material: RawText, rounds: int) -> dict[str, Any]:
     """Measure MB of the decompressed dump per second of wall-clock time."""
     path = material.dump()
     size = inflated(path) / MEGABYTE
@@ -306,7 +307,7 @@ def two_workers(material: Material, rounds: int) -> dict[str, Any]:
     return {"MB": size} | compared("the whole command", rivals, rounds)
 
 
-def passes(material: Material, _: int) -> dict[str, Any]:
+def passes(material: RawText, _: int) -> dict[str, Any]:
     """Measure MB of input per CPU second of each pass: text for the last pass, decompressed raw text for the others.
 
     `cut` is the work of the reading process, including decompression; the workers share the other passes.
@@ -327,7 +328,7 @@ def passes(material: Material, _: int) -> dict[str, Any]:
     return results
 
 
-def memory(material: Material, _: int) -> dict[str, float]:
+def memory(material: RawText, _: int) -> dict[str, float]:
     """Measure peak memory for several sizes of text, in shards as large as those of a large data set."""
     peaks = {}
     for size in (times * material.megabytes for times in TIMES):
@@ -342,7 +343,7 @@ def memory(material: Material, _: int) -> dict[str, float]:
     return peaks
 
 
-MEASURED: dict[str, Callable[[Material, int], dict[str, Any]]] = {
+MEASURED: dict[str, Callable[[RawText, int], dict[str, Any]]] = {
     "text to shards": text_to_shards,
     "dump to text": dump_to_text,
     "two workers": two_workers,
@@ -366,7 +367,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core per process
     with tempfile.TemporaryDirectory() as folder:
-        material = Material(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
+        material = RawText(Path(folder), options.data if options.data.is_dir() else None, options.megabytes)
         results: dict[str, Any] = {"text": "real" if material.data else "generated"}
         print(f"the text is {results['text']}")
         for name in options.only:

@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks.common.made_up_text import MEGABYTE, up_to
 from benchmarks.common.side_by_side import write
-from benchmarks.data.preparation import Material, data_argument, line_of, run
+from benchmarks.data.preparation import RawText, data_argument, line_of, run
 from data_prep.common.errors import exit_on_input_error
 from data_prep.tokenizers import tokenizer
 
@@ -41,7 +41,7 @@ DUMP, DUMP_PARTS = 2_000, 16  # MB
 COMMAND = [sys.executable, "-m", "data_prep"]
 
 
-def merge(material: Material, sizes: tuple[float, ...] = SIZES, parts: int = PARTS) -> dict[str, Any]:
+def merge(material: RawText, sizes: tuple[float, ...] = SIZES, parts: int = PARTS) -> dict[str, Any]:
     """Measure the seconds of merging by MB of text."""
     vocabulary = material.folder / "tokenizer.json"
     tokenizer.train((line_of(number) for number in range(2000)), 4096, vocabulary)
@@ -64,7 +64,7 @@ def merge(material: Material, sizes: tuple[float, ...] = SIZES, parts: int = PAR
     return {"seconds": {f"{size:g}": value for size, value in seconds.items()}, "exponent": exponent}
 
 
-def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: float = XML) -> dict[str, Any]:
+def memory(material: RawText, numbers: tuple[int, ...] = WORKERS, megabytes: float = XML) -> dict[str, Any]:
     """Measure the peak memory of all processes together in MB; shared memory counts once."""
     head, pages = material.pages()
     dump = material.folder / "pages-articles.xml"
@@ -82,7 +82,7 @@ def memory(material: Material, numbers: tuple[int, ...] = WORKERS, megabytes: fl
     return peaks
 
 
-def parts(material: Material, megabytes: float = DUMP, number: int = DUMP_PARTS) -> dict[str, Any]:
+def parts(material: RawText, megabytes: float = DUMP, number: int = DUMP_PARTS) -> dict[str, Any]:
     """Measure each part of a dump and their merge: seconds, peak memory in MB, the last line of every pass."""
     head, pages = material.pages()
     dump, small, folder = (material.folder / name for name in ("pages-articles.xml", "small.xml", "parts"))
@@ -148,7 +148,7 @@ def _peak(parent: psutil.Process, seconds: float) -> float:
     return highest
 
 
-MEASURED: dict[str, Callable[[Material], dict[str, Any]]] = {"merge": merge, "memory": memory, "parts": parts}
+MEASURED: dict[str, Callable[[RawText], dict[str, Any]]] = {"merge": merge, "memory": memory, "parts": parts}
 
 
 def main() -> None:
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/data_prep_scale.json"), help="(%(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        material = Material(Path(folder), options.data if options.data.is_dir() else None, 1)
+        material = RawText(Path(folder), options.data if options.data.is_dir() else None, 1)
         write(options.out, {name: MEASURED[name](material) for name in options.only})
 
 

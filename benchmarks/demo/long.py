@@ -40,7 +40,7 @@ SHADES = {"random": GREY, "mlm": COLORS[0], "seed": COLORS[1]}
 
 
 @dataclass
-class Bench:
+class LabelsBench:
     """The collection, and the measurements made so far."""
 
     collection: Collection
@@ -83,7 +83,7 @@ def main() -> None:
     argparse.ArgumentParser(prog="benchmarks.demo.long", description=__doc__.splitlines()[0]).parse_args()
     for start, run in PRETRAINED.items():
         train("trainer.pretrain", f"recipes/demo_long_{start}.yaml", run, {})
-    bench = Bench(Collection.open(Path("data/demo/collection")))
+    bench = LabelsBench(Collection.open(Path("data/demo/collection")))
     rates = {(s, n): bench.best_rate(s, n) for n in LABELS for s in STARTS}
     pairs = len(bench.collection.qrels("train"))
     by_labels = {s: {n or pairs: bench.tune(s, n, rates[s, n], "test") for n in LABELS} for s in STARTS}
@@ -106,7 +106,7 @@ def main() -> None:
     print(report)
 
 
-def tune_checkpoints(bench: Bench, start: str, lr: float) -> dict[int, list[float]]:
+def tune_checkpoints(bench: LabelsBench, start: str, lr: float) -> dict[int, list[float]]:
     """Return MRR@10 with FEW labels by pre-training tokens: after an eighth, a quarter, half and all of the steps."""
     recipe = load_recipe(PretrainRecipe, Path(f"recipes/demo_long_{start}.yaml"))
     tokens = tokens_a_step(recipe)

@@ -20,9 +20,7 @@ tokenises during training. Every rival of `training` and `cached` has its own pr
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import statistics
 import tempfile
 import time
@@ -32,33 +30,32 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import Sizes, prepare
-from benchmarks.common.side_by_side import Values, in_words, ratios, rounds, run_parts, spread
-from benchmarks.matching.rivals import Elsewhere, Ours, Rival
+from benchmarks.common.made_up_pairs import PairSizes, prepare
+from benchmarks.common.side_by_side import Values, in_words, part_options, ratios, rounds, run_parts, spread
+from benchmarks.matching.rivals import Elsewhere, OurTraining, TrainingRival
 from benchmarks.matching.scoring import ScoringSizes
 from benchmarks.matching.scoring import measure as measure_scoring
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 from trainer.training.engine import ds_config
 
-RESULTS = Path(__file__).parents[1] / "results"
 OURS = "deepsiam"
 LIBRARY = "sentence-transformers"
 TRAINER = f"{LIBRARY}, Trainer"
 LOOP = f"{LIBRARY}, bare loop"
 TOKENISED = f"{LIBRARY}, tokenised beforehand"
 SIZES = {
-    "training": Sizes(layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=4),
-    "cached": Sizes(layers=2, hidden=128, words=8192, batch=4096, micro=32, median=24, longest=64, steps=1),
+    "training": PairSizes(layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=4),
+    "cached": PairSizes(layers=2, hidden=128, words=8192, batch=4096, micro=32, median=24, longest=64, steps=1),
     "scoring": ScoringSizes(layers=12, hidden=768, tokens=360, codes=(16, 64, 360), candidates=(1000, 100_000)),
 }
 GRACE = 0.5  # share of a part's time that is left for its rounds even if starting the rivals took all of it
-Make = Callable[..., Rival]
+Make = Callable[..., TrainingRival]
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    chosen = part_options(argv, "benchmarks.matching", __doc__ or "", PARTS, minutes=11.0, out="matching.json")
     with exit_on_input_error("benchmarks.matching"):
         require("dev", "sentence_transformers", what="benchmarks.matching")
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
@@ -71,30 +68,33 @@ def described() -> dict[str, Any]:
     return about
 
 
-def training(sizes: Sizes, seconds: float) -> dict[str, Any]:
+def training(sizes: PairSizes, seconds: float) -> dict[str, Any]:
     """Compare the steps of a fine-tuning within about `seconds`."""
     from benchmarks.matching.library import Loop, Tokenised, WithTrainer, trainer_is_missing
 
-    rivals: dict[str, Make] = {OURS: Ours, LOOP: Loop, TOKENISED: Tokenised}
+    rivals: dict[str, Make] = {OURS: OurTraining, LOOP: Loop, TOKENISED: Tokenised}
     if not (missing := trainer_is_missing()):
         rivals[TRAINER] = WithTrainer
     results = compare(rivals, sizes, seconds)
     return results | {"left_out": {TRAINER: missing} if missing else {}}
 
 
-def cached(sizes: Sizes, seconds: float) -> dict[str, Any]:
+def cached(sizes: PairSizes, seconds: float) -> dict[str, Any]:
     """Compare the steps of a large batch, and their memory with that of one micro-batch, within about `seconds`."""
     from benchmarks.matching.library import Loop
 
     end = time.monotonic() + seconds
     small = replace(sizes, batch=sizes.micro, steps=min(8, sizes.batch // sizes.micro))
-    plain = {f"{name}, a batch of {sizes.micro}": memory_of(make, small) for name, make in ((OURS, Ours), (LOOP, Loop))}
-    results = compare({OURS: Ours, LOOP: Loop}, sizes, end - time.monotonic())
+    plain = {
+        f"{name}, a batch of {sizes.micro}": memory_of(make, small)
+        for name, make in ((OURS, OurTraining), (LOOP, Loop))
+    }
+    results = compare({OURS: OurTraining, LOOP: Loop}, sizes, end - time.monotonic())
     results["peak_memory_bytes"] |= plain
     return results
 
 
-def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[str, Any]:
+def compare(rivals: Mapping[str, Make], sizes: PairSizes, seconds: float) -> dict[str, Any]:
     """Measure the steps of all rivals in turn within about `seconds`, after each has taken them once as a warm-up."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +115,7 @@ def compare(rivals: Mapping[str, Make], sizes: Sizes, seconds: float) -> dict[st
     return {"precision": str(precision).removeprefix("torch."), **in_numbers(sizes, values, memory), "losses": losses}
 
 
-def memory_of(make: Make, sizes: Sizes) -> int:
+def memory_of(make: Make, sizes: PairSizes) -> int:
     """Return the peak memory of a rival that takes the steps once."""
     with tempfile.TemporaryDirectory() as folder:
         rival = Elsewhere(make, sizes, prepare(sizes, Path(folder)))
@@ -126,7 +126,7 @@ def memory_of(make: Make, sizes: Sizes) -> int:
             rival.close()
 
 
-def in_numbers(sizes: Sizes, seconds: Values, memory: Mapping[str, int]) -> dict[str, Any]:
+def in_numbers(sizes: PairSizes, seconds: Values, memory: Mapping[str, int]) -> dict[str, Any]:
     """Turn the seconds per step of each round into rates and ratios."""
     rates = {name: [sizes.batch / value for value in values] for name, values in seconds.items()}
     return {
@@ -161,15 +161,6 @@ def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{part}: mean loss of the first steps of {name}: {statistics.mean(values):.4f}"
     for name, reason in results.get("left_out", {}).items():
         yield f"{part}: without {name}: {reason}"
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.matching", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
-    parser.add_argument("--minutes", type=float, default=11.0, help="for everything (%(default)s)")
-    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
-    parser.add_argument("--out", type=Path, default=RESULTS / "matching.json", help="(benchmarks/results/...)")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from torch.utils.data import SequentialSampler
 from transformers.utils import logging
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import Sizes
-from benchmarks.common.trainer_turns import Turns
-from benchmarks.matching.rivals import Rival
+from benchmarks.common.made_up_pairs import PairSizes
+from benchmarks.common.trainer_turns import Turns, trainer_arguments
+from benchmarks.matching.rivals import TrainingRival
 from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from trainer.training.engine import ds_config
 from trainer.training.engine.optimizer import build_optimizer
@@ -32,14 +32,14 @@ from trainer.training.recipe.schema import FinetuneRecipe
 NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'sentence-transformers[train]'"
 
 
-class Library(Rival):
+class Library(TrainingRival):
     """The model and loss of sentence-transformers; its cached loss where a step's pairs are not encoded at once.
 
     Attributes:
         batches: the pairs of every step of a turn.
     """
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes)
         logging.set_verbosity_error()
         self.recipe = recipe
@@ -56,7 +56,7 @@ class Library(Rival):
 class Loop(Library):
     """A loop without the Trainer, which tokenises the texts of each step at that step."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         self.model.train()
         self.optimizer = build_optimizer(self.model, recipe.optimizer)
@@ -81,7 +81,7 @@ class Loop(Library):
 class Tokenised(Loop):
     """The same loop, with all texts tokenised and padded before it begins."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         self.tokenised = {id(pairs): super(Tokenised, self).inputs(pairs) for pairs in self.batches}
 
@@ -93,7 +93,7 @@ class Tokenised(Loop):
 class WithTrainer(Library):
     """SentenceTransformerTrainer in a thread, which stops after each turn."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes, recipe)
         from datasets import Dataset, disable_progress_bars
 
@@ -117,26 +117,13 @@ class WithTrainer(Library):
 
     def arguments(self) -> SentenceTransformerTrainingArguments:
         """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
-        keys = self.recipe.optimizer
         return SentenceTransformerTrainingArguments(
             output_dir=self.folder.name,
-            max_steps=10**6,
             per_device_train_batch_size=self.recipe.batch.size,
-            learning_rate=keys.lr,
             lr_scheduler_type="constant",
-            adam_beta1=keys.betas[0],
-            adam_beta2=keys.betas[1],
-            adam_epsilon=keys.eps,
-            weight_decay=keys.weight_decay,
-            max_grad_norm=keys.clip,
             bf16=self.dtype == torch.bfloat16,
-            use_cpu=not torch.cuda.is_available(),
-            dataloader_pin_memory=torch.cuda.is_available(),
             batch_sampler=_in_order,
-            logging_strategy="no",
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+            **trainer_arguments(self.recipe.optimizer),
         )
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 import torch
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import Sizes
+from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.training import join_alone
 from trainer import finetune
 from trainer.training.data.cursor import Cursor
@@ -27,12 +27,12 @@ from trainer.training.engine.world import World
 from trainer.training.recipe.schema import FinetuneRecipe
 
 
-class Rival:
+class TrainingRival:
     """A way to train. `losses` are the losses of the last turn's steps, means over their pairs."""
 
     losses: list[float]
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: PairSizes) -> None:
         self.steps = sizes.steps
 
     def turn(self) -> float:
@@ -48,10 +48,10 @@ class Rival:
         raise NotImplementedError
 
 
-class Ours(Rival):
+class OurTraining(TrainingRival):
     """The parts of a `trainer.finetune` run: its job, loader and engine, used as in trainer.training.run.loop."""
 
-    def __init__(self, sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         super().__init__(sizes)
         join_alone()
         self.world = World.from_environment()
@@ -78,7 +78,7 @@ class Elsewhere:
     Its memory is the growth of the process since it was forked; on a GPU, the most that it has allocated.
     """
 
-    def __init__(self, make: Callable[..., Rival], sizes: Sizes, recipe: FinetuneRecipe) -> None:
+    def __init__(self, make: Callable[..., TrainingRival], sizes: PairSizes, recipe: FinetuneRecipe) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["benchmarks.matching.library" if has_library() else __name__])
         self.process = ProcessPoolExecutor(1, context)
@@ -106,11 +106,11 @@ def has_library() -> bool:
     return find_spec("sentence_transformers") is not None
 
 
-_here: Rival  # in the process of an `Elsewhere`
+_here: TrainingRival  # in the process of an `Elsewhere`
 _before: int
 
 
-def _build(make: Callable[..., Rival], sizes: Sizes, recipe: FinetuneRecipe) -> None:
+def _build(make: Callable[..., TrainingRival], sizes: PairSizes, recipe: FinetuneRecipe) -> None:
     global _here, _before
     _before = _highest()
     _here = make(sizes, recipe)

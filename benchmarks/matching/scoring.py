@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import machine
-from benchmarks.common.made_up_pairs import HEAD
+from benchmarks.common.made_up_pairs import bert
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
 from models.matching.dual_encoder import DualEncoder
 from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
@@ -59,16 +59,7 @@ def measure(sizes: ScoringSizes, end: float) -> dict[str, Any]:
 def models_of(sizes: ScoringSizes) -> dict[str, DualEncoder]:
     """Return the Siamese network and a Poly-encoder for each number of codes, with one trunk, in evaluation mode."""
     torch.manual_seed(0)
-    trunk = build_trunk(
-        {
-            "model_type": "bert",
-            "hidden_size": sizes.hidden,
-            "num_hidden_layers": sizes.layers,
-            "num_attention_heads": max(1, sizes.hidden // HEAD),
-            "intermediate_size": 4 * sizes.hidden,
-            "max_position_embeddings": sizes.tokens,
-        }
-    )
+    trunk = build_trunk(bert(sizes.layers, sizes.hidden, sizes.tokens))
     lengths = {"max_query_tokens": sizes.tokens, "towers": 1}
     models: dict[str, DualEncoder] = {BI: Siamese(trunk, SiameseConfig(name="siamese", **lengths))}
     for m in sizes.codes:

@@ -17,25 +17,21 @@ All compute in one thread; rivals take turns (A B A B).
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common import machine
 from benchmarks.common.machine import use_one_thread
-from benchmarks.common.made_up_pairs import Sizes
-from benchmarks.common.side_by_side import in_words, run_parts
+from benchmarks.common.made_up_pairs import PairSizes
+from benchmarks.common.side_by_side import in_words, part_options, run_parts
 from benchmarks.retrieval import encoding, refresh, search, whole_path
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 
-OUT = Path(__file__).parents[1] / "results" / "retrieval.json"
 SIZES: dict[str, Any] = {
-    "encoding": Sizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),
+    "encoding": PairSizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),
     "search": search.SearchSizes(texts=100_000, width=768, queries=256, best=100),
     "path": whole_path.PathSizes(passages=(10_000, 100_000, 1_000_000), words=24, queries=256, hidden=64),
     "refresh": refresh.RefreshSizes(
@@ -52,7 +48,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    chosen = part_options(argv, "benchmarks.retrieval", __doc__ or "", PARTS, minutes=25.0, out="retrieval.json")
     with exit_on_input_error("benchmarks.retrieval"):
         require("dev", "sentence_transformers", what="benchmarks.retrieval")
         require("faiss", "faiss", what="benchmarks.retrieval")
@@ -82,15 +78,6 @@ def lines_of(part: str, results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{part}: {name}: {values} {numbers['unit']}, exponent {numbers['exponent']:.2f}"
     for name, number in results.get("figures", {}).items():
         yield f"{part}: {name}: {number:.3g}"
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.retrieval", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
-    parser.add_argument("--minutes", type=float, default=25.0, help="for everything (%(default)s)")
-    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
-    parser.add_argument("--out", type=Path, default=OUT, help="(benchmarks/results/...)")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

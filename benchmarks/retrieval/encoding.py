@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
-from benchmarks.common.made_up_pairs import Sizes, made_up_pairs, write_encoder, write_tokenizer
+from benchmarks.common.made_up_pairs import PairSizes, made_up_pairs, write_encoder, write_tokenizer
 from benchmarks.common.side_by_side import ratios, rounds, spread
 from models.matching.siamese import Siamese, SiameseConfig
 from trainer.ranking.published import load_published
@@ -27,10 +27,10 @@ BF16 = {"AVX512-BF16", "AMX-BF16"}  # instructions without which bf16 is slower 
 ALIKE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # the largest allowed difference of two vectors' numbers
 
 
-class Rivals:
+class Encoders:
     """One model, loaded by both libraries, and the texts that both encode."""
 
-    def __init__(self, sizes: Sizes, dtype: torch.dtype, folder: Path) -> None:
+    def __init__(self, sizes: PairSizes, dtype: torch.dtype, folder: Path) -> None:
         """Write the model and load it twice."""
         logging.set_verbosity_error()
         logging.disable_progress_bar()
@@ -53,7 +53,7 @@ class Rivals:
         return np.asarray(self.library.encode(self.texts))
 
 
-def measure(sizes: Sizes, seconds: float) -> dict[str, Any]:
+def measure(sizes: PairSizes, seconds: float) -> dict[str, Any]:
     """Compare passages per CPU second in each precision within about `seconds`."""
     end = time.monotonic() + seconds
     dtypes = [torch.float32] + ([torch.bfloat16] if BF16 & set(machine.describe()["instructions"]) else [])
@@ -64,11 +64,11 @@ def measure(sizes: Sizes, seconds: float) -> dict[str, Any]:
     return results
 
 
-def compare(sizes: Sizes, dtype: torch.dtype, end: float, results: dict[str, Any]) -> None:
+def compare(sizes: PairSizes, dtype: torch.dtype, end: float, results: dict[str, Any]) -> None:
     """Add the rates and their ratio in one precision, after each has encoded once and the vectors agree."""
     precision = str(dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
-        rivals = Rivals(sizes, dtype, Path(folder))
+        rivals = Encoders(sizes, dtype, Path(folder))
         np.testing.assert_allclose(rivals.ours(), rivals.theirs(), atol=ALIKE[dtype])
         calls = {OURS: partial(cpu_seconds, rivals.ours), LIBRARY: partial(cpu_seconds, rivals.theirs)}
         rates = {name: [sizes.pairs / value for value in values] for name, values in rounds(calls, end).items()}

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.common.made_up_pairs import Sizes, prepare, values_of
+from benchmarks.common.made_up_pairs import PairSizes, prepare, values_of
 from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from trainer import mine
@@ -21,7 +21,7 @@ DEPTH = 50  # documents ranked for each query
 
 
 @dataclass(frozen=True)
-class RefreshSizes(Sizes):
+class RefreshSizes(PairSizes):
     """A fine-tuning that mines at regular steps."""
 
     every: int = 20

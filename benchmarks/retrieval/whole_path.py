@@ -19,15 +19,15 @@ from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.curve_fit import fit
 from benchmarks.common.machine import use_one_thread
-from benchmarks.common.made_up_pairs import Sizes, word, write_encoder, write_tokenizer
+from benchmarks.common.made_up_pairs import PairSizes, word, write_encoder, write_tokenizer
 from benchmarks.common.made_up_text import draw_words
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
+from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.registry import open_index
 from trainer.ranking.rankers.registry import open_ranker
-from trainer.training.data.rng import keyed_rng
 
 WORDS = 8192  # distinct words
 BEST = 100
@@ -78,7 +78,7 @@ def _elsewhere(sizes: PathSizes, passages: int) -> dict[str, float]:
 def prepare(sizes: PathSizes, passages: int, folder: Path) -> None:
     """Write the texts, their tokenizer and the encoder."""
     vocabulary = write_tokenizer(WORDS, folder / "tokenizer.json")
-    encoder = Sizes(
+    encoder = PairSizes(
         layers=1, hidden=sizes.hidden, words=WORDS, batch=2, micro=2, median=0, longest=sizes.words + 2, steps=1
     )
     write_encoder(encoder, vocabulary, folder)

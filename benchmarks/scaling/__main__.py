@@ -11,8 +11,6 @@ checkpoints  seconds of a checkpoint by its size, compared with torch.save of as
 `start` and `death` use hosts in network namespaces (tests/hosts.py), and need root.
 """
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import machine
-from benchmarks.common.side_by_side import TooLongError, in_words, ratios, run_parts, spread
+from benchmarks.common.side_by_side import TooLongError, in_words, part_options, ratios, run_parts, spread
 from benchmarks.scaling import hosts, ranks
 from benchmarks.scaling.saving import measure_code
 from data_prep.common.errors import exit_on_input_error
 
 ROOT = Path(__file__).parents[2]
-OUT = ROOT / "benchmarks" / "results" / "scaling.json"
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class CheckpointSizes:
 
 
 SIZES: dict[str, Any] = {
-    "ranks": ranks.Settings(micro=4, accumulations=(1, 2, 4, 8, 16), steps=2),
+    "ranks": ranks.RankSettings(micro=4, accumulations=(1, 2, 4, 8, 16), steps=2),
     "start": hosts.StartSizes(hosts=(1, 2, 4)),
     "death": hosts.DeathSizes(hosts=2, at=8, hang_seconds=10),
     "checkpoints": CheckpointSizes(hidden=1024, layers=(1, 4, 16, 48), rounds=3),
@@ -76,12 +73,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.scaling", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="(all)")
-    parser.add_argument("--minutes", type=float, default=25.0, help="for everything (%(default)s)")
-    parser.add_argument("--sizes", type=json.loads, default={}, metavar="JSON", help='{"PART": {"KEY": VALUE}}')
-    parser.add_argument("--out", type=Path, default=OUT, help="(benchmarks/results/...)")
-    chosen = parser.parse_args(argv)
+    chosen = part_options(argv, "benchmarks.scaling", __doc__ or "", PARTS, minutes=25.0, out="scaling.json")
     with exit_on_input_error("benchmarks.scaling"):
         run_parts(chosen, PARTS, SIZES, machine.describe(), lines_of)
 

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.common import machine
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.side_by_side import in_words, write
-from benchmarks.scaling.communication_ranks import ACCUMULATION, Settings
+from benchmarks.scaling.communication_ranks import ACCUMULATION, NetworkSettings
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory
@@ -105,7 +105,7 @@ def run(hosts: Hosts, stage: int, steps: int) -> dict[str, Any]:
     """Let the ranks take their steps on every network; return what they measured."""
     here = hosts.here
     (here / "zero.json").write_text(json.dumps({"zero_optimization": ZERO[stage]}))
-    settings = Settings(
+    settings = NetworkSettings(
         deepspeed=str(here / "zero.json"),
         cable=CABLE,
         networks=[(bits, delay) for delay in DELAYS for bits in BITS],

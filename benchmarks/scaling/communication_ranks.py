@@ -1,6 +1,6 @@
 """One rank of benchmarks.scaling.communication: takes steps while its host's cable is limited, and counts its bytes.
 
-DeepSpeed's launcher starts it with a file of settings (`Settings` as JSON); rank 0 writes what all ranks measured.
+DeepSpeed's launcher starts it with a file of `NetworkSettings` as JSON; rank 0 writes what all ranks measured.
 """
 
 import json
@@ -30,7 +30,7 @@ SUMS = 10  # sums of one number, to measure the latency
 
 
 @dataclass(frozen=True)
-class Settings:
+class NetworkSettings:
     """What the ranks must do."""
 
     deepspeed: str  # a file
@@ -43,7 +43,7 @@ class Settings:
 
 def main() -> None:
     """Run one rank."""
-    settings = Settings(**json.loads(Path(sys.argv[-1]).read_text()))
+    settings = NetworkSettings(**json.loads(Path(sys.argv[-1]).read_text()))
     world = World.from_environment()
     join(world)
     steps = RankSteps(MODEL, [SHORT, f"deepspeed={settings.deepspeed}"], 1, ACCUMULATION, world)
@@ -61,7 +61,7 @@ def main() -> None:
     end()
 
 
-def measure(steps: RankSteps, world: World, settings: Settings, bits: float, delay: float) -> dict[str, Any]:
+def measure(steps: RankSteps, world: World, settings: NetworkSettings, bits: float, delay: float) -> dict[str, Any]:
     """Take steps on a network; return the seconds of each, and the bytes that every host sent per step."""
     limit(settings.cable, bits)
     if world.rank == 0:

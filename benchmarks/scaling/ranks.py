@@ -30,7 +30,7 @@ ONE, TWO, APART = "1 rank", "2 ranks", "2 runs of 1 rank"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RankSettings:
     """What a rank must do."""
 
     micro: int  # examples of a micro-batch
@@ -43,7 +43,7 @@ class Settings:
 
 def main() -> None:
     """Run one rank."""
-    settings = Settings(**json.loads(Path(sys.argv[-1]).read_text()))
+    settings = RankSettings(**json.loads(Path(sys.argv[-1]).read_text()))
     world = World.from_environment()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[(settings.core + world.rank) % len(cores)]})
@@ -58,7 +58,7 @@ def main() -> None:
     end()
 
 
-def measure(settings: Settings, seconds: float) -> dict[str, Any]:
+def measure(settings: RankSettings, seconds: float) -> dict[str, Any]:
     """Start the three ways in turn, within about `seconds`; return the seconds of a step, and the scaling."""
     measured: dict[str, list[dict[int, float]]] = {ONE: [], TWO: [], APART: []}
 
@@ -94,7 +94,7 @@ def scaling(seconds: dict[str, dict[int, list[float]]], accumulations: Sequence[
     }
 
 
-def run(settings: Settings, ranks: int, runs: int) -> dict[int, float]:
+def run(settings: RankSettings, ranks: int, runs: int) -> dict[int, float]:
     """Start `runs` runs at the same time; return the mean seconds of a step by the micro-batches of a rank."""
     with TemporaryDirectory() as name:
         started = []

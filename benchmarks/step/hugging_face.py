@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 from transformers.utils import logging
 
 from benchmarks.common.step_cases import Workload
-from benchmarks.common.trainer_turns import Turns
-from benchmarks.step.rivals import Rival
+from benchmarks.common.trainer_turns import Turns, trainer_arguments
+from benchmarks.step.rivals import StepRival
 from models.interface import IGNORED, MicroBatch
 
 Row = dict[str, Tensor]
@@ -40,7 +40,7 @@ def missing(workload: Workload, compiled: bool) -> str | None:
     return None
 
 
-class HuggingFace(Rival):
+class HuggingFace(StepRival):
     """A Trainer in its own thread, which stops before each optimizer step until it is this rival's turn.
 
     The time is measured between two of the Trainer's own callbacks, so it does not include fetching the batch. Nor does
@@ -85,28 +85,15 @@ class InOrder(Trainer):
 
 def arguments_of(workload: Workload, folder: str, compiled: bool) -> TrainingArguments:
     """Return the recipe as the Trainer's arguments; nothing is logged or saved."""
-    recipe, on_gpu = workload.recipe, torch.cuda.is_available()
-    keys, dtype = recipe.optimizer, workload.precision
+    recipe, dtype = workload.recipe, workload.precision
     return TrainingArguments(
         output_dir=folder,
-        max_steps=10**6,
         per_device_train_batch_size=recipe.batch.micro,
         gradient_accumulation_steps=recipe.batch.micro_batches,
-        learning_rate=keys.lr,
-        adam_beta1=keys.betas[0],
-        adam_beta2=keys.betas[1],
-        adam_epsilon=keys.eps,
-        weight_decay=keys.weight_decay,
-        max_grad_norm=keys.clip,
         fp16=dtype == torch.float16,
         bf16=dtype == torch.bfloat16,
         torch_compile=compiled,
-        use_cpu=not on_gpu,
-        dataloader_pin_memory=on_gpu,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
+        **trainer_arguments(recipe.optimizer),
     )
 
 

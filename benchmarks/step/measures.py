@@ -23,7 +23,7 @@ from benchmarks.step import hugging_face
 from benchmarks.step.hugging_face import NAME as HUGGING_FACE
 from benchmarks.step.hugging_face import HuggingFace
 from benchmarks.step.parts import count_flops, time_parts
-from benchmarks.step.rivals import Bare, Ours, Plain, Rival
+from benchmarks.step.rivals import Bare, OurStep, Plain, StepRival
 from data_prep.common.errors import printable
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
@@ -32,14 +32,16 @@ MOST_WARM_UP = 20
 COMPILING = 60 if torch.cuda.is_available() else 180  # the most seconds that torch.compile takes for a case
 GRACE = 0.1  # share of a case's time that is left for its rounds even if building the rivals took all of it
 
-Make = Callable[[Workload], Rival]
+Make = Callable[[Workload], StepRival]
 
 
 def rivals_of(workload: Workload, seconds: float = math.inf) -> tuple[dict[str, Make], dict[str, str]]:
     """Return the rivals of a case that is measured in `seconds`, and why others are left out."""
-    rivals: dict[str, Make] = {OURS: Ours, "plain": Plain, "bare loop": Bare}
+    rivals: dict[str, Make] = {OURS: OurStep, "plain": Plain, "bare loop": Bare}
     if torch.cuda.is_available():
-        rivals[OURS_BF16] = lambda w: Ours(replace(w, recipe=w.recipe.model_copy(update={"deepspeed": "zero1_bf16"})))
+        rivals[OURS_BF16] = lambda w: OurStep(
+            replace(w, recipe=w.recipe.model_copy(update={"deepspeed": "zero1_bf16"}))
+        )
     left_out = {}
     for name, compiled in ((HUGGING_FACE, False), (COMPILED, True)):
         if reason := hugging_face.missing(workload, compiled):
@@ -70,7 +72,7 @@ def measure(workload: Workload, peak: float, seconds: float) -> dict[str, Any]:
             else:
                 memory.setdefault(name, allocated)
         ours = rivals[OURS]
-        assert isinstance(ours, Ours)
+        assert isinstance(ours, OurStep)
         inside = inside_a_step(ours, workload)
         end = max(end, time.monotonic() + GRACE * seconds)  # a slow start alone should not cost the case
         values = rounds({name: rival.round for name, rival in rivals.items()}, end)
@@ -82,7 +84,7 @@ def measure(workload: Workload, peak: float, seconds: float) -> dict[str, Any]:
     return in_numbers(workload, values, memory, peak, inside) | {"left_out": left_out}
 
 
-def start(make: Make, workload: Workload) -> tuple[Rival, int]:
+def start(make: Make, workload: Workload) -> tuple[StepRival, int]:
     """Build a rival and let it warm up; return it with its peak memory on the GPU (0 on a CPU)."""
     on_gpu = torch.cuda.is_available()
     before = torch.cuda.memory_allocated() if on_gpu else 0
@@ -103,7 +105,7 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def inside_a_step(ours: Ours, workload: Workload) -> dict[str, Any]:
+def inside_a_step(ours: OurStep, workload: Workload) -> dict[str, Any]:
     """Count the operations of a step, and measure each part's share of its time."""
     flops = sum(count_flops(ours, step) for step in workload.steps)
     times = [time_parts(ours, step) for step in workload.steps]

@@ -27,12 +27,12 @@ from benchmarks.common.step_cases import rate_of_pass
 from benchmarks.step.plain_way import plain_arrays, plain_layers
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.rng import keyed_rng, keyed_rngs
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.registry import PRETRAINING
 from models.trunk import TrunkModel, build_trunk
-from trainer.training.data.rng import keyed_rng, keyed_rngs
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import build
 

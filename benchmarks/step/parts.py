@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.common import machine
 from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import Step
-from benchmarks.step.rivals import Ours
+from benchmarks.step.rivals import OurStep
 from tests.flops import CPU_ATTENTION
 
 PARTS = ("trunk", "heads", "optimizer", "communication", "rest")
@@ -49,7 +49,7 @@ class Clock:
         return timed
 
 
-def time_parts(ours: Ours, step: Step) -> dict[str, float]:
+def time_parts(ours: OurStep, step: Step) -> dict[str, float]:
     """Take a step; return its seconds by part.
 
     trunk: its forward pass, and the backward pass from the moment that the gradient of its output is complete.
@@ -64,7 +64,7 @@ def time_parts(ours: Ours, step: Step) -> dict[str, float]:
     return clock.seconds
 
 
-def count_flops(ours: Ours, step: Step) -> int:
+def count_flops(ours: OurStep, step: Step) -> int:
     """Count the floating-point operations of all matrix products of a step, forward and backward."""
     with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
         ours.take(step)
@@ -72,7 +72,7 @@ def count_flops(ours: Ours, step: Step) -> int:
 
 
 @contextmanager
-def _attached(ours: Ours, clock: Clock) -> Iterator[None]:
+def _attached(ours: OurStep, clock: Clock) -> Iterator[None]:
     engine, model = ours.engine.deepspeed, ours.engine.model
 
     def leave_trunk(_: Any, __: Any, output: Any) -> None:

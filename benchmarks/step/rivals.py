@@ -24,7 +24,7 @@ from trainer.training.engine.world import World
 LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's initial one
 
 
-class Rival(ABC):
+class StepRival(ABC):
     """A way to take the workload's steps repeatedly."""
 
     skipped = False  # whether the last step overflowed, and changed nothing
@@ -44,7 +44,7 @@ class Rival(ABC):
         """End what runs in the background."""
 
 
-class TimedRival(Rival):
+class TimedRival(StepRival):
     """A rival that is handed its steps, and is timed from outside."""
 
     losses: Tensor  # the sums of the last step's loss terms, fp32 [micro-batches, terms]
@@ -66,7 +66,7 @@ class TimedRival(Rival):
         """Take one optimizer step."""
 
 
-class Ours(TimedRival):
+class OurStep(TimedRival):
     """The trainer's own engine."""
 
     def __init__(self, workload: Workload) -> None:
@@ -81,7 +81,7 @@ class Ours(TimedRival):
         self.engine.deepspeed.destroy()
 
 
-class Plain(Ours):
+class Plain(OurStep):
     """The same engine with a plain first implementation of the model: full logits, full masks, full-length inputs."""
 
     def __init__(self, workload: Workload) -> None:

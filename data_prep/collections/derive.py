@@ -18,7 +18,7 @@ from data_prep.common.files import make_directory, os_errors_as_input_errors, re
 DERIVED = "derived"  # the key of the manifest
 
 
-class Candidates(NamedTuple):
+class NewCandidates(NamedTuple):
     """The candidates of a split's groups; the queries and the number of groups are those of the original."""
 
     ends: np.ndarray  # int64 [groups]
@@ -29,7 +29,7 @@ class Candidates(NamedTuple):
 
 
 def derive(
-    source: Collection, out: Path, split: str, candidates: Candidates, about: Mapping[str, Any], mined: list[str]
+    source: Collection, out: Path, split: str, candidates: NewCandidates, about: Mapping[str, Any], mined: list[str]
 ) -> Collection:
     """Make and open the collection `out`: a copy of `source` with other candidates in one split.
 

@@ -93,7 +93,7 @@ def _first_of_each(texts: Iterable[Text]) -> Iterator[Text]:
             raise InputError(f"{text.where}: id {text.id!r} has another text on an earlier line")
 
 
-class Task(NamedTuple):
+class TextRange(NamedTuple):
     """Texts to tokenise, by their numbers, and the file for their tokens."""
 
     first: int
@@ -108,7 +108,7 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
     """
     count = len(np.load(folder / "text_ends.npy", mmap_mode="r"))
     tasks = [
-        Task(first, min(first + TASK, count), folder / f"tokens-{first // TASK:05}.npz")
+        TextRange(first, min(first + TASK, count), folder / f"tokens-{first // TASK:05}.npz")
         for first in range(0, count, TASK)
     ]
     left = [task for task in tasks if not task.file.exists()]
@@ -136,12 +136,12 @@ def remove_temporary(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def tokenise(folder: Path, tokenizer: Tokenizer) -> Callable[[Task], int]:
+def tokenise(folder: Path, tokenizer: Tokenizer) -> Callable[[TextRange], int]:
     """Start a worker: the function that writes the tokens of a task and returns its number of texts."""
     text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
     cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
 
-    def work(task: Task) -> int:
+    def work(task: TextRange) -> int:
         items = ((i, list(_parts(text[i], cuts[i]))) for i in range(task.first, task.end))
         encoded = [tokens for _, tokens in tokenizer.encode_batches(items)]  # of every part of every text
         flat = [np.concatenate([np.empty(0, tokenizer.dtype), *parts]) for parts in encoded]

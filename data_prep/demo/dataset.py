@@ -32,7 +32,7 @@ SAMPLE = 10_000_000  # characters of training text that the tokenizer is trained
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
     """The options that, with the Python files, determine the output."""
 
     vocab_size: int = 8192
@@ -41,7 +41,7 @@ class Options:
 
 
 def build(
-    out: Path, options: Options, files: Sequence[SourceFile], workers: int, given: Tokenizer | None = None
+    out: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given: Tokenizer | None = None
 ) -> str:
     """Build OUT from Python files, or check an OUT that is complete, and return a summary to print.
 
@@ -79,7 +79,9 @@ def _remove(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers: int, given: Tokenizer | None) -> None:
+def _build(
+    partial: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given: Tokenizer | None
+) -> None:
     """Write PARTIAL/shards and PARTIAL/collection."""
     docstrings: list[Docstring] = []
     dropped: Counter[str] = Counter()
@@ -113,7 +115,7 @@ def _build(partial: Path, options: Options, files: Sequence[SourceFile], workers
     trained.unlink(missing_ok=True)
 
 
-def _check(out: Path, options: Options, given: Tokenizer | None) -> str:
+def _check(out: Path, options: DemoOptions, given: Tokenizer | None) -> str:
     """Return a line for an OUT that is complete; raise InputError if it is damaged or was built with other options."""
     manifest = Manifest.load(out / "shards")
     if manifest.source.get("options") != asdict(options):

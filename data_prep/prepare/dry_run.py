@@ -18,8 +18,7 @@ from data_prep.common import urls
 from data_prep.common.progress import amount, duration
 from data_prep.prepare import inputs, output, run, texts
 from data_prep.prepare.batches import Part
-from data_prep.prepare.checks import check_inputs, check_options
-from data_prep.prepare.options import Options
+from data_prep.prepare.options import Options, check_inputs, check_options
 from data_prep.sources import registry
 from data_prep.sources.bytes_read import tally
 from data_prep.sources.source import File

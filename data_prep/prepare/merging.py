@@ -21,10 +21,10 @@ from data_prep.common.files import make_directory, read_bytes
 from data_prep.common.progress import track
 from data_prep.prepare import near_duplicates, output, spool, tally, writing
 from data_prep.prepare.batches import Part
-from data_prep.prepare.writing import Shard
+from data_prep.prepare.writing import ShardPlan
 from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import NAME, REBUILD, Manifest
-from data_prep.shards.reader import Shard as OpenShard
+from data_prep.shards.reader import Shard
 from data_prep.tokenizers import tokenizer
 
 WHOLE = asdict(Part())
@@ -126,12 +126,12 @@ def _near(folders: Sequence[Path], threshold: float, folder: Path, processes: in
     return near_duplicates.collect(folder, ranges)
 
 
-def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
+def _joiner(parts: Parts, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
     """Return a worker's task: write a shard of the whole."""
     tok = tokenizer.load(parts.tokenizer)
     near = np.load(parts.near, mmap_mode="r") if parts.near else np.empty(0, spool.KEY)
 
-    def write(shard: Shard) -> Shard:
+    def write(shard: ShardPlan) -> ShardPlan:
         dropped: Counter[str] = Counter()
         documents = list(_in_range(parts, shard))
         known = _training_keys(parts, shard, {key for key, _ in documents}) if shard.split == "held_out" else set()
@@ -142,23 +142,23 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[Shard], Shard]:
     return write
 
 
-def _training_keys(parts: Parts, shard: Shard, keys: set[int]) -> set[int]:
+def _training_keys(parts: Parts, shard: ShardPlan, keys: set[int]) -> set[int]:
     """Return the keys of a held-out shard that training documents of the parts also have."""
     training = replace(shard, split="shards")
     return {key for key, _ in _in_range(parts, training) if key in keys}
 
 
-def _in_range(parts: Parts, shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
+def _in_range(parts: Parts, shard: ShardPlan) -> Iterator[tuple[int, TokenDocument]]:
     """Yield the documents of all parts, with their keys, that are in the range of a shard of the whole."""
     low, high = shard.range
     for listed in parts.manifests[shard.split]:
         for index in _overlapping(listed, shard):
-            for key, document in output.with_keys(OpenShard.open(listed, index)):
+            for key, document in output.with_keys(Shard.open(listed, index)):
                 if low <= key < high:
                     yield key, document
 
 
-def _overlapping(listed: Manifest, shard: Shard) -> Iterator[int]:
+def _overlapping(listed: Manifest, shard: ShardPlan) -> Iterator[int]:
     """Yield the indices of a part's shards whose ranges overlap the range of a shard of the whole."""
     low, high = shard.range
     ends = spool.edges(listed.source["ranges"])

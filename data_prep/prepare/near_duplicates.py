@@ -15,7 +15,7 @@ RANGE_BYTES = 1 << 27  # of bands that are compared at once
 
 
 @dataclass(frozen=True)
-class Range:
+class BandRange:
     """The bands with low <= band < high."""
 
     number: int
@@ -31,10 +31,10 @@ class Result(NamedTuple):
     pairs: Path  # the bands and keys of all documents
 
 
-def ranges(size: int) -> list[Range]:
+def ranges(size: int) -> list[BandRange]:
     """Divide all bands, of `size` bytes with their keys, into ranges small enough to be compared at once."""
     ends = spool.edges(-(-size // RANGE_BYTES) or 1)
-    return [Range(number, low, high) for number, (low, high) in enumerate(zip(ends, ends[1:], strict=False))]
+    return [BandRange(number, low, high) for number, (low, high) in enumerate(zip(ends, ends[1:], strict=False))]
 
 
 def size_of(spooled: Sequence[Path]) -> int:
@@ -44,7 +44,7 @@ def size_of(spooled: Sequence[Path]) -> int:
 
 def comparer(
     spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path
-) -> Callable[[Range], Range]:
+) -> Callable[[BandRange], BandRange]:
     """Return a worker's task for a range: write FOLDER/keys-N.npy, FOLDER/elsewhere-N.npy and last FOLDER/pairs-N.npy.
 
     The documents are those of the spool files and of the data sets whose pairs are `parts`. The first file has the keys
@@ -52,7 +52,7 @@ def comparer(
     band with the data sets whose pairs are `others`.
     """
 
-    def compare(bounds: Range) -> Range:
+    def compare(bounds: BandRange) -> BandRange:
         pairs = np.unique(np.concatenate([_spooled(spooled, bounds), *(_saved(part, bounds) for part in parts)]))
         bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
         shared = [keys[np.isin(bands, _saved(other, bounds)["band"])] for other in others]
@@ -64,30 +64,30 @@ def comparer(
     return compare
 
 
-def _spooled(files: Sequence[Path], bounds: Range) -> np.ndarray:
+def _spooled(files: Sequence[Path], bounds: BandRange) -> np.ndarray:
     bands, keys = spool.bands(files, bounds.low, bounds.high)
     pairs = np.empty(len(bands), RECORD)
     pairs["band"], pairs["key"] = bands, keys
     return pairs
 
 
-def _saved(file: Path, bounds: Range) -> np.ndarray:
+def _saved(file: Path, bounds: BandRange) -> np.ndarray:
     """Return the pairs of a data set's sorted pairs file whose bands are in a range."""
     pairs = np.load(file, mmap_mode="r")
     first, last = spool.between(pairs["band"], bounds.low, bounds.high)
     return np.array(pairs[first:last])
 
 
-def pairs_file(folder: Path, bounds: Range) -> Path:
+def pairs_file(folder: Path, bounds: BandRange) -> Path:
     """Return the file that exists once a range has been compared."""
     return _file(folder, "pairs", bounds)
 
 
-def _file(folder: Path, name: str, bounds: Range) -> Path:
+def _file(folder: Path, name: str, bounds: BandRange) -> Path:
     return folder / f"{name}-{bounds.number:06d}.npy"
 
 
-def collect(folder: Path, ranges: Sequence[Range]) -> Result:
+def collect(folder: Path, ranges: Sequence[BandRange]) -> Result:
     """Join the files of all ranges."""
     result = Result(folder / "keys.npy", folder / "elsewhere.npy", folder / "pairs.npy")
     if result.pairs.exists():

@@ -24,11 +24,11 @@ from data_prep.common.files import (
 )
 from data_prep.prepare import provenance, spool, tally, writing
 from data_prep.prepare.provenance import MOST_SHARDS
-from data_prep.prepare.writing import Shard
+from data_prep.prepare.writing import ShardPlan
 from data_prep.shards import manifest
 from data_prep.shards.document import TokenDocument
 from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard as OpenShard
+from data_prep.shards.reader import Shard
 from data_prep.shards.verify import verify
 from data_prep.tokenizers import unknown
 from data_prep.tokenizers.tokenizer import Tokenizer
@@ -75,10 +75,10 @@ def alone(work: Path) -> Iterator[None]:
             raise
 
 
-def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[Shard]:
+def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[ShardPlan]:
     """Return the shards to write for a number of documents and their bytes of text."""
     shares = {"shards": (1 - held_out, wanted), "held_out": (held_out, None)}
-    shards: list[Shard] = []
+    shards: list[ShardPlan] = []
     for split, (share, number_wanted) in shares.items():
         if share:
             of = writing.shards_of(int(documents * share), int(size * share), number_wanted)
@@ -86,14 +86,14 @@ def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list
                 raise InputError(
                     f"{split}: {of:,} shards are more than {MOST_SHARDS:,}; set --shards, or divide the input"
                 )
-            shards += (Shard(split, number, of) for number in range(of))
+            shards += (ShardPlan(split, number, of) for number in range(of))
     return shards
 
 
 def finish(
     out: Path,
     folder: Path,
-    shards: Sequence[Shard],
+    shards: Sequence[ShardPlan],
     tok: Tokenizer,
     source: Mapping[str, Any],
     pairs: Path | None,
@@ -216,11 +216,11 @@ def keys_of(folders: Sequence[Path]) -> np.ndarray:
         for split in splits_of(folder):
             listed = Manifest.load(folder / split)
             for index in range(len(listed.shards)):
-                keys.append(np.array([key for key, _ in with_keys(OpenShard.open(listed, index))], spool.KEY))
+                keys.append(np.array([key for key, _ in with_keys(Shard.open(listed, index))], spool.KEY))
     return np.unique(np.concatenate(keys))
 
 
-def with_keys(shard: OpenShard) -> Iterator[tuple[int, TokenDocument]]:
+def with_keys(shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
     """Yield the documents of a shard with their keys; raise InputError where one has no key."""
     for document in shard.documents():
         if document.key is None:
@@ -278,7 +278,7 @@ def summary(out: Path) -> str:
 def _tokens(listed: Manifest) -> Iterator[np.ndarray]:
     """Yield the segments of all documents, from the first on; their order is random."""
     for index in range(len(listed.shards)):
-        for document in OpenShard.open(listed, index).documents():
+        for document in Shard.open(listed, index).documents():
             yield from document.segments
 
 

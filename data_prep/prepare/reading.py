@@ -37,7 +37,7 @@ class Reading:
     source: str
     choices: Mapping[str, Any]
     part: Part
-    stages: stages.Options
+    stages: stages.StageOptions
     near_duplicates: float | None = None  # the similarity from which documents count as near-duplicates
     evaluation: str = ""  # the file with the n-grams that no document may have
     evaluation_sha256: str = ""

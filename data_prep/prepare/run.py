@@ -43,8 +43,7 @@ from data_prep.prepare import (
     writing,
 )
 from data_prep.prepare.batches import Batch, Part, batches
-from data_prep.prepare.checks import check_inputs, check_options
-from data_prep.prepare.options import Options
+from data_prep.prepare.options import Options, check_inputs, check_options
 from data_prep.prepare.reading import Reading
 from data_prep.prepare.tally import Totals
 from data_prep.prepare.writing import Selection

@@ -27,7 +27,7 @@ _LETTERED_WORD = re.compile(r"[^\W\d_]\S*")  # from the first letter of a word t
 
 
 @dataclass(frozen=True)
-class Options:
+class StageOptions:
     """Which stages to apply, and their settings.
 
     Attributes:
@@ -71,7 +71,7 @@ class Stage:
     apply: Callable[[Document], Document | Dropped]  # picklable
 
 
-def build(options: Options, paragraphs: bool, evaluation: np.ndarray | None) -> list[Stage]:
+def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None) -> list[Stage]:
     """Return the chosen stages, in the order in which each document passes them.
 
     Args:

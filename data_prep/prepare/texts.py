@@ -36,7 +36,7 @@ from data_prep.common.files import (
 from data_prep.prepare import output, tally, writing
 from data_prep.prepare.provenance import Count, Hash, Made, Record, first_problem
 from data_prep.prepare.rejected import Rejected
-from data_prep.prepare.writing import Selection, Shard
+from data_prep.prepare.writing import Selection, ShardPlan
 from data_prep.sources.document import Document
 
 FOLDER = "text"
@@ -44,7 +44,7 @@ NAME = "texts.json"
 FORMAT = 1
 
 
-class File(Record):
+class CleanedFile(Record):
     """One file, with its counts, size and SHA-256 (hex)."""
 
     name: Annotated[str, StringConstraints(pattern=r"^text-[0-9]{6}\.jsonl\.gz$")]
@@ -55,12 +55,12 @@ class File(Record):
     sha256: Hash
 
 
-class Texts(Record):
+class CleanedText(Record):
     """`texts.json`: the files of a folder of cleaned text, and how they were made."""
 
     format: Literal[1]
     source: Made
-    files: list[File]
+    files: list[CleanedFile]
 
 
 def is_finished(out: Path) -> bool:
@@ -68,12 +68,12 @@ def is_finished(out: Path) -> bool:
     return (out / FOLDER / NAME).exists()
 
 
-def load(folder: Path) -> Texts:
+def load(folder: Path) -> CleanedText:
     """Read and check FOLDER/texts.json; raise InputError where it is missing or damaged."""
     path = folder / NAME
     content = read_bytes(path, LARGEST_JSON)
     try:
-        return Texts.model_validate_json(content)
+        return CleanedText.model_validate_json(content)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}; prepare the text again") from None
 
@@ -87,10 +87,10 @@ def line(document: Document, source: str) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def writer(selection: Selection, source: str, folder: Path) -> Callable[[Shard], Shard]:
+def writer(selection: Selection, source: str, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
     """Return a worker's task: write the file of a range in FOLDER/text, and then its entry in FOLDER/done."""
 
-    def write(shard: Shard) -> Shard:
+    def write(shard: ShardPlan) -> ShardPlan:
         dropped: Counter[str] = Counter()
         rejected = Rejected(selection.rejected)
         content = io.BytesIO()
@@ -119,12 +119,12 @@ def writer(selection: Selection, source: str, folder: Path) -> Callable[[Shard],
     return write
 
 
-def plan(documents: int, size: int, wanted: int | None) -> list[Shard]:
+def plan(documents: int, size: int, wanted: int | None) -> list[ShardPlan]:
     """Return the ranges to write for a number of documents and their bytes of text."""
     return [replace(shard, split=FOLDER) for shard in output.plan(documents, size, 0.0, wanted)]
 
 
-def finish(out: Path, folder: Path, shards: Sequence[Shard], source: Mapping[str, Any]) -> None:
+def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping[str, Any]) -> None:
     """Write texts.json, and move all to OUT/text; raise InputError where no document is left, with the reasons."""
     files: list[dict[str, Any]] = []
     dropped: Counter[str] = Counter()

@@ -42,7 +42,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardPlan:
     """A shard to write: number `number` of `of` in a split."""
 
     split: str
@@ -70,14 +70,14 @@ def is_held_out(group: str, share: float) -> bool:
 
 def shard_writer(
     selection: Selection, tokenizer_file: Path, chunk_tokens: int, folder: Path, sentences: bool
-) -> Callable[[Shard], Shard]:
+) -> Callable[[ShardPlan], ShardPlan]:
     """Return a worker's task: write FOLDER/SPLIT/shard-NNNNNN.tar and then its entry in FOLDER/done.
 
     `sentences`: the segments of a document are sentences of one text, and no utterances.
     """
     tok = tokenizer.load(tokenizer_file)
 
-    def write(shard: Shard) -> Shard:
+    def write(shard: ShardPlan) -> ShardPlan:
         dropped: Counter[str] = Counter()
         rejected = Rejected(selection.rejected)
 
@@ -150,7 +150,7 @@ def _is_held_out(record: bytes, share: float) -> bool:
 
 def write_documents(
     folder: Path,
-    shard: Shard,
+    shard: ShardPlan,
     documents: Iterable[TokenDocument],
     tok: Tokenizer,
     chunk_tokens: int,
@@ -181,7 +181,7 @@ def tokenized(documents: Iterable[tuple[int, Document]], tok: Tokenizer, sentenc
         yield TokenDocument(ids, document.id, document.group, document.headings, document.context, key)
 
 
-def entries(folder: Path, shards: Sequence[Shard]) -> tuple[list[manifest.ShardEntry], Counter[str]]:
+def entries(folder: Path, shards: Sequence[ShardPlan]) -> tuple[list[manifest.ShardEntry], Counter[str]]:
     """Return the manifest entries of finished shards, and what was dropped from all of them."""
     written: list[manifest.ShardEntry] = []
     dropped: Counter[str] = Counter()
@@ -193,6 +193,6 @@ def entries(folder: Path, shards: Sequence[Shard]) -> tuple[list[manifest.ShardE
     return written, dropped
 
 
-def finished(folder: Path, shard: Shard) -> Path:
+def finished(folder: Path, shard: ShardPlan) -> Path:
     """Return the file that exists once a shard is finished."""
     return folder / "done" / f"{shard.split}-{shard.number:06d}.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,9 +111,3 @@ class PairFraming:
         starts = np.array([len(query) + 1 + self.separators for query, _ in pairs])
         types = (np.arange(ids.shape[1]) >= starts[:, None]) & mask
         return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}
-
-
-def count_text(arrays: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the ids of text, without padding, [CLS], [SEP], [MASK] and added tokens."""
-    framing = (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask)
-    return sum(int((~np.isin(ids, framing) & (ids < vocabulary.vocab_size)).sum()) for ids in arrays)

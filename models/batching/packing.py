@@ -73,8 +73,13 @@ def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = N
 
 
 def text_tokens(rows: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the text ids in the rows, without [CLS] and [SEP]."""
-    return sum(int(((ids != vocabulary.cls) & (ids != vocabulary.sep)).sum()) for ids in rows)
+    """Count the ids of text in the rows, of any shape: no padding, [CLS], [SEP], [MASK] or added tokens."""
+    return sum(int(_is_text(ids, vocabulary).sum()) for ids in rows)
+
+
+def _is_text(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    framing = (ids == vocabulary.pad) | (ids == vocabulary.cls) | (ids == vocabulary.sep) | (ids == vocabulary.mask)
+    return ~framing & (ids < vocabulary.vocab_size)
 
 
 def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.interface import Document
+from models.interface import TokenDocument
 
 ENOUGH = 16  # this many documents without a sentence boundary are refused; fewer may be chance
 
 
-def sentences(document: Document, longest: int) -> tuple[list[np.ndarray], int]:
+def sentences(document: TokenDocument, longest: int) -> tuple[list[np.ndarray], int]:
     """Return a document's sentences, without headings and empty ones, split into pieces of up to `longest` tokens.
 
     Returns:
-        the sentences, and how many of the leading ones are only context (`models.interface.Document`).
+        the sentences, and how many of the leading ones are only context (`models.interface.TokenDocument`).
     """
     parts = [
         (number < document.context, segment[start : start + longest])
@@ -26,7 +26,7 @@ def sentences(document: Document, longest: int) -> tuple[list[np.ndarray], int]:
     return [text for _, text in parts], sum(is_context for is_context, _ in parts)
 
 
-def check_boundaries(documents: Sequence[Document]) -> None:
+def check_boundaries(documents: Sequence[TokenDocument]) -> None:
     """Refuse data whose documents are not divided into sentences.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from models.batching.candidates import Candidates, Example, columns, labels_of
-from models.batching.framing import count_text
+from models.batching.packing import text_tokens
 from models.config import MatchingConfig
 from models.interface import MicroBatch, Vocabulary
 
@@ -50,7 +50,7 @@ class CandidateBatcher(ABC, Generic[Keys]):
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
         targets = len(documents) if self.keys.loss == "binary" else len(examples)
-        return MicroBatch(arrays, {self.keys.loss: targets}, count_text(ids, self.vocabulary))
+        return MicroBatch(arrays, {self.keys.loss: targets}, text_tokens(ids, self.vocabulary))
 
     @abstractmethod
     def arrays(

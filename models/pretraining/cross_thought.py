@@ -27,7 +27,7 @@ from models.batching.masking import Masking
 from models.batching.packing import pad_flat, text_tokens
 from models.config import PretrainingConfig
 from models.encode import encode, insert_special_tokens
-from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
@@ -121,7 +121,7 @@ class CrossThoughtBatcher:
         self._width = special_tokens + sequence_tokens  # T
         self._size = sequences * sequence_tokens  # words of an example
 
-    def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
+    def examples(self, documents: Sequence[TokenDocument]) -> list[np.ndarray]:
         """Cut examples of M * `sequence_tokens` consecutive tokens, int64 and unmasked; the last may be shorter.
 
         Documents are concatenated, with a [SEP] after each, as in RoBERTa, whose data preparation the paper uses. A
@@ -130,7 +130,7 @@ class CrossThoughtBatcher:
         stream = self._stream(documents)
         return [stream[start : start + self._size] for start in range(0, len(stream), self._size)]
 
-    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return for each example the numbers of its documents."""
         lengths = [len(self._stream([document])) for document in documents]
         numbers = np.repeat(np.arange(len(documents)), lengths)
@@ -158,7 +158,7 @@ class CrossThoughtBatcher:
         }
         return MicroBatch(arrays, {"mlm": sum(map(len, targets))}, text_tokens(examples, self.vocabulary))
 
-    def _stream(self, documents: Sequence[Document]) -> np.ndarray:
+    def _stream(self, documents: Sequence[TokenDocument]) -> np.ndarray:
         """Concatenate the documents that have tokens, with a [SEP] after each."""
         sep = np.array([self.vocabulary.sep])
         texts = [document.segments for document in documents]

@@ -25,7 +25,7 @@ from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.sentences import check_boundaries, sentences
 from models.config import PretrainingConfig
 from models.encode import encode
-from models.interface import Batcher, Document, MicroBatch, Vocabulary
+from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.pooling import pool
 from models.layers.ranking_losses import in_batch_softmax
 from models.trunk import Encoder, require_bidirectional
@@ -102,7 +102,7 @@ class IctBatcher:
         self.max_query_tokens = max_query_tokens
         self.remove = remove
 
-    def examples(self, documents: Sequence[Document]) -> list[Passage]:
+    def examples(self, documents: Sequence[TokenDocument]) -> list[Passage]:
         """Cut all documents into passages of two or more sentences, headings left out.
 
         Raises:
@@ -111,7 +111,7 @@ class IctBatcher:
         check_boundaries(documents)
         return [passage for _, passage in self._numbered(documents)]
 
-    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return the number of each passage's document."""
         return [[number] for number, _ in self._numbered(documents)]
 
@@ -131,7 +131,7 @@ class IctBatcher:
         }
         return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
 
-    def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Passage]]:
+    def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
         """Cut all passages, with the numbers of their documents; passages of one document are placed far apart."""
         longest = self.max_tokens - 2
         passages: list[tuple[int, Passage]] = []

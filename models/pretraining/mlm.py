@@ -14,7 +14,7 @@ from models.batching.masking import Masking
 from models.batching.packing import Packing, pack, pad, pad_flat, spread, text_tokens
 from models.config import BlockConfig
 from models.encode import encode
-from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import shape_of
@@ -61,11 +61,11 @@ class MlmBatcher:
         self.packing = packing
         self.masking = Masking(vocabulary, mask)
 
-    def examples(self, documents: Sequence[Document]) -> list[np.ndarray]:
+    def examples(self, documents: Sequence[TokenDocument]) -> list[np.ndarray]:
         """Return unmasked blocks of ids, int64; blocks of one document are placed far apart."""
         return self._blocks([document.segments for document in documents])
 
-    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return for each block the numbers of its documents, by packing these numbers in place of the ids."""
         size = self.vocabulary.vocab_size  # numbers start above the ids, since blocks hold special ids too
         numbered = [[np.full(len(s), size + i) for s in document.segments] for i, document in enumerate(documents)]

@@ -27,7 +27,7 @@ from models.batching.packing import pad_flat
 from models.batching.sentences import check_boundaries
 from models.config import InputConfig
 from models.encode import encode
-from models.interface import IGNORED, Batcher, Document, MicroBatch, Vocabulary
+from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
@@ -113,7 +113,7 @@ class Pairs:
         return _hash(self.ids[self.start[pair] : self.end[pair]])
 
 
-class Group(NamedTuple):
+class PairGroup(NamedTuple):
     """An example: pairs of similar lengths, all for the same loss."""
 
     loss: Loss
@@ -147,7 +147,7 @@ class PolyBatcher:
         self.tokens = tokens
         self.masking = Masking(vocabulary)
 
-    def examples(self, documents: Sequence[Document]) -> list[Group]:
+    def examples(self, documents: Sequence[TokenDocument]) -> list[PairGroup]:
         """Sort the window's pairs by length and cut them into groups; each pair is in one group and serves one loss.
 
         The order of the groups is pseudo-random but depends only on the texts. The two losses alternate; which one
@@ -164,13 +164,15 @@ class PolyBatcher:
         # a false LABEL must come from another text
         losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.group)) > 1 else ("mlm",)
         first = pairs.hash(groups[0][0][-1]) if groups else 0
-        return [Group(losses[(first + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)]
+        return [
+            PairGroup(losses[(first + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)
+        ]
 
-    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return for each group the numbers of its pairs' documents, without those of false LABELs, drawn later."""
         return [np.unique(group.pairs.document[group.rows]).tolist() for group in self.examples(documents)]
 
-    def micro_batch(self, examples: Sequence[Group], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+    def micro_batch(self, examples: Sequence[PairGroup], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each group, or draw its false LABELs, with its own rng; pad all to the widest."""
         width = max(group.width for group in examples)
         parts: list[dict[str, np.ndarray]] = []
@@ -201,7 +203,7 @@ class PolyBatcher:
         step = 1 << max(0, longest.bit_length() - 6)
         return min(-(-longest // step) * step, self.max_tokens)
 
-    def _mask(self, group: Group, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def _mask(self, group: PairGroup, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Make the arrays of a group for `mlm`: true pairs, 15 % of all their tokens masked."""
         arrays = self._rows(group, group.rows, width)
         ids, is_token = arrays["input_ids"], arrays["attention_mask"]
@@ -214,7 +216,7 @@ class PolyBatcher:
             "next_targets": np.full(len(ids), IGNORED),
         }
 
-    def _draw(self, group: Group, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def _draw(self, group: PairGroup, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Make the arrays of a group for `next`: unmasked, with on average every second LABEL false."""
         labels = group.rows.copy()
         for row in np.flatnonzero(rng.random(len(labels)) < 0.5):
@@ -225,7 +227,7 @@ class PolyBatcher:
             "next_targets": (labels == group.rows).astype(np.int64),
         }
 
-    def _rows(self, group: Group, labels: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    def _rows(self, group: PairGroup, labels: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """Make padded rows `[CLS] INPUT [SEP] LABEL [SEP]`: the group's INPUTs, the LABELs of pairs `labels`."""
         pairs, v = group.pairs, self.vocabulary
         start, middle = pairs.start[group.rows, None], pairs.middle[group.rows, None]
@@ -247,7 +249,7 @@ def _hash(ids: np.ndarray) -> int:
     return zlib.crc32(ids.tobytes())
 
 
-def _other_pair(group: Group, pair: int, rng: np.random.Generator) -> int:
+def _other_pair(group: PairGroup, pair: int, rng: np.random.Generator) -> int:
     """Draw the pair whose LABEL serves as the false LABEL of `pair`: from another group of documents, other tokens.
 
     Its LABEL has the same length, or the nearest available length that fits the group, so the group stays as dense
@@ -266,7 +268,7 @@ def _other_pair(group: Group, pair: int, rng: np.random.Generator) -> int:
     return pair
 
 
-def cut_pairs(documents: Sequence[Document], kind: PairKind, room: int) -> Pairs:
+def cut_pairs(documents: Sequence[TokenDocument], kind: PairKind, room: int) -> Pairs:
     """Cut a window into pairs of at most `room` tokens each; `PolyBatcher` describes what a pair is.
 
     Headings and empty segments are left out, as Devlin et al. (2018) leave out headers. Context segments are never a

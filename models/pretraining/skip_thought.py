@@ -23,7 +23,7 @@ from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.sentences import check_boundaries, sentences
 from models.config import InputConfig
 from models.encode import encode
-from models.interface import Batcher, Document, MicroBatch, Vocabulary, swap_vectors
+from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import select
 from models.layers.shape import shape_of
@@ -74,7 +74,7 @@ class SkipThoughtBatcher:
         self.vocabulary = vocabulary
         self.max_tokens = max_tokens
 
-    def examples(self, documents: Sequence[Document]) -> list[Neighbours]:
+    def examples(self, documents: Sequence[TokenDocument]) -> list[Neighbours]:
         """Return the sentences, without headings, of all documents that have more than one.
 
         Raises:
@@ -83,7 +83,7 @@ class SkipThoughtBatcher:
         check_boundaries(documents)
         return [example for _, example in self._numbered(documents)]
 
-    def origins(self, documents: Sequence[Document]) -> list[list[int]]:
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return the number of each sentence's document."""
         return [[number] for number, _ in self._numbered(documents)]
 
@@ -101,7 +101,7 @@ class SkipThoughtBatcher:
             arrays |= {f"{name}_ids": ids, f"{name}_positions": positions, f"{name}_targets": targets}
         return MicroBatch(arrays, counts, tokens)
 
-    def _numbered(self, documents: Sequence[Document]) -> list[tuple[int, Neighbours]]:
+    def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
         """Make all examples, with the numbers of their documents; examples of one document are placed far apart."""
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):

@@ -42,7 +42,7 @@ def test_the_defaults_are_those_of_the_code(source: str) -> None:
     ],
 )
 def test_each_stage_has_its_option(line: str, expected: dict[str, Any]) -> None:
-    assert options("text", *line.split()).stages == stages.Options(**expected)
+    assert options("text", *line.split()).stages == stages.StageOptions(**expected)
 
 
 @pytest.mark.parametrize(

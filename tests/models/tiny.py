@@ -56,7 +56,7 @@ def perturbed(model: AnyModule) -> AnyModule:
 
 
 class Text(list[np.ndarray]):
-    """A document (`models.interface.Document`) that is the list of its segments."""
+    """A document (`models.interface.TokenDocument`) that is the list of its segments."""
 
     def __init__(
         self, segments: Iterable[np.ndarray], headings: Iterable[int] = (), context: int = 0, group: str = ""

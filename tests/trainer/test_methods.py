@@ -167,8 +167,8 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path
 
 
 def one_step(model: Any, method: PretrainingConfig, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
+    from data_prep.common.rng import keyed_rngs
     from data_prep.shards.manifest import Manifest
-    from trainer.training.data.rng import keyed_rngs
     from trainer.training.data.shard_source import ShardSource
 
     batcher = build_batcher(method, tokenizer)

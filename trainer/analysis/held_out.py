@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.common.rng import keyed_rngs
 from data_prep.shards.manifest import Manifest
 from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.data.rng import keyed_rngs
 from trainer.training.data.shard_source import ShardSource
 from trainer.training.recipe.build import build_batcher
 from trainer.training.recipe.schema import PretrainRecipe

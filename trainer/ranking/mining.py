@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.derive import Candidates
+from data_prep.collections.derive import NewCandidates
 from data_prep.collections.groups import Groups
 from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
@@ -126,7 +126,7 @@ class _Copies:
         return np.unique((windows * factors).sum(axis=1, dtype=np.uint64))
 
 
-def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
+def with_negatives(groups: Groups, mined: Mined, system: int) -> NewCandidates:
     """Append to each group the negatives of its query that it does not have yet, labelled 0.
 
     Args:
@@ -152,10 +152,10 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> Candidates:
         )
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     ends = np.cumsum([len(documents) for documents, *_ in parts], dtype=np.int64)
-    return Candidates(ends, *columns)
+    return NewCandidates(ends, *columns)
 
 
-def with_scores(split: str, teacher: Ranker) -> Candidates:
+def with_scores(split: str, teacher: Ranker) -> NewCandidates:
     """Return the groups of a split with a teacher's scores in place of their labels.
 
     The scores are those that its losses compare: divided by its temperature, as a student's are.
@@ -170,7 +170,7 @@ def with_scores(split: str, teacher: Ranker) -> Candidates:
     every = (groups[i] for i in range(len(groups)))
     lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
     labels = np.concatenate(teacher.scores(lists)) / teacher.temperature
-    return Candidates(
+    return NewCandidates(
         np.asarray(groups.candidates.ends),
         np.asarray(groups.candidates.flat),
         labels.astype(np.float32),

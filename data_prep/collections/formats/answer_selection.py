@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from data_prep.collections.files.json_array import beginning, json_records
+from data_prep.collections.files.table import JSON, TSV, table_columns, table_kind, table_rows
 from data_prep.collections.format import Where, check_id, check_text, text_lines
 from data_prep.collections.ids import hash_of
-from data_prep.collections.json_array import beginning, json_records
-from data_prep.collections.table import JSON, TSV, table_columns, table_kind, table_rows
 from data_prep.common.errors import InputError
 
 Reader = Callable[..., Iterator[CandidateList | LeftOut]]

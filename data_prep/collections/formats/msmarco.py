@@ -29,10 +29,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.collections.files.named_files import named_files
+from data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
 from data_prep.collections.format import Format, Labelled, Text, Unlisted, Where, check_id, check_text, text_lines
 from data_prep.collections.ids import content_id
-from data_prep.collections.named_files import named_files
-from data_prep.collections.tsv import counted, id_texts, is_header, judgements, rows
 from data_prep.common.errors import InputError
 
 PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, TRIPLES, CANDIDATES = (

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from data_prep.collections.files.table import table_columns, table_rows
 from data_prep.collections.format import Where, check_text, files_by_split, split_and_file
-from data_prep.collections.table import table_columns, table_rows
 from data_prep.common.errors import InputError
 
 NLI = ("entailment", "neutral", "contradiction")

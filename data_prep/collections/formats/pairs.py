@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from data_prep.collections.files.table import table_rows
+from data_prep.collections.files.text_columns import text_columns
 from data_prep.collections.format import Where, check_number, check_text
-from data_prep.collections.table import table_rows
-from data_prep.collections.text_columns import text_columns
 from data_prep.common.errors import InputError
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from data_prep.collections.files.table import csv_rows
 from data_prep.collections.format import Where
-from data_prep.collections.table import csv_rows
 from data_prep.common.errors import InputError
 
 TRAIN = ["Context", "Utterance", "Label"]

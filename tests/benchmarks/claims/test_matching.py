@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.claims import matching
-from benchmarks.claims.matching import PRETRAINED, RATES, STARTS, Bench
+from benchmarks.claims.matching import PRETRAINED, RATES, STARTS, MatchingBench
 from benchmarks.claims.matching_collections import (
     ANSWER_MODELS,
     RANKERS,
@@ -65,9 +65,9 @@ MODELS = {"one": Model("siamese_small", {"steps": 7}), "two": Model("colbert_sma
 STUDY = Study("irc", "lists", Path("collection"), held_out("irc"), MODELS, ("mrr", "other"))
 
 
-def bench(out: Path) -> Bench:
+def bench(out: Path) -> MatchingBench:
     shards = {source: out / source for source in matching.material.MIXED}
-    return Bench(shards, out, tokens=1000)
+    return MatchingBench(shards, out, tokens=1000)
 
 
 def test_the_rate_is_chosen_on_the_first_third_and_the_rest_is_reported(trained: Trained, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.claims import negatives
-from benchmarks.claims.negatives import BATCH, BM25, KINDS, OWN, RANDOM, Bench, run, table
+from benchmarks.claims.negatives import BATCH, BM25, KINDS, OWN, RANDOM, NegativesBench, run, table
 from benchmarks.claims.tunings import COLLECTIONS, Tuning
 from data_prep.collections.collection import Collection
 from trainer.ranking.evaluation.metrics import paired_permutation_test
@@ -16,16 +16,16 @@ from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture
-def bench(toy_collection: Path, tmp_path: Path) -> Bench:
+def bench(toy_collection: Path, tmp_path: Path) -> NegativesBench:
     opened = Collection.open(toy_collection)
     settings = {"data.pairs": 50, "steps": 6, "optimizer.warmup_steps": 1}
     one = Tuning("docstrings", opened, settings, ("test",), {"docstrings": "test"})
     other = Tuning("classic, a fold", opened, settings, ("test",), {"cranfield": "test", "vaswani": "test"})
-    return Bench([one, other], tmp_path)
+    return NegativesBench([one, other], tmp_path)
 
 
 def test_runs_differ_in_their_negatives_alone(
-    bench: Bench, toy_collection: Path, monkeypatch: pytest.MonkeyPatch
+    bench: NegativesBench, toy_collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes: dict[Path, FinetuneRecipe] = {}
 
@@ -49,7 +49,7 @@ def test_runs_differ_in_their_negatives_alone(
     assert mined.manifest["mined"] == ["bm25"]
     assert of_seed_1[3].data.collection == mined.directory
     recipes.clear()
-    run(Bench(bench.tunings, bench.out), [1, 2])  # everything has been measured
+    run(NegativesBench(bench.tunings, bench.out), [1, 2])  # everything has been measured
     assert not recipes
 
 

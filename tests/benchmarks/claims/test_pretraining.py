@@ -6,7 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.claims import pretraining
-from benchmarks.claims.pretraining import DEFAULT, EMBEDDINGS, METHODS, RANDOM, RANKS, STARTS, Bench, Remaining
+from benchmarks.claims.pretraining import (
+    DEFAULT,
+    EMBEDDINGS,
+    METHODS,
+    RANDOM,
+    RANKS,
+    STARTS,
+    PretrainingBench,
+    Remaining,
+)
 from benchmarks.claims.tables import AGAINST
 from benchmarks.claims.tunings import RATES, Values
 from tests.toy import ROOT
@@ -19,7 +28,7 @@ TOKENS = 1000
 class Trained:
     """Fake training, which records recipes as the launcher would read them, and ranking: MRR is the learning rate."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: PretrainingBench) -> None:
         self.bench = bench
         self.recipes: dict[Path, Recipe] = {}
         self.kept: dict[Path, Path] = {}  # from an embeddings-only folder to the run whose embeddings it has
@@ -49,7 +58,7 @@ class Trained:
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     shards = {source: tmp_path / source for source in (*pretraining.material.MIXED, "reddit")}
     collections = [SimpleNamespace(directory=tmp_path / name) for name in ("docstrings", "classic")]
-    found = Trained(Bench(pretraining.material.Material(shards, *collections), tmp_path, TOKENS))  # type: ignore[arg-type]
+    found = Trained(PretrainingBench(pretraining.material.Material(shards, *collections), tmp_path, TOKENS))  # type: ignore[arg-type]
     for name in ("train", "embeddings_only", "rank"):
         monkeypatch.setattr(pretraining, name, getattr(found, name))
     monkeypatch.setattr(pretraining, "tokens_a_step", lambda recipe: 300.0)
@@ -107,10 +116,10 @@ def test_every_method_reads_the_tokens_of_the_budget(trained: Trained) -> None:
 def test_what_was_measured_is_not_measured_again(trained: Trained) -> None:
     first = trained.bench.ranked("ict", 1)
     before = len(trained.ranked)
-    again = Bench(trained.bench.material, trained.bench.out, TOKENS)
+    again = PretrainingBench(trained.bench.material, trained.bench.out, TOKENS)
     assert again.ranked("ict", 1) == first
     assert len(trained.ranked) == before
-    more = Bench(trained.bench.material, trained.bench.out, 2 * TOKENS)
+    more = PretrainingBench(trained.bench.material, trained.bench.out, 2 * TOKENS)
     more.ranked("ict", 1)
     assert len(trained.ranked) == 2 * before
 

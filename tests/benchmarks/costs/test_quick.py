@@ -11,9 +11,9 @@ import torch
 from benchmarks.common import calibration, made_up_shards
 from benchmarks.costs import quick
 from benchmarks.costs.quick import Results, Spread, other_kinds, table, verdict
-from benchmarks.costs.quick_pieces import STEPS, Piece, Sizes
+from benchmarks.costs.quick_pieces import STEPS, Piece, PieceSizes
 
-TINY = Sizes(
+TINY = PieceSizes(
     changes=("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.num_hidden_layers=1"),
     megabytes=0.02,
     tokens=150_000,

@@ -50,7 +50,7 @@ def test_passes_over_reddit_join_threads(tmp_path: Path) -> None:
 
 
 def test_a_dump_has_the_length_asked_for(tmp_path: Path) -> None:
-    material = preparation.Material(tmp_path, None, 2)
+    material = preparation.RawText(tmp_path, None, 2)
     assert 2e6 < preparation.inflated(material.dump()) < 2.1e6
     assert preparation.inflated(material.dump(once=True)) < 2e6
 

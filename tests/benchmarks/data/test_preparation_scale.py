@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.data import preparation_scale
-from benchmarks.data.preparation import Material
+from benchmarks.data.preparation import RawText
 
 
 @pytest.mark.slow
 def test_parts_are_merged_and_the_memory_of_all_processes_is_summed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    material = Material(tmp_path, None, 1)
+    material = RawText(tmp_path, None, 1)
     merged = preparation_scale.merge(material, sizes=(0.02, 0.04), parts=2)
     assert merged["seconds"].keys() == {"0.02", "0.04"}
     assert min(merged["seconds"].values()) > 0

@@ -37,8 +37,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 def test_a_measurement_is_made_once_and_kept_on_disk(tmp_path: Path, trained: list[dict[str, object]]) -> None:
     path = tmp_path / "results.json"
-    first = long.Bench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
-    again = long.Bench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
+    first = long.LabelsBench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
+    again = long.LabelsBench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
     assert first == again == json.loads(path.read_text())["seed-500-0.001-dev"]
     assert len(trained) == 1
 
@@ -46,7 +46,7 @@ def test_a_measurement_is_made_once_and_kept_on_disk(tmp_path: Path, trained: li
 def test_the_rate_is_chosen_for_each_start_and_number_of_labels(
     tmp_path: Path, trained: list[dict[str, object]]
 ) -> None:
-    bench = long.Bench(None, tmp_path / "results.json")  # type: ignore[arg-type]
+    bench = long.LabelsBench(None, tmp_path / "results.json")  # type: ignore[arg-type]
     assert bench.best_rate("random", None) == max(long.RATES)
     assert [settings["optimizer.lr"] for settings in trained] == list(long.RATES)
     assert {settings["random_weights"] for settings in trained} == {"true"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.common import side_by_side
-from benchmarks.common.made_up_pairs import Sizes, made_up_pairs, prepare
+from benchmarks.common.made_up_pairs import PairSizes, made_up_pairs, prepare
 from benchmarks.matching import __main__ as matching
 from benchmarks.matching import scoring
 from benchmarks.matching.scoring import ScoringSizes, query_of
@@ -17,7 +17,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests.trainer.pairs_in_order import pairs_in_order
 
-SIZES = Sizes(layers=1, hidden=32, words=300, batch=4, micro=4, median=8, longest=24, steps=2, dropout=0.0)
+SIZES = PairSizes(layers=1, hidden=32, words=300, batch=4, micro=4, median=8, longest=24, steps=2, dropout=0.0)
 SCORING = ScoringSizes(layers=1, hidden=32, tokens=16, codes=(2, 4), candidates=(3, 50))
 
 

@@ -61,7 +61,7 @@ def test_both_libraries_encode_in_half_precision_alike(monkeypatch: pytest.Monke
 
 def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        encoding.Rivals, "ours", lambda self: np.zeros((self.library.encode(self.texts).shape), np.float32)
+        encoding.Encoders, "ours", lambda self: np.zeros((self.library.encode(self.texts).shape), np.float32)
     )
     sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
     with pytest.raises(AssertionError, match="Not equal"):

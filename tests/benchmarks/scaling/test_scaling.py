@@ -9,7 +9,7 @@ import pytest
 from benchmarks.scaling import __main__ as scaling
 from benchmarks.scaling import hosts
 from benchmarks.scaling.hosts import Lines, when
-from benchmarks.scaling.ranks import APART, ONE, TWO, Settings, run
+from benchmarks.scaling.ranks import APART, ONE, TWO, RankSettings, run
 from benchmarks.scaling.ranks import scaling as ratios_of
 from data_prep.common.errors import InputError
 
@@ -94,6 +94,6 @@ def test_two_ranks_take_steps_on_their_own_cores() -> None:
         "trunk.num_attention_heads=2",
         "trunk.intermediate_size=64",
     )
-    found = run(Settings(micro=2, accumulations=(1, 2), steps=1, changes=tiny), ranks=2, runs=1)
+    found = run(RankSettings(micro=2, accumulations=(1, 2), steps=1, changes=tiny), ranks=2, runs=1)
     assert found.keys() == {1, 2}
     assert min(found.values()) > 0

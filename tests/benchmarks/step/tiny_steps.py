@@ -12,7 +12,7 @@ from benchmarks.common.step_cases import Case, recipe_of, workload_of
 from benchmarks.common.training import join_alone
 from benchmarks.step import __main__ as pretrain_step
 from benchmarks.step import measures
-from benchmarks.step.rivals import Bare, Ours, Plain, TimedRival
+from benchmarks.step.rivals import Bare, OurStep, Plain, TimedRival
 
 TINY = (
     "deepspeed=cpu",
@@ -38,7 +38,7 @@ def losses() -> dict[str, list[list[float]]]:
     """The sums of the loss terms of SEED's first three steps, by rival."""
     join_alone()
     workload = workload_of(recipe_of("seed", gpu=False, changes=["optimizer.lr=1e-2"]))
-    kinds: list[type[TimedRival]] = [Ours, Plain, Bare]
+    kinds: list[type[TimedRival]] = [OurStep, Plain, Bare]
     return {kind.__name__: [_next(rival) for _ in range(3)] for kind in kinds for rival in [kind(workload)]}
 
 

@@ -221,12 +221,12 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
     assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
 
-def _killed(folder: Path, tokenizer: Path) -> Callable[[write_texts.Task], int]:
+def _killed(folder: Path, tokenizer: Path) -> Callable[[write_texts.TextRange], int]:
     return lambda task: os.kill(os.getpid(), signal.SIGKILL) or 0
 
 
-def _disk_full(folder: Path, tokenizer: Path) -> Callable[[write_texts.Task], int]:
-    def work(task: write_texts.Task) -> int:
+def _disk_full(folder: Path, tokenizer: Path) -> Callable[[write_texts.TextRange], int]:
+    def work(task: write_texts.TextRange) -> int:
         with whole_file(task.file):
             raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -9,12 +9,12 @@ import pytest
 
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection, verify
-from data_prep.collections.derive import Candidates, derive
+from data_prep.collections.derive import NewCandidates, derive
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import write_beir
 
-MINED = Candidates(
+MINED = NewCandidates(
     np.array([3, 4]),
     np.array([0, 1, 2, 2]),
     np.array([1, 0, 0, 2], np.float32),

@@ -9,7 +9,7 @@ import pytest
 from data_prep.__main__ import main
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
-from data_prep.collections.derive import Candidates, derive
+from data_prep.collections.derive import NewCandidates, derive
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
@@ -116,7 +116,7 @@ def test_what_qrels_judge_besides_a_list_is_kept(tmp_path: Path, small: Tokenize
     groups = opened.groups("top1000.dev")
     columns = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), np.asarray(groups.labels)
     found = np.zeros(3, np.uint8), np.zeros(3, np.float32)
-    mined = derive(opened, tmp_path / "mined", "top1000.dev", Candidates(*columns, *found), {}, [])
+    mined = derive(opened, tmp_path / "mined", "top1000.dev", NewCandidates(*columns, *found), {}, [])
     assert elsewhere(mined, "top1000.dev") == elsewhere(opened, "top1000.dev")
 
 

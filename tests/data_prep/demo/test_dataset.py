@@ -12,14 +12,14 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.files import replace_folder
 from data_prep.demo import dataset
-from data_prep.demo.dataset import Options, build
+from data_prep.demo.dataset import DemoOptions, build
 from data_prep.shards import verify
 from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard
 from data_prep.sources.docstrings.installed import SourceFile, find
 from data_prep.tokenizers import tokenizer
 
-OPTIONS = Options(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)
+OPTIONS = DemoOptions(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_finished_output_is_not_changed(built: Path, files: list[SourceFile]) 
     assert "complete already" in build(built, OPTIONS, files, 1)
     assert contents(built) == before
     with pytest.raises(InputError, match="built with other options .*; choose another --out or remove it"):
-        build(built, Options(vocab_size=500), files, 1)
+        build(built, DemoOptions(vocab_size=500), files, 1)
     assert contents(built) == before
 
 
@@ -166,7 +166,7 @@ def test_a_killed_run_leaves_no_output_and_the_next_one_finishes(
         "from data_prep.demo import dataset\nfrom data_prep.sources.docstrings.installed import find\n"
         "root, out = map(Path, sys.argv[1:])\n"
         "dataset.write_collection = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "options = dataset.Options(400, 300, 2)\n"
+        "options = dataset.DemoOptions(400, 300, 2)\n"
         "dataset.build(out, options, find(root), 1)\n"
     )
     root = files[0].path.parent

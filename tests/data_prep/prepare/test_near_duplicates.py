@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_prep.prepare import near_duplicates, spool
 from data_prep.prepare.minhash import RECORD
-from data_prep.prepare.near_duplicates import Range, Result
+from data_prep.prepare.near_duplicates import BandRange, Result
 
 EDGE = spool.KEYS // 2
 BAND = st.sampled_from([1, 2, 3, EDGE - 1, EDGE, EDGE + 1, spool.KEYS - 1])
@@ -24,7 +24,7 @@ def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         near_duplicates,
         "ranges",
-        lambda size: [Range(0, 0, EDGE), Range(1, EDGE, spool.KEYS)],
+        lambda size: [BandRange(0, 0, EDGE), BandRange(1, EDGE, spool.KEYS)],
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from data_prep.prepare import batches, reading, spool
 from data_prep.prepare.batches import Part
 from data_prep.prepare.reading import Range, Reading
-from data_prep.prepare.stages import Options
+from data_prep.prepare.stages import StageOptions
 from data_prep.sources.document import Document
 from data_prep.sources.registry import SOURCES
 from data_prep.text.normalize import fold
@@ -18,7 +18,7 @@ from tests.data_prep import raw
 
 CHOICES = {"text": "text", "id": None}
 ANY_UTTERANCE = SOURCES["reddit"].choices(language="any")
-RECIPE = Reading("jsonl", CHOICES, Part(), Options())
+RECIPE = Reading("jsonl", CHOICES, Part(), StageOptions())
 ALL = (0, spool.KEYS)
 
 
@@ -48,7 +48,7 @@ def test_documents_are_spooled_by_the_hash_of_their_folded_text(tmp_path: Path) 
 
 def test_a_batch_counts_its_records_by_stage(tmp_path: Path) -> None:
     records: list[Any] = [*raw.texts(5), {"no": 1}, "", "Too short.", *[{"text": 3}] * 9]
-    recipe = replace(RECIPE, stages=Options(min_words=3))
+    recipe = replace(RECIPE, stages=StageOptions(min_words=3))
     about = spool.about(read(tmp_path, recipe, raw.write_jsonl(tmp_path / "a.jsonl", records)))
     assert (about["bad"], len(about["named"])) == (10, reading.NAMED)
     assert about["named"][0] == f"{tmp_path}/a.jsonl: line 6: field 'text' is missing or not a string"
@@ -79,7 +79,7 @@ def test_the_identity_of_a_reading_has_every_option() -> None:
         RECIPE,
         replace(RECIPE, choices={**CHOICES, "id": "id"}),
         replace(RECIPE, part=Part(1, 2)),
-        replace(RECIPE, stages=Options(min_words=2)),
+        replace(RECIPE, stages=StageOptions(min_words=2)),
         replace(RECIPE, near_duplicates=0.8),
         replace(RECIPE, evaluation_sha256="a"),
     ]
@@ -93,7 +93,7 @@ def reddit(folder: Path, recipe: Reading, threads: list[list[str]]) -> list[Path
 
 
 def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Reading("reddit", ANY_UTTERANCE, Part(), Options())
+    recipe = Reading("reddit", ANY_UTTERANCE, Part(), StageOptions())
     threads = [raw.texts(4, number, 1) for number in range(20)]
     fragments = reddit(tmp_path, recipe, threads)
     assert sum(spool.about(path)["records"] for path in fragments) == 80
@@ -116,7 +116,7 @@ def test_a_whole_thread_belongs_to_one_part(tmp_path: Path) -> None:
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        recipe = Reading("reddit", ANY_UTTERANCE, Part(number, 2), Options())
+        recipe = Reading("reddit", ANY_UTTERANCE, Part(number, 2), StageOptions())
         fragments = tuple(map(folder.joinpath, map(reading.batch_reader(recipe, folder), every)))
         joined = reading.range_joiner(recipe, folder)(Range(fragments, *ALL))
         found.append({document.id: len(document.segments) for _, document in gathered(folder / joined)})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.prepare import near_duplicates, spool, writing
-from data_prep.prepare.writing import Selection, Shard, is_held_out
+from data_prep.prepare.writing import Selection, ShardPlan, is_held_out
 from data_prep.sources.document import Document
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
@@ -112,7 +112,7 @@ def test_a_key_is_found_in_a_sorted_array(keys: list[int], key: int) -> None:
 
 
 def test_the_shards_of_a_split_share_all_keys() -> None:
-    ranges = [Shard("shards", number, 7).range for number in range(7)]
+    ranges = [ShardPlan("shards", number, 7).range for number in range(7)]
     assert (ranges[0][0], ranges[-1][1]) == (0, spool.KEYS)
     assert all(one[1] == other[0] for one, other in zip(ranges, ranges[1:], strict=False))
 
@@ -134,7 +134,7 @@ def test_documents_are_tokenised_in_batches_as_one_by_one(small: Tokenizer, monk
 def test_a_shard_without_documents_has_no_file(small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "done").mkdir()
     document = writing.tokenized([(1, Document("d", ("the fox",)))], small, True)
-    shards = [Shard("shards", number, 2) for number in range(2)]
+    shards = [ShardPlan("shards", number, 2) for number in range(2)]
     writing.write_documents(tmp_path, shards[0], document, small, 100, Counter(odd=2))
     writing.write_documents(tmp_path, shards[1], [], small, 100, Counter(odd=1, few=1))
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["shard-000000.tar"]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
-from models.batching.framing import ChunkFraming, Framing, PairFraming, count_text
+from models.batching.framing import ChunkFraming, Framing, PairFraming
+from models.batching.packing import text_tokens
 from tests.models.tiny import VOCABULARY
 
 CLS, SEP, PAD, MASK = VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.pad, VOCABULARY.mask
@@ -83,4 +84,4 @@ def test_a_pair_is_cut_as_hugging_faces_tokenizers_cut_it(
 
 def test_what_frames_a_text_is_not_counted() -> None:
     added = VOCABULARY.vocab_size + 1
-    assert count_text([np.array([[CLS, 7, 8, SEP, PAD], [CLS, added, 9, SEP, MASK]])], VOCABULARY) == 3
+    assert text_tokens([np.array([[CLS, 7, 8, SEP, PAD], [CLS, added, 9, SEP, MASK]])], VOCABULARY) == 3

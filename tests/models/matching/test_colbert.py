@@ -16,7 +16,7 @@ from torch import Tensor
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models import vectors as vectors_module
 from models.batching.candidates import Candidates
-from models.batching.framing import count_text
+from models.batching.packing import text_tokens
 from models.interface import MicroBatch
 from models.matching.colbert import Colbert, ColbertConfig
 from tests.models.matching.examples import Corpus, positive
@@ -95,7 +95,7 @@ def test_every_input_holds_its_text_within_the_limit(several: list[list[int]], m
         for text, ids, mask in zip(several, arrays["ids"], arrays["mask"], strict=True):
             row = [i for i in ids[mask].tolist() if i != MASK]
             assert row == [CLS, marker, *text[: most - 3], SEP]
-        assert count_text([arrays["ids"]], VOCABULARY) == sum(min(len(text), most - 3) for text in several)
+        assert text_tokens([arrays["ids"]], VOCABULARY) == sum(min(len(text), most - 3) for text in several)
 
 
 def test_a_batch_has_the_arrays_of_both_framings() -> None:

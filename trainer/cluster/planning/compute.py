@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers.vocabulary import Vocabulary
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
@@ -21,23 +22,11 @@ from trainer.training.engine.hardware import Device
 from trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
 from trainer.training.recipe.schema import PretrainRecipe
 
+SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}  # ids of a made-up vocabulary
 SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # made-up text: tokens, per document, at once
 # bytes that an optimizer step moves per parameter: read gradient, master weight and two moments, write the last three,
 # all in fp32, and write the weight in half precision
 ADAM_BYTES = 30
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The part of a tokenizer's vocabulary that a batcher needs."""
-
-    vocab_size: int
-    pad: int = 0
-    cls: int = 2
-    sep: int = 3
-    mask: int = 4
-    special: tuple[int, ...] = (0, 1, 2, 3, 4)
-    punctuation: tuple[int, ...] = (5,)
 
 
 @dataclass(frozen=True)
@@ -106,7 +95,7 @@ def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
     Raises:
         InputError: the recipe does not describe its trunk, or the trunk that it describes cannot be built.
     """
-    vocabulary = Vocabulary(vocab_size)
+    vocabulary = Vocabulary(vocab_size, **SPECIAL)
     model = _model(recipe, vocabulary)
     batch, batching = _micro_batch(recipe.method, vocabulary, recipe.batch.micro)
     arrays = {

@@ -19,10 +19,10 @@ from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_file
 from data_prep.common.progress import meter
+from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.ranks import wait_for
-from trainer.training.data.rng import keyed_rng
 
 NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query

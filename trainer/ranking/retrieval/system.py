@@ -12,10 +12,10 @@ from torch import Tensor
 
 from data_prep.collections.collection import Collection
 from data_prep.common.progress import meter, track
+from data_prep.common.rng import keyed_rng
 from models.vectors import Vectors
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search, some
-from trainer.training.data.rng import keyed_rng
 
 List = tuple[int, Sequence[int]]  # the number of a query, the numbers of documents
 

@@ -19,13 +19,13 @@ import torch
 from data_prep.collections.collection import Collection, remedy
 from data_prep.collections.relevant import left_out
 from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.packing import frame, pad
 from models.interface import Bottleneck, MicroBatch
 from trainer.ranking.retrieval.encode import length_batches
 from trainer.ranking.retrieval.search import search
-from trainer.training.data.rng import keyed_rng
 from trainer.training.engine.engine import Engine
 from trainer.training.recipe.schema import ProbeConfig
 

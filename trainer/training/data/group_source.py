@@ -9,9 +9,9 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import Relevant, group_of
 from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
 from models.batching.candidates import Example, Unit
 from trainer.training.data.generation import Generation
-from trainer.training.data.rng import keyed_rng
 
 
 class GroupSource:

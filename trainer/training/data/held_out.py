@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from data_prep.common.rng import keyed_rngs
 from models.interface import Batcher, MicroBatch
 from trainer.training.data.lanes import Source, examples_of
-from trainer.training.data.rng import keyed_rngs
 from trainer.training.errors import SharedError
 
 

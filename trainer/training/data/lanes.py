@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import Count
+from data_prep.common.rng import keyed_rng, keyed_rngs
 from models.interface import Batcher, MicroBatch
-from trainer.training.data.rng import keyed_rng, keyed_rngs
 
 
 class Source(Protocol):

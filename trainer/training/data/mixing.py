@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from data_prep.common.errors import InputError
-from trainer.training.data.rng import keyed_rng
+from data_prep.common.rng import keyed_rng
 
 LONGEST = 1000  # micro-batches in a block: after each block every source has provided exactly its share
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
 from models.interface import Batcher, MicroBatch
 from trainer.training.data.lanes import START, Lanes, LaneStep, Position, Skip, Source
 from trainer.training.data.mixing import Mix
-from trainer.training.data.rng import keyed_rng
 from trainer.training.recipe.schema import Recipe
 
 Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]

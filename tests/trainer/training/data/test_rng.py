@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from trainer.training.data.rng import dropout_seed, keyed_rng, keyed_rngs
+from data_prep.common.rng import keyed_rng, keyed_rngs
+from trainer.training.data.rng import dropout_seed
 
 
 def draws(rng: np.random.Generator) -> list[float]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.collections.files.table import CSV, TSV, table_columns, table_kind
 from data_prep.collections.format import Where
-from data_prep.collections.table import CSV, TSV, table_columns, table_kind
 from data_prep.common.errors import InputError
 
 QUERY, DOCUMENT, NEGATIVE = "query", "document", "negative"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.named_files import NamedFile, named_files
+from data_prep.collections.files.named_files import NamedFile, named_files
 from data_prep.common.errors import InputError
 
 KINDS = {"qrels.*": r".*qrels.*\.(tsv|txt)", "queries.*": r".*queries.*\.(tsv|txt)", "top1000.*": r".*top1000.*"}

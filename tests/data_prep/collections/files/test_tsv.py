@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.collections.files.tsv import id_texts, judgements, rows
 from data_prep.collections.format import Where
-from data_prep.collections.tsv import id_texts, judgements, rows
 from data_prep.common.errors import InputError
 
 

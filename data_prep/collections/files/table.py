@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from data_prep.collections.files.json_array import beginning, json_records
+from data_prep.collections.files.tsv import counted
 from data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
-from data_prep.collections.json_array import beginning, json_records
-from data_prep.collections.tsv import counted
 from data_prep.common.errors import InputError
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 

@@ -1,0 +1,1 @@
+"""Read the files of published data sets: found by name, tables, tab-separated lines, JSON arrays."""
