@@ -1,8 +1,6 @@
 """Pre-training, fine-tuning, evaluation, export and report, one after another, with real processes on toy data."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +75,7 @@ def test_runs_become_a_table_an_export_and_a_report(pretrained: Path, toy_collec
     random = finetune(pretrained, toy_collection, "from_random", 1, "random_weights=true")
 
     def run(module: str, *arguments: object) -> str:
-        command = [sys.executable, "-m", module, *map(str, arguments)]
-        done = subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, env=toy.environment())
+        done = toy.run(module, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

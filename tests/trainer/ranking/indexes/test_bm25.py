@@ -1,8 +1,5 @@
 """A BM25 index: against BM25 over the texts themselves, on several ranks, its files, and what is refused."""
 
-import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,6 @@ from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from tests.trainer.ranking.indexes.shares import search_shares, tree
 from trainer.ranking.indexes import bm25 as bm25_module
 from trainer.ranking.indexes.bm25 import Bm25Index
 from trainer.ranking.indexes.folder import Folder
@@ -39,23 +35,6 @@ def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int)
         np.testing.assert_array_equal(one.documents, other.documents)
         np.testing.assert_array_equal(one.scores, other.scores)
     assert [len(ranked.documents) for ranked in expected[-2:]] == [0, 0]
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 40])
-def test_the_shares_of_ranks_merge_to_the_ranking_of_one(index: Bm25Index, ranks: int) -> None:
-    search_shares(index, texts(index), 9, ranks)
-
-
-def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(index: Bm25Index, tmp_path: Path) -> None:
-    Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "again")
-    one = tree(index.folder.directory)
-    assert one == tree(tmp_path / "again")
-    for name, content in one.items():
-        if name.endswith(".npy"):
-            np.load(tmp_path / "again" / name, allow_pickle=False)
-        else:
-            json.loads(content)
-    assert sorted(index.folder.manifest["sha256"]) == sorted(set(one) - {"manifest.json"})
 
 
 def test_a_stopped_build_begins_again(index: Bm25Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,23 +65,6 @@ def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) 
     empty = Bm25Index.build(Bm25Ranker(collection), tmp_path / "index")
     (ranked,) = empty.search(["the word"], 5)
     assert len(ranked.documents) == 0
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda index: (index / "bm25" / "vocab.index.json").unlink(), "damaged"),
-        (lambda index: (index / "bm25" / "params.index.json").write_text("{"), "damaged"),
-        (lambda index: (index / "bm25" / "data.csc.index.npy").write_bytes(b"none"), "damaged"),
-    ],
-)
-def test_a_damaged_index_is_refused(
-    index: Bm25Index, tmp_path: Path, damage: Callable[[Path], object], message: str
-) -> None:
-    shutil.copytree(index.folder.directory, tmp_path / "index")
-    damage(tmp_path / "index")
-    with pytest.raises(InputError, match=message):
-        Bm25Index.open(Folder.open(tmp_path / "index"), Bm25Ranker(index.collection))
 
 
 def test_an_approximation_is_refused(index: Bm25Index) -> None:

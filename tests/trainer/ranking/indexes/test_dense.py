@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 from trainer.ranking.indexes import encode_blocks
 from trainer.ranking.indexes.blocks import Blocks
@@ -143,49 +143,10 @@ def test_a_full_disk_leaves_no_half_a_block(
     )
 
 
-def test_another_model_or_collection_or_a_foreign_folder_is_refused(
-    trained: TrainedModel, copies: Collection, opened: Collection, tmp_path: Path
-) -> None:
-    index = made(trained, copies, tmp_path / "index").folder.directory
-    other = load_trained(
-        write_run(tmp_path / "o", copies.directory / "tokenizer.json", seed=5, name="siamese", **LENGTHS)
-    )
-    before = tree(index)
-    with pytest.raises(InputError, match="holds an index with another model: name another folder"):
-        begin(other, copies, index)
-    with pytest.raises(InputError, match="holds an index with another collection"):
-        begin(trained, opened, index)
+def test_another_dtype_is_refused(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
+    made(trained, copies, tmp_path / "index")
     with pytest.raises(InputError, match="holds an index with another --dtype"):
-        begin(trained, copies, index, "float16")
-    assert tree(index) == before
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("years")
-    with pytest.raises(InputError, match="holds something that is not an index"):
-        begin(trained, copies, mine)
-    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda index: (index / "blocks" / "000001.npy").unlink(), "damaged"),
-        (
-            lambda index: np.save(index / "blocks" / "000004.npy", np.zeros((3, 4), np.float32)),
-            "its number of vectors|differ in width",
-        ),
-        (lambda index: (index / "rows.npy").write_bytes(b"no array"), "damaged"),
-        (lambda index: (index / "manifest.json").write_text("{}"), "damaged, or not an index's"),
-        (lambda index: (index / "manifest.json").unlink(), "not an index"),
-    ],
-)
-def test_a_damaged_index_is_refused(
-    trained: TrainedModel, copies: Collection, tmp_path: Path, damage: Callable[[Path], object], message: str
-) -> None:
-    index = made(trained, copies, tmp_path / "index").folder.directory
-    damage(index)
-    with pytest.raises(InputError, match=message):
-        opened_at(trained, copies, index)
+        begin(trained, copies, tmp_path / "index", "float16")
 
 
 def test_vectors_that_are_not_finite_are_refused(copies: Collection, trained: TrainedModel, tmp_path: Path) -> None:
@@ -211,18 +172,6 @@ def test_rows_of_blocks_are_those_of_one_array(start: int, length: int, places: 
         share = blocks.share(rank, 3)
         own = np.arange(len(share))
         np.testing.assert_array_equal(share[own], whole[share.numbers(own)])
-
-
-@pytest.mark.parametrize("k", [1, 7, 500])
-@pytest.mark.parametrize("ranks", [2, 4, 7])
-def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
-    trained: TrainedModel, copies: Collection, tmp_path: Path, ranks: int, k: int
-) -> None:
-    index = made(trained, copies, tmp_path / "index")
-    queries = [copies.queries.text(i) for i in range(9)]
-    shares = search_shares(index, queries, k, ranks)
-    assert [len(found) for found in shares] == [9] * ranks
-    assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)  # there are only five blocks
 
 
 def test_a_whole_index_is_opened_without_reading_the_texts(

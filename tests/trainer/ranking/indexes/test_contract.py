@@ -1,0 +1,160 @@
+"""What every kind of index must do, for each kind of the registry."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.runs import write_run
+from trainer.ranking.indexes import centroids
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.index import Index
+from trainer.ranking.indexes.registry import KINDS
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import open_ranker
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
+METHODS = {"dense": {"name": "siamese", **LENGTHS}, "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS}}
+ALL = pytest.mark.parametrize("kind", KINDS)
+WAYS = [(kind, None) for kind in KINDS] + [("multi_vector", centroids.NAME)]
+
+
+@pytest.fixture(scope="module")
+def runs(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Two runs for each kind of index that has a model."""
+    folder, tokenizer = tmp_path_factory.mktemp("runs"), copies.directory / "tokenizer.json"
+    return {
+        kind: [write_run(folder / f"{kind}{seed}", tokenizer, seed=seed, **method) for seed in (0, 1)]
+        for kind, method in METHODS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def rankers(runs: dict[str, list[Path]], copies: Collection) -> dict[str, Ranker]:
+    return {"bm25": Bm25Ranker(copies)} | {kind: open_ranker(first, copies) for kind, (first, _) in runs.items()}
+
+
+def build(kind: str, ranker: Ranker, folder: Path) -> Index:
+    """Make an index of five blocks, if it has blocks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(KINDS[kind], "BLOCK", 20, raising=False)
+        index = KINDS[kind].build(ranker, folder)
+    if centroids.NAME in KINDS[kind].APPROXIMATIONS:
+        index.prepare(centroids.NAME)
+    return index
+
+
+@pytest.fixture(scope="module")
+def made(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+    """An index of each kind; the last 30 of its 120 documents are copies of the first 30."""
+    return {kind: build(kind, ranker, tmp_path_factory.mktemp("made") / kind) for kind, ranker in rankers.items()}
+
+
+def queries(collection: Collection) -> list[str]:
+    return [*(collection.queries.text(i) for i in range(0, 120, 9)), ""]
+
+
+@ALL
+def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
+    made: dict[str, Index], rankers: dict[str, Ranker], tmp_path: Path, kind: str
+) -> None:
+    folder = made[kind].folder
+    expected = tree(folder.directory)
+    build(kind, rankers[kind], tmp_path / "again")
+    assert tree(tmp_path / "again") == expected
+    for name, content in expected.items():
+        if name.endswith(".npy"):
+            np.load(tmp_path / "again" / name, allow_pickle=False)
+        else:
+            json.loads(content)
+    assert set(folder.manifest["sha256"]) | {"manifest.json"} >= {n for n in expected if not n.startswith("centroids")}
+    times = {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")}
+    assert str(build(kind, rankers[kind], folder.directory)) == str(made[kind])  # a complete one is only opened
+    assert {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")} == times
+
+
+@pytest.mark.parametrize(("kind", "approximation"), WAYS)
+@pytest.mark.parametrize("ranks", [2, 4, 7, 40])
+def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
+    made: dict[str, Index], copies: Collection, kind: str, approximation: str | None, ranks: int
+) -> None:
+    for k in (1, 9, 500):
+        shares = search_shares(made[kind], queries(copies), k, ranks, approximation)
+        assert len(shares) == ranks
+        if kind != "bm25":  # there are only five blocks
+            assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
+
+
+@pytest.mark.parametrize(("kind", "approximation"), WAYS)
+def test_equal_documents_tie_in_the_order_of_the_collection(
+    made: dict[str, Index], copies: Collection, kind: str, approximation: str | None
+) -> None:
+    for ranked in made[kind].search(queries(copies), 120, approximation):
+        place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
+        for i in range(30):
+            assert (i in place) == (90 + i in place)
+            if i in place:
+                assert place[i] < place[90 + i]
+                assert ranked.scores[place[i]] == ranked.scores[place[90 + i]]
+
+
+@ALL
+def test_a_folder_of_another_collection_model_or_kind_or_of_nobody_is_left_alone(
+    made: dict[str, Index],
+    rankers: dict[str, Ranker],
+    runs: dict[str, list[Path]],
+    copies: Collection,
+    opened: Collection,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    index = shutil.copytree(made[kind].folder.directory, tmp_path / "index")
+    before = tree(index)
+    others = {"collection": Bm25Ranker(opened) if kind == "bm25" else open_ranker(runs[kind][0], opened)}
+    if kind != "bm25":
+        others["model"] = open_ranker(runs[kind][1], copies)
+    for what, ranker in others.items():
+        with pytest.raises(InputError, match=f"holds an index with another {what}: name another folder"):
+            build(kind, ranker, index)
+    of_other_kind = next(name for name in KINDS if name != kind)
+    with pytest.raises(InputError, match="holds an index with another kind"):
+        build(of_other_kind, rankers[of_other_kind], index)
+    assert tree(index) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(InputError, match="holds something that is not an index"):
+        build(kind, rankers[kind], tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def read(kind: str, ranker: Ranker, folder: Path) -> None:
+    """Open an index, also for its approximate search."""
+    opened = KINDS[kind].open(Folder.open(folder), ranker)
+    if kind == "multi_vector":
+        opened.require(centroids.NAME)
+
+
+@ALL
+@pytest.mark.parametrize("content", [b"none", None], ids=["damaged", "missing"])
+def test_a_damaged_or_missing_file_is_refused(
+    made: dict[str, Index], rankers: dict[str, Ranker], tmp_path: Path, kind: str, content: bytes | None
+) -> None:
+    index = shutil.copytree(made[kind].folder.directory, tmp_path / "index")
+    for name, sound in tree(index).items():
+        if content is None:
+            (index / name).unlink()
+        else:
+            (index / name).write_bytes(content)
+        with pytest.raises(InputError, match="damaged|not an index|no such file"):
+            read(kind, rankers[kind], index)
+        (index / name).write_bytes(sound)
+    read(kind, rankers[kind], index)
+    (index / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="damaged, or not an index's"):
+        read(kind, rankers[kind], index)
