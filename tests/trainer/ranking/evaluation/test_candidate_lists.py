@@ -11,10 +11,12 @@ from data_prep.collections.groups import Groups
 from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, tokens_run
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
+from trainer.ranking.evaluation.results_file import Limits, Lists
+from trainer.ranking.evaluation.table import compared
 from trainer.ranking.retrieval.bm25 import Bm25
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -146,14 +148,18 @@ def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) ->
 
 
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:
-    results = compare_lists(lists, "test", {"m": siamese, "pairs": overlap_run(lists)}, with_bm25=True)
-    assert list(results)[:3] == ["bm25", "m", "pairs"]
-    assert results["bm25"].keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "mrr_all", "ndcg@5", "ndcg@10"}
-    assert results["bm25"]["mrr"] > 0.8 > results["m"]["mrr"]  # questions are parts of their passages
-    assert 0 < results["p_value"] < 0.05
-    assert (results["lists"], results["lists_left_out"], results["candidates"]) == (LISTS - 2, 2, [CANDIDATES] * 2)
-    assert results["max_tokens"]["pairs"] == {"query": 8, "document": 16}
-    assert compare_lists(lists, "test", {"m": siamese}, with_bm25=False)["p_value"] is None
+    models = {"m": siamese, "pairs": overlap_run(lists)}
+    results = compare_lists(systems_of(lists, models, bm25=True), "test")
+    assert [*results.systems] == ["bm25", "m", "pairs"]
+    bm25 = results.systems["bm25"].metrics
+    assert bm25.keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "mrr_all", "ndcg@5", "ndcg@10"}
+    assert bm25["mrr"] > 0.8 > results.systems["m"].metrics["mrr"]  # questions are parts of their passages
+    assert [pair.systems for pair in compared(results)] == [["m", "pairs"]]
+    assert 0 < compared(results)[0].p_value < 0.05
+    assert results.about.candidates == Lists(lists=LISTS - 2, left_out=2, fewest=CANDIDATES, most=CANDIDATES)
+    (stage,) = results.systems["pairs"].stages
+    assert stage.max_tokens == Limits(query=8, document=16)
+    assert compare_lists(systems_of(lists, {"m": siamese}), "test").pairs == []
 
 
 def test_splits_without_candidate_lists_are_refused(
@@ -175,4 +181,4 @@ def test_splits_without_candidate_lists_are_refused(
 
 def test_a_model_of_classes_is_refused(lists: Collection) -> None:
     with pytest.raises(InputError, match="run/step: predicts classes and gives no score to rank by: .*--classes"):
-        compare_lists(lists, "test", {"m": overlap_run(lists, classes=3)}, with_bm25=False)
+        compare_lists(systems_of(lists, {"m": overlap_run(lists, classes=3)}), "test")
