@@ -47,7 +47,7 @@ ROWS = [
     ("trainer.index bm25 --collection=COLLECTION --out=DENSE", "holds an index with another kind"),
     (
         "trainer.index bm25 --dtype=float16 --collection=COLLECTION --out=NEW",
-        "--dtype float16: the index of BM25 has none: leave it out",
+        "--dtype float16: the index of bm25 has none: leave it out",
     ),
     (
         f"{INDEX} --approximate=centroids --out=NEW",

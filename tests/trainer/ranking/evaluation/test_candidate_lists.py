@@ -17,6 +17,8 @@ from tests.trainer.runs import write_run
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.ranking.evaluation.results_file import Limits, Lists
 from trainer.ranking.evaluation.table import compared
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.bm25 import Bm25
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -117,7 +119,8 @@ def plain_lists(task: CandidateTask) -> list[tuple[int, list[int]]]:
 
 def test_a_model_that_reads_pairs(lists: Collection) -> None:
     task = CandidateTask.of(lists, "test")
-    for (query, documents), scores in zip(plain_lists(task), task.model_scores(overlap_run(lists)), strict=True):
+    scored = ranker_of(overlap_run(lists), lists).scores(plain_lists(task))
+    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
         tokens = lists.queries.tokens(query)[:6].tolist()
         expected = [plain_overlap(tokens, lists.corpus.tokens(i)[:14].tolist()) for i in documents]
         assert scores.tolist() == expected
@@ -131,7 +134,8 @@ def test_a_model_of_several_vectors(lists: Collection) -> None:
         ids = [lists.tokenizer.cls, *tokens[: most - 2].tolist(), lists.tokenizer.sep]
         return weight[ids[1::2]]
 
-    for (query, documents), scores in zip(plain_lists(task), task.model_scores(trained), strict=True):
+    scored = ranker_of(trained, lists).scores(plain_lists(task))
+    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
         own = vectors(lists.queries.tokens(query), 8)
         expected = [(own @ vectors(lists.corpus.tokens(i), 16).T).max(axis=1).sum() for i in documents]
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
@@ -140,7 +144,8 @@ def test_a_model_of_several_vectors(lists: Collection) -> None:
 def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) -> None:
     task = CandidateTask.of(lists, "test")
     pool = [lists.corpus.text(i) for i in task.pool]
-    for (query, positions), ours, bm25 in zip(task.lists, task.model_scores(siamese), task.bm25_scores(), strict=True):
+    scored = (ranker.scores(plain_lists(task)) for ranker in (ranker_of(siamese, lists), Bm25Ranker(lists)))
+    for (query, positions), ours, bm25 in zip(task.lists, *scored, strict=True):
         text = lists.queries.text(task.queries[query])
         np.testing.assert_array_equal(bm25, Bm25([text], pool).scores(slice(0, 1))[0, positions])
         assert len(ours) == len(positions)
