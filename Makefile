@@ -51,10 +51,10 @@ demo: setup
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
 	$(DEEPSPEED) trainer.finetune recipes/demo_colbert.yaml --resume
-	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --bm25 \
-		--model from_random=runs/demo/from_random --model from_seed=runs/demo/from_seed \
-		--model colbert=runs/demo/colbert --pipeline reranked=bm25:100,+colbert \
-		--fuse bm25+from_seed --write-runs runs/demo/rankings --out runs/demo/results.json
+	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --system bm25 \
+		--system from_random=runs/demo/from_random --system from_seed=runs/demo/from_seed \
+		--system 'reranked=bm25 > 100 +runs/demo/colbert' --system 'fused=fuse(bm25, from_seed)' \
+		--write-runs runs/demo/rankings --out runs/demo/results.json
 	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
 	$(BIN)/python -m trainer.report runs/demo
 

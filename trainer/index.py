@@ -1,7 +1,7 @@
 """Make an index of a collection's documents, which `trainer.search` searches.
 
 python -m trainer.index runs/mine --collection data/mine --out indexes/mine
-python -m trainer.index --bm25 --collection data/mine --out indexes/bm25
+python -m trainer.index bm25 --collection data/mine --out indexes/bm25
 deepspeed --hostfile hostfile --module trainer.index runs/mine --collection data/mine --out indexes/mine
 """
 
@@ -20,7 +20,6 @@ from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.ranks import rank_0_first
 from trainer.ranking.indexes.registry import APPROXIMATIONS, kind_of
 from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval.bm25 import NAME
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 
@@ -33,9 +32,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             join(world)
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
-            ranker = open_ranker(NAME if chosen.bm25 else chosen.run, collection)
+            ranker = open_ranker(chosen.system, collection)
             kind = kind_of(ranker)
-            what = f"the index of {chosen.run or 'BM25'}"
+            what = f"the index of {chosen.system}"
             require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
             require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
             if chosen.approximate in approximate.KINDS:
@@ -53,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="trainer.index", description="Make an index of a collection's documents.")
-    parser.add_argument("run", type=Path, nargs="?", help="a fine-tuning run, or a sentence-transformers folder")
-    parser.add_argument("--bm25", action="store_true", help="index words, for BM25, instead of a run's vectors")
+    parser.add_argument("system", help="a fine-tuning run, or a sentence-transformers folder; bm25: index words")
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
     parser.add_argument(
@@ -62,10 +60,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-    chosen = parser.parse_args(argv)
-    if bool(chosen.run) == chosen.bm25:
-        parser.error("name a run, or give --bm25")
-    return chosen
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

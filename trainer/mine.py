@@ -1,7 +1,7 @@
 """Mine hard negatives for a split of a collection, or have a teacher score its candidates: a collection to train on.
 
-python -m trainer.mine --collection C --split train --bm25 --out C-bm25
-python -m trainer.mine --collection C --split train --model runs/first --depth 200 --out C-mined
+python -m trainer.mine --collection C --split train --system bm25 --out C-bm25
+python -m trainer.mine --collection C --split train --system runs/first --depth 200 --out C-mined
 python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
 """
 
@@ -22,7 +22,6 @@ from data_prep.common.parser import Parser
 from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
-from trainer.ranking.retrieval.bm25 import NAME
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
 
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Add what a system finds to each group of the split."""
     texts = mining_texts(collection, chosen.split)
-    ranker = open_ranker(NAME if chosen.bm25 else chosen.model, collection)
+    ranker = open_ranker(chosen.system, collection)
     groups = collection.groups(chosen.split)
     ranked = ranker.system(texts).rank(chosen.depth, salts_of(texts.queries))
     mined = mine(texts, Relevant(collection, groups), ranked, chosen.margin)
@@ -93,8 +92,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--split", required=True, help="whose groups get other candidates")
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--bm25", action="store_true", help="mine with BM25")
-    how.add_argument("--model", type=Path, metavar="RUN", help="mine with this run, or sentence-transformers folder")
+    how.add_argument("--system", metavar="RUN", help="mine with this run, or sentence-transformers folder; or bm25")
     how.add_argument(
         "--score",
         type=Path,

@@ -6,23 +6,20 @@ python -m trainer.evaluate ... --write-runs FOLDER/rankings --out FOLDER/results
 
 from __future__ import annotations
 
-import math
-import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, whole_file
-from data_prep.common.json_file import read_json
 from data_prep.common.parser import Parser
 from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
 from trainer.analysis.report_page import report_page
-from trainer.ranking.evaluation.metrics import HEADINGS, compared, row_title
-from trainer.ranking.evaluation.results_file import Results
+from trainer.ranking.evaluation.metrics import HEADINGS
+from trainer.ranking.evaluation.results_file import Results, read_results
+from trainer.ranking.evaluation.table import compared, title
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),
@@ -32,7 +29,6 @@ LOSSES = {  # loss term: its name, its unit
 }
 NEXT = "make demo-long"
 PAGE = "report.html"
-OTHER = "not results of trainer.evaluate over a pool of documents: run it again"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -52,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         file = folder / "results.json"
         results = read_results(file) if file.is_file() else None
         if results is not None:
+            if results.about.candidates or results.about.classes:
+                raise InputError(f"{file}: not results over a pool of documents: leave out --candidates or --classes")
             drawn.append(draw_results(results, folder / "plots"))
-        html = report_page(str(folder), results, [*systems_of(results or {})], folder / "rankings", scalars, runs)
+        html = report_page(str(folder), results, folder / "rankings", scalars, runs)
         with whole_file(folder / PAGE) as opened:
             opened.write(html.encode())
         print("\n".join(summary(folder, drawn)))
@@ -85,56 +83,6 @@ def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:
     return {tag.removeprefix("loss/"): curve for tag, curve in scalars.items() if tag.startswith("loss/")}
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Read the results of trainer.evaluate; raise InputError where the file does not have them."""
-    results = read_json(path, dict[str, Any], OTHER)
-    if not ({"queries", "corpus"} <= results.keys() and systems_of(results)):
-        raise InputError(f"{path}: {OTHER}")
-    if "fused" in results:
-        _require_fused_systems(results, path)
-    if "rerank" in results:
-        _require_reranked_systems(results, path)
-    numbers = {
-        f"{name}.{metric}": value for name, system in systems_of(results).items() for metric, value in system.items()
-    }
-    numbers |= {key: results[key] for key in ("queries", "corpus")}
-    for key, value in numbers.items():
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InputError(f"{path}: {key} is {reprlib.repr(value)}, not a number: run trainer.evaluate again")
-    read_json(path, Results, OTHER)
-    if "majority" in results or (results["p_value"] is not None and len(_compared(results)) < 2):
-        raise InputError(f"{path}: {OTHER}")
-    return results
-
-
-def _compared(results: Mapping[str, Any]) -> list[str]:
-    """Return the rows of which the last two have a p-value."""
-    pipelines = [*results.get("pipelines", {})]
-    others = ("fused", "bm25", *results.get("run_files", {}), *pipelines)
-    return compared([name for name in systems_of(results) if name not in others], pipelines)
-
-
-def _require_fused_systems(results: Mapping[str, Any], path: Path) -> None:
-    """Raise InputError where the results do not name the systems of their row `fused`."""
-    how = results.get("fusion")
-    names = how.get("systems") if isinstance(how, dict) else None
-    if not (isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) for name in names)):
-        raise InputError(f"{path}: fusion.systems does not name two systems: run trainer.evaluate again")
-
-
-def _require_reranked_systems(results: Mapping[str, Any], path: Path) -> None:
-    """Raise InputError where the results do not name what each model re-ranked."""
-    models = results["rerank"]
-    hows = list(models.values()) if isinstance(models, dict) else [None]
-    if not all(isinstance(how, dict) and {"system", "documents"} <= how.keys() for how in hows):
-        raise InputError(f"{path}: rerank does not name what was re-ranked: run trainer.evaluate again")
-
-
-def systems_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the systems in the results, each with its metrics."""
-    return {k: v for k, v in results.items() if isinstance(v, dict) and v.keys() >= HEADINGS.keys()}
-
-
 def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
     """Plot each loss term in a panel of its own, because units differ: thin as logged, thick its moving average."""
     figure, panels = new_figure(len(losses), width=5.0, height=3.4)
@@ -155,29 +103,27 @@ def draw_losses(name: str, losses: Mapping[str, Curve], folder: Path) -> Path:
     return save(figure, folder / f"{name}.png")
 
 
-def draw_results(results: Mapping[str, Any], folder: Path) -> Path:
+def draw_results(results: Results, folder: Path) -> Path:
     """Plot the table as labelled bars, with a panel for each metric because their scales differ."""
-    systems = systems_of(results)
-    labels = [row_title(name, results) for name in systems]
-    colors = [GREY if name == "bm25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
+    systems = {title(name): system.metrics for name, system in results.systems.items()}
+    colors = [GREY if name == "BM25" else COLORS[i % len(COLORS)] for i, name in enumerate(systems, start=-1)]
     figure, panels = new_figure(len(HEADINGS), width=3.4, height=1.7 + 0.42 * len(systems))
     rows = np.arange(len(systems))[::-1]
-    for panel, (metric, title) in zip(panels, HEADINGS.items(), strict=True):
+    for panel, (metric, heading) in zip(panels, HEADINGS.items(), strict=True):
         values = [system[metric] for system in systems.values()]
         bars = panel.barh(rows, values, height=0.68, color=colors)
         panel.bar_label(bars, [f"{value:.3f}" for value in values], padding=4)
-        panel.set_title(title, loc="left")
+        panel.set_title(heading, loc="left")
         panel.set_xlim(0, 1.25 * max(*values, 1e-3))  # room for the numbers
-        panel.set_yticks(rows, labels if panel is panels[0] else [""] * len(labels))
+        panel.set_yticks(rows, systems if panel is panels[0] else [""] * len(systems))
         panel.tick_params(axis="y", length=0)
         panel.locator_params(axis="x", nbins=4)
         panel.set_xlabel("mean over queries")
-    title = f"{results['queries']:,} queries over {results['corpus']:,} documents"
-    p_value = results.get("p_value")
-    if isinstance(p_value, (int, float)) and math.isfinite(p_value):
-        first, second = _compared(results)[-2:]
-        title += f"; {second} against {first} on MRR@10: p = {p_value:.2g}"
-    figure.suptitle(title, x=0.01, ha="left", weight="bold")
+    heading = f"{results.about.queries:,} queries over {results.about.corpus:,} documents"
+    for pair in compared(results)[:1]:
+        first, second = map(title, pair.systems)
+        heading += f"; {second} against {first} on {HEADINGS[pair.metric]}: p = {pair.p_value:.2g}"
+    figure.suptitle(heading, x=0.01, ha="left", weight="bold")
     return save(figure, folder / "results.png")
 
 

@@ -86,7 +86,9 @@ class NegativesBench:
         """Return a fine-tuning's collection with BM25's negatives."""
         out = self.out / "mined" / file_name(tuning.name)
         if not out.is_dir():
-            mine.main([f"--collection={tuning.collection.directory}", f"--split={split}", "--bm25", f"--out={out}"])
+            mine.main(
+                [f"--collection={tuning.collection.directory}", f"--split={split}", "--system=bm25", f"--out={out}"]
+            )
         return out
 
 

@@ -18,6 +18,7 @@ from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.task import evaluate_split
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import load_trained
@@ -30,7 +31,6 @@ SIAMESE, SIAMESE_RANDOM = "recipes/demo_siamese.yaml", "recipes/demo_siamese_ran
 RATES = (3e-4, 1e-3)  # to try with every start; the first is the demo's
 EMBEDDINGS = "SEED, then ICT: embeddings only"
 OF_DEMO = ("from_random", "from_seed")
-WEIGHTS_SPLIT: str | None = "dev"
 OUTPUT = Path(__file__).parents[1] / "results" / "demo_parts.json"
 
 
@@ -80,16 +80,19 @@ def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, An
     models = {rate: ranker_of(load_trained(run), collection) for rate, run in runs.items()}
     dev = {rate: evaluate_split(ranker, "dev").means["mrr@10"] for rate, ranker in models.items()}
     rate = max(dev, key=lambda rate: dev[rate])
-    asked = Asked(bm25=True, fuse=("bm25", "encoder"), weights_split=WEIGHTS_SPLIT)
-    results = compare(collection, "test", {"encoder": models[rate]}, asked)
+    given = ["bm25", f'encoder="{runs[rate]}"', "fused=fuse(bm25, encoder)"]
+    systems = Systems.open(collection, read_systems(given))
+    results = compare(systems, "test", Asked())
+    bm25, encoder, both = (results.systems[name] for name in ("bm25", "encoder", "fused"))
+    (pair,) = (pair for pair in results.pairs if pair.systems == ["bm25", "fused"])
     return {
         "lr": rate,
         "dev_mrr@10_by_lr": {f"{tried:g}": value for tried, value in dev.items()},
-        "test": results["encoder"],
-        "fused": results["fused"],
-        "weight": results["fusion"]["weight"],
-        "p_value_bm25": results["p_value_bm25"],
-        "bm25": results["bm25"],
+        "test": encoder.metrics,
+        "fused": both.metrics,
+        "weight": both.stages[-1].weight,
+        "p_value_bm25": pair.p_value,
+        "bm25": bm25.metrics,
     }
 
 

@@ -8,26 +8,25 @@ Writes benchmarks/results/demo_seeds.json; docs/results.md has its table.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common.side_by_side import write
 from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
 from trainer.ranking.evaluation.compare import Asked, compare
-from trainer.ranking.evaluation.pipeline import Pipeline, Stage
+from trainer.ranking.evaluation.results_file import Results
+from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.table import table
-from trainer.training.checkpoints.load import load_trained
 
 SEEDS = (1, 2, 3)
 OUTPUT = Path(__file__).parents[1] / "results" / "demo_seeds.json"
 DEMO = Path("runs/demo")
-ROWS = ("from_random", "from_seed", "reranked")
-ASKED = Asked(
-    bm25=True,
-    pipelines={"reranked": Pipeline("bm25", (Stage(100, "colbert", interpolated=True),))},
-    fuse=("bm25", "from_seed"),
-    weights_split="dev",
+SYSTEMS = (
+    "bm25",
+    "from_random={0}/from_random",
+    "from_seed={0}/from_seed",
+    "reranked=bm25 > 100 +{0}/colbert",
+    "fused=fuse(bm25, from_seed)",
 )
 
 
@@ -37,12 +36,13 @@ def main() -> None:
     results = {}
     for seed in SEEDS:
         folder = DEMO if seed == SEEDS[0] else Path("runs/demo_seeds") / str(seed)
-        results[f"seed {seed}"] = run(collection, seed, folder)
-        print(f"seed {seed}", *table(results[f"seed {seed}"], ROWS), sep="\n", flush=True)
+        found = run(collection, seed, folder)
+        results[f"seed {seed}"] = found.model_dump(mode="json", exclude_none=True)
+        print(f"seed {seed}", *table(found), sep="\n", flush=True)
     write(OUTPUT, results)
 
 
-def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
+def run(collection: Collection, seed: int, folder: Path) -> Results:
     """Train and evaluate as `make demo` does, into a folder."""
     train("trainer.pretrain", "recipes/demo_seed.yaml", folder / "seed", {"seed": seed})
     train("trainer.pretrain", "recipes/demo_ict.yaml", folder / "ict", {"seed": seed, "init_from": folder / "seed"})
@@ -50,9 +50,8 @@ def run(collection: Collection, seed: int, folder: Path) -> dict[str, Any]:
     recipes = {"from_random": "demo_siamese_random", "from_seed": "demo_siamese", "colbert": "demo_colbert"}
     for name, recipe in recipes.items():
         train("trainer.finetune", f"recipes/{recipe}.yaml", folder / name, start)
-    models = {name: load_trained(folder / name) for name in recipes}
-    results = compare(collection, "test", models, ASKED)
-    return {key: value for key, value in results.items() if key not in ("collection", "checkpoints")}
+    systems = Systems.open(collection, read_systems([system.format(folder) for system in SYSTEMS]))
+    return compare(systems, "test", Asked())
 
 
 if __name__ == "__main__":

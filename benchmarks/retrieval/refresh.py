@@ -33,7 +33,9 @@ def measure(sizes: RefreshSizes, _: float) -> dict[str, Any]:
         folder = Path(name)
         recipe = _write_recipe(sizes, folder)
         with contextlib.redirect_stdout(io.StringIO()):
-            mine.main([f"--collection={folder / 'collection'}", "--split=train", "--bm25", f"--out={folder / 'mined'}"])
+            mine.main(
+                [f"--collection={folder / 'collection'}", "--split=train", "--system=bm25", f"--out={folder / 'mined'}"]
+            )
         train("trainer.finetune", str(recipe), folder / "run", {}, ranks=1)
         passages = len(Collection.open(folder / "mined").corpus)
         return in_numbers(sizes, passages, folder / "run")

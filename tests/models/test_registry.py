@@ -85,5 +85,6 @@ def test_a_matching_model_is_a_file_and_a_line(checkout: Path, shards: Path, toy
     for term in ("document", "query"):
         assert losses(recipe, term) == pytest.approx([np.log(4)] * 2, rel=0.9)  # chance, among 4 documents or queries
     options = ["--collection", toy_collection, "--split", "test", "--out", checkout / "results.json"]
-    run(checkout, "trainer.evaluate", *options, "--model", f"two_way={recipe.with_suffix('')}")
-    assert json.loads((checkout / "results.json").read_text())["two_way"]["recall@100"] > 0.5  # chance is 100 of 120
+    run(checkout, "trainer.evaluate", *options, "--system", f"two_way={recipe.with_suffix('')}")
+    (system,) = json.loads((checkout / "results.json").read_text())["systems"].values()
+    assert system["metrics"]["recall@100"] > 0.5  # chance is 100 of 120

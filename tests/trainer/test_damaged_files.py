@@ -42,7 +42,7 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
             "--approximate=centroids",
         ]
     )
-    index.main(["--bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25-index'}"])
+    index.main(["bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25-index'}"])
     return folder
 
 
@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_is_one_line_or_is_used(
 ) -> None:
     rng, run = random.Random(f"{kind} {part}"), made / kind
     ranks = [
-        "--model",
+        "--system",
         f"run={run}",
         f"--collection={toy_collection}",
         "--split=test",
@@ -139,10 +139,10 @@ def test_a_damaged_checkpoint_is_one_line_or_is_used(
 def test_a_damaged_collection_or_export_is_one_line_or_is_used(
     made: Path, what: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng, folder, collection, systems = random.Random(what), tmp_path / what, toy_collection, ["--bm25"]
+    rng, folder, collection, systems = random.Random(what), tmp_path / what, toy_collection, ["--system=bm25"]
     if what == "export":
         export.main([str(made / "dense"), str(folder)])
-        systems = [f"--model=m={folder}"]
+        systems = [f"--system=m={folder}"]
     else:
         collection = Path(shutil.copytree(toy_collection, folder))
     command = [f"--collection={collection}", "--split=test", *systems, f"--out={tmp_path / 'results.json'}"]
@@ -161,8 +161,8 @@ def test_a_damaged_report_is_one_line_or_is_made(
     rng, folder = random.Random("report"), tmp_path / "report"
     log(folder / "one", {"mlm": [7, 5, 4]})
     (folder / "one" / "environment.json").write_text(json.dumps({"versions": {"torch": "2"}, "world_size": 2}))
-    command = [f"--collection={toy_collection}", "--split=test", "--bm25", f"--write-runs={folder / 'rankings'}"]
-    models = [f"--model={name}={made / name}" for name in ("dense", "multi")]
+    command = [f"--collection={toy_collection}", "--split=test", "--system=bm25", f"--write-runs={folder / 'rankings'}"]
+    models = [f"--system={name}={made / name}" for name in ("dense", "multi")]
     evaluate.main([*command, *models, f"--out={folder / 'results.json'}", "--all-pairs"])
     assert check(report.main, [str(folder)], capsys, "undamaged")
     refused, tries = 0, int(os.environ.get("DAMAGES", "12"))

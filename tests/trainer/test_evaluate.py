@@ -1,9 +1,11 @@
 """The numbers of an evaluation, its table and file, and what it refuses."""
 
 import json
+import re
 import shutil
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -20,7 +22,7 @@ from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.ranking.evaluation.task import Task, evaluate_split
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval import texts
+from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.load import load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
@@ -78,42 +80,42 @@ def test_table_and_file(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "results.json"
-    models = [f"--model=from_random={runs['one']}", f"--model=from_seed={runs['two']}"]
-    evaluate.main(arguments(toy_collection, out, "--bm25", *models))
+    models = [f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
+    evaluate.main(arguments(toy_collection, out, "--system=bm25", *models))
     results = json.loads(out.read_text())
-    assert list(results)[:3] == ["bm25", "from_random", "from_seed"]
-    metrics = {"mrr@10", "ndcg@10", "recall@100"}
-    assert all(results[name].keys() == metrics for name in ("bm25", "from_random", "from_seed"))
-    assert results["bm25"]["mrr@10"] > results["from_seed"]["mrr@10"]  # queries are parts of their documents
-    assert 0 < results["p_value"] <= 1
-    assert (results["queries"], results["corpus"], results["split"]) == (20, 120, "test")
-    assert results["checkpoints"]["from_seed"].endswith(f"two/checkpoints/step-{STEP:08d}")
+    assert results.keys() == {"version", "systems", "about", "pairs"}
+    systems, about = results["systems"], results["about"]
+    assert [*systems] == ["bm25", "from_random", "from_seed"]
+    means = {name: system["metrics"] for name, system in systems.items()}
+    assert all([*metrics] == ["mrr@10", "ndcg@10", "recall@100"] for metrics in means.values())
+    assert means["bm25"]["mrr@10"] > means["from_seed"]["mrr@10"]  # queries are parts of their documents
+    assert (about["queries"], about["corpus"], about["split"]) == (20, 120, "test")
+    assert systems["from_seed"]["expression"] == str(runs["two"])
+    (stage,) = systems["from_seed"]["stages"]
+    assert stage["checkpoint"].endswith(f"two/checkpoints/step-{STEP:08d}")
+    assert stage["max_tokens"] == {"query": 8, "document": 16}
+    assert stage["seconds"] >= 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split() == ["MRR@10", "nDCG@10", "Recall@100"]
-    for line, name, label in zip(printed[1:4], results, ["BM25", "from_random", "from_seed"], strict=False):
-        assert line.split() == [label, *(f"{results[name][m]:.4f}" for m in ("mrr@10", "ndcg@10", "recall@100"))]
+    for line, name, label in zip(printed[1:4], systems, ["BM25", "from_random", "from_seed"], strict=False):
+        assert line.split() == [label, *(f"{value:.4f}" for value in means[name].values())]
     assert len({len(line) for line in printed[:4]}) == 1  # aligned
-    assert f"p = {results['p_value']:.4f}" in printed[4]
+    (p_value,) = (p["p_value"] for p in results["pairs"] if p["systems"] == ["from_random", "from_seed"])
+    assert printed[4].startswith("MRR@10: from_seed ")
+    assert f"p = {p_value:.4f}" in printed[4]
     assert "20 queries over 120 documents; equal scores rank in an order drawn once for all systems" in printed[5]
     assert printed[6] == "encoders read the first 8/16 tokens of queries/documents, BM25 reads all of them"
     assert "k1=" in printed[7]
 
 
-def test_the_table_shows_how_much_of_a_text_each_system_reads() -> None:
-    metrics = {"mrr@10": 0.5, "ndcg@10": 0.5, "recall@100": 0.5}
-    short, long = {"query": 8, "document": 16}, {"query": 8, "document": 32}
-    results = {"a": metrics, "b": metrics, "c": metrics, "p_value": None, "queries": 1, "corpus": 1}
-    lines = list(evaluate.table({**results, "max_tokens": {"a": short, "b": long, "c": short}}, ["a", "b", "c"]))
-    assert lines[-1] == "encoders read the first tokens of queries/documents: 8/16 (a and c), 8/32 (b)"
-    only_bm25 = {"bm25": metrics, "p_value": None, "queries": 1, "corpus": 1, "max_tokens": {}}
-    assert not any("tokens" in line for line in evaluate.table(only_bm25, []))
-
-
-def test_one_model_has_no_p_value(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
-    evaluate.main(arguments(toy_collection, tmp_path / "r.json", f"--model=m={runs['one']}"))
+def test_one_model_is_compared_with_nothing(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate.main(arguments(toy_collection, tmp_path / "r.json", f"--system=m={runs['one']}"))
     results = json.loads((tmp_path / "r.json").read_text())
-    assert results["p_value"] is None
-    assert "bm25" not in results
+    assert results["pairs"] == []
+    assert [*results["systems"]] == ["m"]
+    assert "p = " not in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -164,111 +166,120 @@ def test_a_fused_row(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, out = with_dev if dev else toy_collection, tmp_path / "results.json"
-    encoded = Mock(side_effect=texts.encode_texts)
-    monkeypatch.setattr(texts, "encode_texts", encoded)
-    models = [f"--model=from_random={runs['one']}", f"--model=from_seed={runs['two']}"]
-    evaluate.main(arguments(folder, out, "--bm25", *models, "--fuse=from_seed+bm25"))
+    encoded = Mock(side_effect=TextEncoder.vectors)
+    monkeypatch.setattr(TextEncoder, "vectors", lambda *given: encoded(*given))
+    models = [f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
+    evaluate.main(arguments(folder, out, "--system=bm25", *models, "--system=both=fuse(from_seed, bm25)"))
     assert encoded.call_count == (6 if dev else 4)  # queries and documents of two models, and of one model on dev
     results = json.loads(out.read_text())
     collection = Collection.open(folder)
-    rule, split = ("standardised", "dev") if dev else ("reciprocal ranks", None)
-    weight = results["fusion"]["weight"]
-    assert results["fusion"] == {"systems": ["from_seed", "bm25"], "rule": rule, "weight": weight, "split": split}
+    *parts, stage = results["systems"]["both"]["stages"]
+    assert [part["stage"] for part in parts] == [str(runs["two"]), "bm25"]
+    assert stage["fused"] == [str(runs["two"]), "bm25"]
+    weight = stage.get("weight")
+    assert (weight is not None, stage.get("split")) == ((True, "dev") if dev else (False, None))
     if dev:
         on_dev = {w / 10: np.mean(plain_fused(collection, "dev", runs["two"], w / 10)) for w in range(11)}
         assert 0 < weight < 1
         assert weight == max(on_dev, key=lambda w: (round(on_dev[w], 9), -w))
     fused = plain_fused(collection, "test", runs["two"], weight)
-    assert results["fused"].keys() == {"mrr@10", "ndcg@10", "recall@100"}
-    assert results["fused"]["mrr@10"] == pytest.approx(np.mean(fused))
+    means = {name: system["metrics"] for name, system in results["systems"].items()}
+    assert means["both"]["mrr@10"] == pytest.approx(np.mean(fused))
     bm25 = evaluate_split(Bm25Ranker(collection), "test").values["mrr@10"]
-    assert results["p_value_bm25"] == paired_permutation_test(np.array(fused), bm25)
+    (pair,) = (pair for pair in results["pairs"] if pair["systems"] == ["bm25", "both"])
+    assert pair["p_value"] == paired_permutation_test(np.array(fused), bm25)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[4].split() == ["from_seed+bm25", *(f"{value:.4f}" for value in results["fused"].values())]
+    assert printed[4].split() == ["both", *(f"{value:.4f}" for value in means["both"].values())]
     assert len({len(line) for line in printed[:5]}) == 1  # aligned
-    assert printed[5].startswith(f"MRR@10: from_seed {results['from_seed']['mrr@10']:.4f} against from_random")
+    assert printed[5].startswith(f"MRR@10: from_seed {means['from_seed']['mrr@10']:.4f} against from_random")
     assert printed[6].startswith(
-        f"MRR@10: from_seed+bm25 {np.mean(fused):.4f} against BM25 {results['bm25']['mrr@10']:.4f}, "
-        f"p = {results['p_value_bm25']:.4f}"
+        f"MRR@10: both {np.mean(fused):.4f} against BM25 {means['bm25']['mrr@10']:.4f}, p = {pair['p_value']:.4f}"
     )
+    assert re.fullmatch(r"both: from_seed [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s", printed[7])
     rules = {
-        True: f"from_seed+bm25: {1 - (weight or 0):.1f} from_seed + {weight or 0:.1f} BM25, scores standardised per "
-        "query; weight chosen by nDCG@10 on split dev",
-        False: "from_seed+bm25: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated "
-        "one to choose a weight on",
+        True: f"both: {1 - (weight or 0):g} from_seed + {weight or 0:g} BM25, scores standardised per query; weight "
+        "chosen by nDCG@10 on split dev",
+        False: "both: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated one to "
+        "choose a weight on",
     }
-    assert printed[7] == rules[dev]
+    assert printed[8] == rules[dev]
 
-    evaluate.main(arguments(folder, out, "--bm25", *models))
-    alone = json.loads(out.read_text())  # without --fuse: the same numbers, no other keys
-    of_both = alone.pop("pairs_of_systems")
-    assert [pair["systems"] for pair in of_both] == list(
+    evaluate.main(arguments(folder, out, "--system=bm25", *models))
+    alone = json.loads(out.read_text())  # without the fusion: the same numbers
+    assert {name: system["metrics"] for name, system in alone["systems"].items()} == {
+        name: metrics for name, metrics in means.items() if name != "both"
+    }
+    assert [pair["systems"] for pair in alone["pairs"]] == list(
         map(list, combinations(["bm25", "from_random", "from_seed"], 2))
     )
-    others = ("fused", "p_value_bm25", "fusion", "pairs_of_systems")
-    assert alone == {key: value for key, value in results.items() if key not in others}
     assert "fuse" not in capsys.readouterr().out
+
+
+def stages(results: Path, name: str) -> list[dict[str, Any]]:
+    """The stages of a system in a file of results."""
+    found: list[dict[str, Any]] = json.loads(results.read_text())["systems"][name]["stages"]
+    return found
 
 
 def test_two_encoders_are_fused_and_compared_with_nothing(
     runs: dict[str, Path], with_dev: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    models = [f"--model=a+b={runs['one']}", f"--model=c={runs['two']}"]
-    evaluate.main(arguments(with_dev, tmp_path / "r.json", *models, "--fuse=c+a+b", "--fuse-split=train"))
-    results = json.loads((tmp_path / "r.json").read_text())
-    assert results["p_value_bm25"] is None
-    assert results["fusion"]["systems"] == ["c", "a+b"]
-    assert results["fusion"]["split"] == "train"
+    systems = [f"--system=a={runs['one']}", f"--system=c=fuse({runs['two']}, a, split=train)"]
+    evaluate.main(arguments(with_dev, tmp_path / "r.json", *systems))
+    last = stages(tmp_path / "r.json", "c")[-1]
+    assert last["fused"] == [str(runs["two"]), str(runs["one"])]
+    assert last["split"] == "train"
     assert "BM25" not in capsys.readouterr().out
 
 
 def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_dev: Path, tmp_path: Path) -> None:
-    given = ["--collection", str(with_dev), "--split", "dev", "--out", str(tmp_path / "r.json"), "--bm25"]
-    evaluate.main([*given, f"--model=m={runs['one']}", "--fuse=bm25+m"])
-    results = json.loads((tmp_path / "r.json").read_text())
-    assert results["fusion"] == {
-        "systems": ["bm25", "m"],
-        "rule": "reciprocal ranks",
-        "weight": None,
-        "split": None,
-    }
+    given = ["--collection", str(with_dev), "--split", "dev", "--out", str(tmp_path / "r.json")]
+    evaluate.main([*given, f"--system=x=fuse(bm25, {runs['one']})"])
+    last = stages(tmp_path / "r.json", "x")[-1]
+    assert not last.keys() & {"weight", "split"}
+    assert last["why"] == "no split dev other than the evaluated one to choose a weight on"
+
+
+@pytest.mark.parametrize("weight", ["0", "0.35", "1"])
+def test_a_weight_that_is_given_is_used(
+    runs: dict[str, Path], with_dev: Path, tmp_path: Path, weight: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    systems = [f"--system=m={runs['two']}", f"--system=x=fuse(m, bm25, weight={weight})"]
+    evaluate.main(arguments(with_dev, tmp_path / "r.json", *systems))
+    last = stages(tmp_path / "r.json", "x")[-1]
+    assert (last["weight"], last.get("split")) == (float(weight), None)
+    fused = plain_fused(Collection.open(with_dev), "test", runs["two"], float(weight))
+    results = json.loads((tmp_path / "r.json").read_text())["systems"]
+    assert results["x"]["metrics"]["mrr@10"] == pytest.approx(np.mean(fused))
+    rule = f"x: {1 - float(weight):g} m + {float(weight):g} BM25, scores standardised per query; weight as given"
+    assert rule in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("system", "words"),
     [
-        (
-            ["--bm25", "--fuse=bm25+x"],
-            "--fuse bm25+x: write two different systems of this command as NAME+NAME; it has",
-        ),
-        (["--bm25", "--fuse=bm25+x"], "it has bm25, m\n"),
-        (["--fuse=bm25+m"], "it has m (bm25 needs --bm25)"),
-        (["--bm25", "--fuse=m+m"], "two different systems"),
-        (["--bm25", "--fuse=m"], "NAME+NAME"),
-        (["--bm25", "--fuse="], "NAME+NAME"),
-        (["--bm25", "--fuse=bm25+m", "--fuse-split=dev"], "no split 'dev'; choose one of: test, train"),
-        (
-            ["--bm25", "--fuse=bm25+m", "--fuse-split=test"],
-            "--fuse-split test: the weight would be chosen on the queries",
-        ),
-        (["--bm25", "--fuse-split=train"], "--fuse-split train: give --fuse or a pipeline with +MODEL, too"),
-        (["--model=fused=x"], "the name 'fused' is taken"),
-        (["--model=fusion=x"], "the name 'fusion' is taken"),
-        (["--model=p_value_bm25=x"], "the name 'p_value_bm25' is taken"),
+        ("x=fuse(bm25, sed)", "--system 'x=fuse(bm25, sed)': character 14: 'sed' is no system named before, and is no"),
+        ("x=fuse(bm25, gone/run)", "character 14: 'gone/run' is no file or folder"),
+        ("x=m > 9 gone/run", "character 9: 'gone/run' is no file or folder"),
+        ("x=fuse(bm25, m", "character 15: the end stands where"),
+        ("x=fuse(bm25, m, split=dev)", "character 3: no split 'dev'; choose one of: test, train"),
+        ("x=fuse(bm25, m, split=test)", "character 3: the weight would be chosen on the queries of test"),
+        ("x=bm25 > 9 +m(split=test)", "character 8: the weight would be chosen on the queries of test"),
+        ("x=fuse(bm25, m, rule=scores)", "character 3: no split dev other than the evaluated one"),
+        ("m=bm25", "character 1: the name 'm' is taken"),
     ],
 )
-def test_a_fusion_that_cannot_be_made_is_refused_before_anything_is_ranked(
+def test_a_system_that_cannot_be_made_is_refused_before_anything_is_ranked(
     runs: dict[str, Path],
     toy_collection: Path,
     tmp_path: Path,
-    options: list[str],
+    system: str,
     words: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("compare", "load_any"):
-        monkeypatch.setattr(evaluate, name, Mock(side_effect=AssertionError(name)))
-    given = arguments(toy_collection, tmp_path / "r.json", f"--model=m={runs['one']}", *options)
+    monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
+    given = arguments(toy_collection, tmp_path / "r.json", f"--system=m={runs['one']}", "--system", system)
     assert words in refusal(capsys, given)
 
 
@@ -287,13 +298,9 @@ def test_refusals(
 ) -> None:
     out = tmp_path / "results.json"
     assert "nothing to evaluate" in refusal(capsys, arguments(toy_collection, out))
-    assert "NAME=RUN" in refusal(capsys, arguments(toy_collection, out, "--model=x"))
-    assert "'queries' is taken" in refusal(capsys, arguments(toy_collection, out, f"--model=queries={runs['one']}"))
-    twice = [f"--model=a={runs['one']}"] * 2
-    assert "'a' is taken" in refusal(capsys, arguments(toy_collection, out, *twice))
-    assert "fine-tune it first" in refusal(capsys, arguments(toy_collection, out, f"--model=a={runs['seed']}"))
-    assert "train it first" in refusal(capsys, arguments(toy_collection, out, f"--model=a={tmp_path}"))
-    no_split = [*arguments(toy_collection, out, "--bm25"), "--split", "dev"]
+    assert "fine-tune it first" in refusal(capsys, arguments(toy_collection, out, f"--system=a={runs['seed']}"))
+    assert "train it first" in refusal(capsys, arguments(toy_collection, out, f"--system=a={tmp_path}"))
+    no_split = [*arguments(toy_collection, out, "--system=bm25"), "--split", "dev"]
     assert "no split 'dev'; choose one of: test, train" in refusal(capsys, no_split)
     assert not out.exists()
 
@@ -303,7 +310,7 @@ def test_a_folder_for_the_results_is_refused_before_anything_is_ranked(
     toy_collection: Path, tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
-    error = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--bm25"))
+    error = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--system=bm25"))
     assert "is a folder: name a file, in it or elsewhere" in error
 
 
@@ -325,6 +332,6 @@ def test_a_missing_package_is_named(
     toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object())
-    error = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--bm25"))
+    error = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--system=bm25"))
     assert "bm25s" in error
     assert "pip install 'deepsiam[evaluate]'" in error

@@ -10,16 +10,17 @@ from data_prep.collections.collection import Collection
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from trainer import evaluate
 from trainer.ranking.evaluation.metrics import HEADINGS
+from trainer.ranking.rankers import registry
 
 
 @pytest.fixture(autouse=True)
 def _model(toy_collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = tokens_run(Collection.open(toy_collection))
-    monkeypatch.setattr(evaluate, "load_any", lambda _: trained)
+    monkeypatch.setattr(registry, "load_any", lambda _: trained)
 
 
 def run(collection: Path, out: Path, *options: str) -> dict[str, Any]:
-    evaluate.main([f"--collection={collection}", "--split=test", f"--out={out}", "--model=m=RUN", *options])
+    evaluate.main([f"--collection={collection}", "--split=test", f"--out={out}", "--system=m=/", *options])
     results: dict[str, Any] = json.loads(out.read_text())
     return results
 
@@ -27,19 +28,21 @@ def run(collection: Path, out: Path, *options: str) -> dict[str, Any]:
 def test_more_metrics_are_more_columns(
     toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    systems = ["--bm25", "--fuse=bm25+m"]
+    systems = ["--system=bm25", "--system=fused=fuse(bm25, m)"]
     plain = run(toy_collection, tmp_path / "plain.json", *systems)
     capsys.readouterr()
     more = ["--metrics", "recall@3", "mrr@10", "recall@1000", "recall@3"]
     results = run(toy_collection, tmp_path / "more.json", *systems, *more)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [*HEADINGS.values(), "Recall@3", "Recall@1000"]
-    assert results["metrics"] == ["recall@3", "recall@1000"]
-    for line, name in zip(lines[1:4], ("bm25", "m", "fused"), strict=True):
-        assert line.split()[1:] == [f"{results[name][metric]:.4f}" for metric in (*HEADINGS, *results["metrics"])]
-        assert {metric: results[name][metric] for metric in HEADINGS} == plain[name]
-    assert results["m"]["recall@1000"] == 1  # all documents of the pool
-    assert results["m"]["recall@3"] < 1
+    assert results["about"]["metrics"] == ["recall@3", "recall@1000"]
+    for line, (name, system) in zip(lines[1:4], results["systems"].items(), strict=True):
+        means = system["metrics"]
+        assert line.split()[1:] == [f"{means[metric]:.4f}" for metric in (*HEADINGS, "recall@3", "recall@1000")]
+        assert {metric: means[metric] for metric in HEADINGS} == plain["systems"][name]["metrics"]
+    means = results["systems"]["m"]["metrics"]
+    assert means["recall@1000"] == 1  # all documents of the pool
+    assert means["recall@3"] < 1
 
 
 @pytest.mark.parametrize(

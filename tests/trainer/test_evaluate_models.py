@@ -18,9 +18,12 @@ from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.ranking.evaluation.candidate_lists import CandidateTask
 from trainer.ranking.evaluation.metrics import LIST_HEADINGS
-from trainer.ranking.evaluation.rerank import rerank_task
+from trainer.ranking.evaluation.rerank import ALONE, reordered, scores_again
 from trainer.ranking.evaluation.task import Task
+from trainer.ranking.rankers import registry
 from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.multi_vector import MultiVector
+from trainer.ranking.rankers.pairs import Pairs
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -54,10 +57,13 @@ def pairs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def models(opened: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, TrainedModel]:
-    """Models that `--model NAME=NAME` names."""
+def models(opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TrainedModel]:
+    """Models in folders of their names, in the working directory."""
     named = {"tokens": tokens_run(opened), "overlap": overlap_run(opened), "told": overlap_run(opened, classes=3)}
-    monkeypatch.setattr(evaluate, "load_any", lambda run: named[str(run)])
+    monkeypatch.chdir(tmp_path)
+    for name in named:
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(registry, "load_any", lambda run: named[run.name])
     return named
 
 
@@ -65,6 +71,11 @@ def run(collection: Path, out: Path, *options: str) -> dict[str, Any]:
     evaluate.main(["--collection", str(collection), "--split", "test", "--out", str(out), *options])
     results: dict[str, Any] = json.loads(out.read_text())
     return results
+
+
+def means(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The metrics of each system."""
+    return {name: system["metrics"] for name, system in results["systems"].items()}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *options: str) -> str:
@@ -84,9 +95,9 @@ def test_every_matching_model_ranks_the_pool(
 ) -> None:
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
     path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
-    results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
     trained, task = load_trained(path), Task.of(opened, "test")
     again = trained.model.kind in ("pairs", "lists")
+    results = run(toy_collection, tmp_path / "r.json", f"--system=m={'bm25 > 100 ' if again else ''}{path}")
     found = (
         positions(Bm25Ranker(task.collection).system(task).rank(100))
         if again
@@ -97,25 +108,26 @@ def test_every_matching_model_ranks_the_pool(
         scores = plain_scores(trained, opened, query, [task.pool[i] for i in documents])
         of_position = dict(zip(documents, scores.tolist(), strict=True))
         ranked.append(ranked_as(sorted(documents, key=lambda i, of=of_position: (-of[i], i))[:100]))
-    assert results["m"] == pytest.approx(task.measure(ranked).means)
-    assert results["m"]["recall@100"] > 0.5  # chance is 100 of 120
-    assert ("rerank" in results) == again
-    assert results["max_tokens"]["m"].items() >= {"query": 8, "document": 16}.items()
-    assert capsys.readouterr().out.splitlines()[1].startswith("m on the first 100 of BM25  " if again else "m  ")
+    assert means(results)["m"] == pytest.approx(task.measure(ranked).means)
+    assert means(results)["m"]["recall@100"] > 0.5  # chance is 100 of 120
+    last = results["systems"]["m"]["stages"][-1]
+    assert last["max_tokens"].items() >= {"query": 8, "document": 16}.items()
+    assert last.get("depth") == (100 if again else None)
+    assert capsys.readouterr().out.splitlines()[1].startswith("m  ")
 
 
 @pytest.mark.parametrize("name", RANK)
 def test_every_matching_model_ranks_candidate_lists(name: str, lists: Path, tmp_path: Path) -> None:
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
     path = write_run(tmp_path / "run", lists / "tokenizer.json", **keys)
-    results = run(lists, tmp_path / "r.json", "--candidates", f"--model=m={path}")
+    results = run(lists, tmp_path / "r.json", "--candidates", f"--system=m={path}")
     task, trained = CandidateTask.of(Collection.open(lists), "test"), load_trained(path)
     scores = [
         plain_scores(trained, task.collection, task.queries[query], [task.pool[i] for i in positions])
         for query, positions in task.lists
     ]
     expected = task.measure(scores).means
-    assert results["m"] == pytest.approx(expected)
+    assert means(results)["m"] == pytest.approx(expected)
     assert 0 < expected["mrr"] < 1
 
 
@@ -123,7 +135,7 @@ def test_every_matching_model_ranks_candidate_lists(name: str, lists: Path, tmp_
 def test_every_model_of_classes_tells_them(name: str, pairs: Path, tmp_path: Path) -> None:
     keys = {"name": name, "loss": "classes", "classes": 3, **LENGTHS}
     path = write_run(tmp_path / "run", pairs / "tokenizer.json", **keys)
-    results = run(pairs, tmp_path / "r.json", "--classes", f"--model=m={path}")
+    results = run(pairs, tmp_path / "r.json", "--classes", f"--system=m={path}")
     trained, opened = load_trained(path), Collection.open(pairs)
     groups = [opened.groups("test")[i] for i in range(60)]
     queries = [opened.queries.tokens(group.query) for group in groups]
@@ -132,8 +144,9 @@ def test_every_model_of_classes_tells_them(name: str, pairs: Path, tmp_path: Pat
     with torch.no_grad():
         logits = trained.model.score_pairs(**{name: torch.from_numpy(array) for name, array in arrays.items()})
     right = logits.argmax(dim=1).numpy() == [int(group.labels[0]) for group in groups]
-    assert results["m"]["accuracy"] == pytest.approx(right.mean())
-    assert results["majority_class"] == "neutral"
+    assert means(results)["m"]["accuracy"] == pytest.approx(right.mean())
+    shares = results["about"]["classes"]["shares"]
+    assert max(shares, key=lambda name: shares[name]) == "neutral"
 
 
 def test_the_best_chunk_of_a_document_counts(
@@ -147,7 +160,7 @@ def test_the_best_chunk_of_a_document_counts(
         pooling="mean",
         **LENGTHS,
     )
-    results = run(toy_collection, tmp_path / "r.json", f"--model=m={path}")
+    results = run(toy_collection, tmp_path / "r.json", f"--system=m={path}")
     trained = load_trained(path)
     t, qrels = trained.tokenizer, opened.qrels("test")
 
@@ -168,183 +181,137 @@ def test_the_best_chunk_of_a_document_counts(
         next((1 / rank for rank, i in enumerate(row, 1) if opened.corpus.ids[i] in judged), 0.0)
         for row, judged in zip(order, qrels.values(), strict=True)
     ]
-    assert results["m"]["mrr@10"] == pytest.approx(np.mean(ranks))
+    assert means(results)["m"]["mrr@10"] == pytest.approx(np.mean(ranks))
     assert 0 < np.mean(ranks) < 1
-    assert results["max_tokens"]["m"] == {"query": 8, "document": 32}  # in two chunks of 16 tokens
+    (stage,) = results["systems"]["m"]["stages"]
+    assert stage["max_tokens"] == {"query": 8, "document": 32}  # in two chunks of 16 tokens
     assert "encoders read the first 8/32 tokens of queries/documents" in capsys.readouterr().out
 
 
 def test_a_model_of_several_vectors_is_fused(
     models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path
 ) -> None:
-    results = run(toy_collection, tmp_path / "r.json", "--bm25", "--model=tokens=tokens", "--fuse=bm25+tokens")
-    assert results["fusion"]["rule"] == "reciprocal ranks"
-    assert results["fused"].keys() == METRICS
+    results = run(toy_collection, tmp_path / "r.json", "--system=x=fuse(bm25, tokens)")
+    assert [*results["systems"]] == ["x"]  # nothing else was requested
+    assert means(results)["x"].keys() == METRICS
 
 
-def test_a_model_that_reads_pairs_ranks_bm25s_first_100_again(
-    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = run(toy_collection, tmp_path / "r.json", "--model=overlap=overlap")
-    assert "bm25" not in results
-    assert results["rerank"] == {"overlap": {"system": "bm25", "documents": 100}}
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("overlap on the first 100 of BM25  ")
-    assert lines[-1].startswith("BM25: Lucene")
-    with_bm25 = run(toy_collection, tmp_path / "r.json", "--bm25", "--model=overlap=overlap", "--rerank=bm25:100")
-    new = {name: with_bm25[name] for name in ("bm25", "pairs_of_systems")}
-    assert with_bm25 == {**results, **new}
-    assert with_bm25["bm25"]["recall@100"] == results["overlap"]["recall@100"]
-
-
-def test_another_model_is_ranked_again_wherever_it_is_named(
-    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    both = ["--model=overlap=overlap", "--model=tokens=tokens"]
-    results = run(toy_collection, tmp_path / "r.json", *both, "--rerank=tokens:120")
-    assert list(results)[:2] == ["overlap", "tokens"]
-    assert results["p_value"] is not None
-    assert capsys.readouterr().out.splitlines()[1].startswith("overlap on the first 120 of tokens  ")
-    one = run(toy_collection, tmp_path / "r.json", *both, "--rerank=tokens:1")
-    assert one["overlap"] == one["tokens"]  # re-ranking one document changes nothing
-    assert one["tokens"] == results["tokens"]
-    assert results["overlap"] != one["overlap"]
-
-
-def test_pipelines_rank_again_and_again(
+def test_systems_are_re_ranked_again_and_again(
     models: dict[str, TrainedModel],
     toy_collection: Path,
     opened: Collection,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    both = ["--model=overlap=overlap", "--model=tokens=tokens"]
-    one = run(toy_collection, tmp_path / "1.json", "--pipeline=p=bm25:30,overlap", "--model=overlap=overlap")
-    assert "overlap" not in one  # it is not evaluated alone
-    assert "bm25" not in one  # it was not requested
-    alone = run(toy_collection, tmp_path / "2.json", "--model=overlap=overlap", "--rerank=bm25:30")
-    assert one["p"] == alone["overlap"]
-    capsys.readouterr()
-    lines = ["--pipeline=long=bm25:40,tokens:7,overlap", "--pipeline=short=tokens:1,overlap", "--bm25"]
-    results = run(toy_collection, tmp_path / "3.json", *both, *lines)
-    assert list(results)[:4] == ["bm25", "tokens", "long", "short"]
-    assert results["short"] == results["tokens"]  # re-ranking one document changes nothing
-    assert results["pipelines"]["long"]["stages"] == ["bm25:40", "tokens:7", "overlap"]
-    assert len(results["pipelines"]["long"]["seconds"]) == 3
-    assert results["p_value"] is not None  # between the two pipelines
+    systems = ["bm25", "tokens", "long=bm25 > 40 ./tokens > 7 overlap", "short=tokens > 1 overlap"]
+    results = run(toy_collection, tmp_path / "r.json", *(f"--system={system}" for system in systems))
+    assert [*results["systems"]] == ["bm25", "tokens", "long", "short"]
+    assert means(results)["short"] == means(results)["tokens"]  # re-ranking one document changes nothing
+    stages = results["systems"]["long"]["stages"]
+    assert [stage["stage"] for stage in stages] == ["bm25", "> 40 ./tokens", '> 7 "overlap"']
+    assert [stage.get("depth") for stage in stages] == [None, 40, 7]
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:5]] == ["BM25", "tokens", "long", "short"]
-    took = re.compile("long: bm25:40 [0-9.]+ s, then tokens:7 [0-9.]+ s, then overlap [0-9.]+ s")
+    took = re.compile('long: BM25 [0-9.]+ s > 40 ./tokens [0-9.]+ s > 7 "overlap" [0-9.]+ s')
     assert any(took.fullmatch(line) for line in printed)
 
     task = Task.of(opened, "test")
-    again = rerank_task(
-        ranker_of(models["tokens"], opened), task, Bm25Ranker(task.collection).system(task).rank(100), 40
+    again = Bm25Ranker(opened).system(task).rank(100)
+    for name, depth in (("tokens", 40), ("overlap", 7)):
+        scores = scores_again(ranker_of(models[name], opened), task, again, depth)
+        again = [reordered(found, new, ALONE) for found, new in zip(again, scores, strict=True)]
+    assert means(results)["long"] == task.measure(again).means
+
+
+def test_each_distinct_part_is_evaluated_once(
+    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BM25 is indexed once, the pool is encoded once, and pairs are scored once."""
+    indexed, encoded, scored = (
+        Mock(side_effect=method) for method in (Bm25Ranker.system, MultiVector.system, Pairs.scores)
     )
-    again = rerank_task(ranker_of(models["overlap"], opened), task, again, 7)
-    assert results["long"] == task.measure(again).means
+    for kind, name, spy in (
+        (Bm25Ranker, "system", indexed),
+        (MultiVector, "system", encoded),
+        (Pairs, "scores", scored),
+    ):
+        monkeypatch.setattr(kind, name, lambda *given, spy=spy: spy(*given))
+    opened_once = Mock(side_effect=registry.load_any)
+    monkeypatch.setattr(registry, "load_any", opened_once)
+    systems = [
+        "first=bm25 > 20 overlap",
+        "both=fuse(first, tokens)",
+        "again=fuse(bm25 > 20 overlap, tokens) > 5 bm25",
+        "tokens",
+        "last=bm25 > 9 +tokens",
+        "nested=fuse(fuse(bm25, tokens), fuse(tokens, bm25 > 20 overlap))",
+    ]
+    results = run(toy_collection, tmp_path / "r.json", *(f"--system={system}" for system in systems))
+    assert [indexed.call_count, encoded.call_count, scored.call_count, opened_once.call_count] == [1, 1, 1, 2]
+    for name, text in (system.split("=") for system in systems if "=" in system):
+        if "first" not in text:
+            alone = run(toy_collection, tmp_path / "alone.json", f"--system={name}={text}")
+            assert means(alone)[name] == pytest.approx(means(results)[name])
 
 
-def test_an_interpolated_pipeline_takes_its_weight_from_another_split(
+def test_an_interpolated_stage_takes_its_weight_from_another_split(
     models: dict[str, TrainedModel],
     toy_collection: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ["--bm25", "--model=overlap=overlap", "--pipeline=p=bm25:30,+overlap"]
-    results = run(toy_collection, tmp_path / "1.json", *options, "--fuse-split=train")
-    about = results["pipelines"]["p"]
-    (weight,) = about["weights"]
-    assert about["stages"] == ["bm25:30", "+overlap"]
+    results = run(toy_collection, tmp_path / "1.json", "--system=bm25", "--system=p=bm25 > 30 +overlap(split=train)")
+    _, about = results["systems"]["p"]["stages"]
+    assert about["stage"] == '> 30 +"overlap"(split=train)'
     assert about["split"] == "train"
+    weight = about["weight"]
     lines = capsys.readouterr().out.splitlines()
-    rule = f"p: {1 - weight:.1f} found + {weight:.1f} overlap, scores standardised per query; weight chosen by nDCG@10"
+    rule = f'p: {1 - weight:g} found + {weight:g} "overlap", scores standardised per query; weight chosen by nDCG@10'
     assert f"{rule} on split train" in lines
+    (pair,) = results["pairs"]
     assert any(
-        line.startswith(f"MRR@10: p {results['p']['mrr@10']:.4f} against BM25")
-        and f"{about['p_value_bm25']:.4f}" in line
+        line.startswith(f"MRR@10: p {means(results)['p']['mrr@10']:.4f} against BM25")
+        and f"{pair['p_value']:.4f}" in line
         for line in lines
     )
-    fused = ["--model=tokens=tokens", "--pipeline=q=bm25:30,tokens", "--fuse=bm25+tokens"]
-    assert "tokens" in run(toy_collection, tmp_path / "3.json", *options, *fused)
-    capsys.readouterr()
-    without = run(toy_collection, tmp_path / "2.json", *options)["pipelines"]["p"]  # the collection has no split dev
-    assert (without["weights"], without["split"]) == ([None], None)
+    without = run(toy_collection, tmp_path / "2.json", "--system=p=bm25 > 30 +overlap")  # there is no split dev
+    assert not without["systems"]["p"]["stages"][1].keys() & {"weight", "split"}
     assert any(line.startswith("p: reciprocal ranks") for line in capsys.readouterr().out.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("p", "write NAME=SYSTEM:K,MODEL"),
-        ("p=bm25:10", "write NAME=SYSTEM:K,MODEL"),
-        ("p=bm25,tokens", "'' is not a system of this command: bm25, overlap, tokens"),
-        ("p=bm25:0,tokens", "K in NAME:K is a number of documents"),
-        ("p=bm25:x,tokens", "K in NAME:K is a number of documents"),
-        ("p=other:5,tokens", "'other' is not a system of this command"),
-        ("p=tokens:5,bm25", "'bm25' is not a model of this command: overlap, tokens"),
-        ("p=bm25:5,tokens:3", "'tokens:3' is not a model of this command"),
-        ("p=bm25:5,+other", "'other' is not a model of this command"),
-        ("p=+bm25:5,tokens", "'+bm25' is not a system of this command"),
-        ("tokens=bm25:5,overlap", "the name 'tokens' is taken"),
-        ("pipelines=bm25:5,overlap", "the name 'pipelines' is taken"),
-        ("p=overlap:5,tokens", "overlap cannot search: begin with another"),
-    ],
-)
-def test_a_pipeline_that_cannot_be_made_is_refused(
-    models: dict[str, TrainedModel],
-    toy_collection: Path,
-    tmp_path: Path,
-    given: str,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    both = ["--model=overlap=overlap", "--model=tokens=tokens"]
-    line = refusal(capsys, toy_collection, tmp_path / "r.json", *both, f"--pipeline={given}")
-    assert line.startswith("trainer.evaluate: ")
-    assert f"--pipeline {given}: " in line
-    assert message in line
-
-
-def test_what_cannot_be_ranked_again_is_refused_before_anything_is_ranked(
+def test_what_cannot_be_ranked_is_refused_before_anything_is_ranked(
     models: dict[str, TrainedModel],
     toy_collection: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("index_task", "embed_task"):
-        monkeypatch.setattr(f"trainer.ranking.evaluation.compare.{name}", Mock(side_effect=AssertionError(name)))
-    overlap, tokens = "--model=overlap=overlap", "--model=tokens=tokens"
+    for kind in (Bm25Ranker, MultiVector):
+        monkeypatch.setattr(kind, "system", Mock(side_effect=AssertionError("ranked")))
 
-    def refused(*options: str) -> str:
-        return refusal(capsys, toy_collection, tmp_path / "r.json", *options)
+    def refused(system: str) -> str:
+        return refusal(capsys, toy_collection, tmp_path / "r.json", "--system=bm25", "--system", system)
 
-    assert "--rerank x:10: write NAME:K, with a system of this command: bm25, overlap" in refused(
-        overlap, "--rerank=x:10"
-    )
-    assert "--rerank bm25: write NAME:K" in refused(overlap, "--rerank=bm25")
-    for k in ("", "0", "-1", "1.5", "ten", "1" * 5000, "\u0663"):
-        assert "K in NAME:K is a number of documents, 1 or more" in refused(overlap, f"--rerank=bm25:{k}")
-    assert "overlap only re-ranks: name bm25, or a model that searches" in refused(overlap, "--rerank=overlap:10")
-    assert "--rerank bm25:10: every model of this command can search" in refused(tokens, "--rerank=bm25:10")
-    fused = refused("--bm25", overlap, "--fuse=bm25+overlap")
-    assert "--fuse bm25+overlap: overlap scores only the documents that it re-ranks: fuse two systems" in fused
-    assert "predicts classes and gives no score to rank by: evaluate with --classes" in refused("--model=told=told")
-    assert "the name 'rerank' is taken" in refused("--model=rerank=x")
+    only = "'overlap' only re-ranks what another system found: write bm25 > 100 \"overlap\""
+    assert f"--system 'overlap': character 1: {only}" in refused("overlap")
+    assert f"character 14: {only}" in refused("x=fuse(bm25, overlap)")
+    assert f"character 3: {only}" in refused("x=overlap > 5 tokens")
+    assert "predicts classes and gives no score to rank by: evaluate with --classes" in refused("told")
+    assert "predicts classes and gives no score to rank by" in refused("x=bm25 > 5 told")
 
 
 def test_a_table_of_candidate_lists(
     models: dict[str, TrainedModel], lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    both = ["--model=tokens=tokens", "--model=overlap=overlap"]
-    results = run(lists, tmp_path / "r.json", "--candidates", "--bm25", *both)
+    systems = ["--system=bm25", "--system=tokens", "--system=overlap"]
+    results = run(lists, tmp_path / "r.json", "--candidates", *systems)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["R@1/6", "R@2/6", "R@5/6", "MRR", "MAP"]
-    for line, name, title in zip(lines[1:4], results, ["BM25", *models], strict=False):
-        assert line.split() == [title, *(f"{results[name][metric]:.4f}" for metric in LIST_HEADINGS)]
-    assert lines[4].startswith(f"MRR: overlap {results['overlap']['mrr']:.4f} against tokens ")
-    assert f"p = {results['p_value']:.4f}" in lines[4]
+    found = means(results)
+    for line, name, title in zip(lines[1:4], found, ["BM25", *models], strict=False):
+        assert line.split() == [title, *(f"{found[name][metric]:.4f}" for metric in LIST_HEADINGS)]
+    assert lines[4].startswith(f"MRR: overlap {found['overlap']['mrr']:.4f} against tokens ")
+    assert f"p = {results['pairs'][-1]['p_value']:.4f}" in lines[4]
     assert lines[5] == (
         "38 lists of 6 candidates, 228 different documents; equal scores rank in an order drawn once for all systems; "
         "2 without a relevant document are left out, as by trec_eval"
@@ -354,11 +321,11 @@ def test_a_table_of_candidate_lists(
 def test_a_table_of_classes(
     models: dict[str, TrainedModel], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results = run(pairs, tmp_path / "r.json", "--classes", "--model=told=told", "--model=again=told")
+    results = run(pairs, tmp_path / "r.json", "--classes", "--system=told", "--system=again=told")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["accuracy"]
-    assert lines[1].split() == ["always", "neutral", f"{results['majority']['accuracy']:.4f}"]
-    assert lines[2].split() == ["told", f"{results['told']['accuracy']:.4f}"]
+    assert lines[1].split() == ["always", "neutral", f"{results['about']['classes']['shares']['neutral']:.4f}"]
+    assert lines[2].split() == ["told", f"{means(results)['told']['accuracy']:.4f}"]
     assert "p = 1.0000" in lines[4]
     assert lines[5] == "60 labelled pairs, 3 classes"
 
@@ -374,14 +341,16 @@ def test_options_that_do_not_go_together_are_refused(
     def refused(collection: Path, *options: str) -> str:
         return refusal(capsys, collection, tmp_path / "r.json", *options)
 
-    told, tokens = "--model=told=told", "--model=tokens=tokens"
+    told, tokens = "--system=told", "--system=tokens"
     assert "leave out one" in refused(lists, "--candidates", "--classes", tokens)
-    assert "--rerank is for rankings of the whole pool: leave it out, or --candidates" in refused(
-        lists, "--candidates", tokens, "--rerank=bm25:3"
+    assert "--metrics is for rankings of the whole pool: leave it out, or --candidates" in refused(
+        lists, "--candidates", tokens, "--metrics", "mrr@5"
     )
-    assert "--fuse is for rankings" in refused(lists, "--candidates", "--bm25", tokens, "--fuse=bm25+tokens")
-    assert "--fuse-split is for rankings" in refused(lists, "--candidates", tokens, "--fuse-split=dev")
-    assert "--bm25 does not predict classes: leave it out, or --classes" in refused(pairs, "--classes", "--bm25", told)
+    fused = refused(lists, "--candidates", "--system=x=fuse(bm25, tokens)")
+    assert "--system 'x=fuse(bm25, tokens)': --candidates is for single models: leave it out, or --candidates" in fused
+    assert "BM25 does not predict classes: leave it out, or --classes" in refused(
+        pairs, "--classes", "--system=bm25", told
+    )
     assert "no candidate lists" in refused(toy_collection, "--candidates", tokens)
     assert "its labels are classes" in refused(pairs, "--candidates", tokens)
     assert "its labels are not classes" in refused(lists, "--classes", told)
@@ -396,4 +365,4 @@ def refused_of_another_tokenizer(
 
     tokenizer = replace(models["overlap"].tokenizer, fingerprint="another")
     models["overlap"] = replace(models["overlap"], tokenizer=tokenizer)
-    return refusal(capsys, lists, tmp_path / "r.json", "--candidates", "--model=overlap=overlap")
+    return refusal(capsys, lists, tmp_path / "r.json", "--candidates", "--system=overlap")

@@ -18,8 +18,9 @@ def systems(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> l
     write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS)
     write_run(folder / "colbert", tokenizer, name="colbert", dimension=8, **LENGTHS)
     write_run(folder / "cross", tokenizer, name="cross_encoder", negatives_per_query=1, **LENGTHS)
-    models = [f"--model={name}={folder / name}" for name in ("siamese", "colbert", "cross")]
-    return [f"--collection={toy_collection}", "--split=test", "--bm25", *models, "--pipeline=p=bm25:20,+cross"]
+    models = [f"--system={name}={folder / name}" for name in ("siamese", "colbert")]
+    combined = [f"--system=cross=bm25 > 100 {folder / 'cross'}", f"--system=p=bm25 > 20 +{folder / 'cross'}"]
+    return [f"--collection={toy_collection}", "--split=test", "--system=bm25", *models, *combined]
 
 
 @pytest.mark.slow  # separate processes
@@ -34,27 +35,29 @@ def test_two_ranks_rank_as_one(systems: list[str], tmp_path: Path) -> None:
         files[ranks] = {file.name: file.read_bytes() for file in (folder / "rankings").iterdir()}
         files[ranks]["lines"] = done.stdout.encode()
         results = json.loads((folder / "results.json").read_text())
-        results["pipelines"]["p"].pop("seconds")
+        for system in results["systems"].values():
+            for stage in system["stages"]:
+                stage.pop("seconds")
         files[ranks]["results"] = json.dumps(results).encode()
     lines = [files[ranks].pop("lines").decode().splitlines() for ranks in (1, 2)]
-    assert [line for line in lines[0] if "then" not in line] == [line for line in lines[1] if "then" not in line]
+    assert [line for line in lines[0] if " s > " not in line] == [line for line in lines[1] if " s > " not in line]
     assert files[1] == files[2]
 
 
 @pytest.mark.slow  # separate processes
 def test_two_ranks_refuse_in_one_line(systems: list[str], tmp_path: Path) -> None:
     out = tmp_path / "results.json"
-    done = toy.launch(2, "trainer.evaluate", *systems, "--fuse=bm25+cross", f"--out={out}")
+    done = toy.launch(2, "trainer.evaluate", *systems, "--system=x=fuse(bm25, none)", f"--out={out}")
     assert done.returncode != 0
     assert (done.stdout + done.stderr).count("trainer.evaluate: ") == 1
-    assert "--fuse bm25+cross: " in done.stdout + done.stderr
+    assert "--system 'x=fuse(bm25, none)': character 14: " in done.stdout + done.stderr
     assert not out.exists()
 
 
 @pytest.mark.slow  # separate processes
 def test_what_all_ranks_find_is_said_once(toy_collection: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", noise=1e30, name="siamese", **LENGTHS)
-    given = [f"--collection={toy_collection}", "--split=test", f"--model=m={run}", f"--out={tmp_path / 'out'}"]
+    given = [f"--collection={toy_collection}", "--split=test", f"--system=m={run}", f"--out={tmp_path / 'out'}"]
     done = toy.launch(2, "trainer.evaluate", *given, through_launcher=True, OMP_NUM_THREADS=1)
     assert done.returncode != 0
     said = done.stdout + done.stderr

@@ -18,55 +18,62 @@ def test_run_files_are_written_read_compared_and_ranked_again(
     tokenizer, folder = toy_collection / "tokenizer.json", tmp_path / "written"
     one = write_run(tmp_path / "one", tokenizer, seed=1, similarity="cosine", pooling="mean", **SIAMESE)
     two = write_run(tmp_path / "two", tokenizer, seed=2, **SIAMESE)
-    first = [f"--model=one={one}", "--bm25", "--fuse=bm25+one", f"--write-runs={folder}"]
+    first = [f"--system=one={one}", "--system=bm25", "--system=fused=fuse(bm25, one)", f"--write-runs={folder}"]
     evaluate.main(arguments(toy_collection, tmp_path / "a.json", *first))
     assert sorted(path.name for path in folder.iterdir()) == ["bm25.trec", "fused.trec", "one.trec"]
-    results = json.loads((tmp_path / "a.json").read_text())
+    results = json.loads((tmp_path / "a.json").read_text())["systems"]
     capsys.readouterr()
-    again = [f"--run=read-{name}={folder / name}.trec" for name in ("bm25", "one", "fused")]
-    evaluate.main(arguments(toy_collection, tmp_path / "b.json", *again, f"--model=two={two}", "--all-pairs"))
+    again = [f"--system=read-{name}={folder / name}.trec" for name in ("bm25", "one", "fused")]
+    evaluate.main(arguments(toy_collection, tmp_path / "b.json", *again, f"--system=two={two}", "--all-pairs"))
     read = json.loads((tmp_path / "b.json").read_text())
     for name in ("bm25", "one", "fused"):
-        assert read[f"read-{name}"] == results[name]
+        assert read["systems"][f"read-{name}"]["metrics"] == results[name]["metrics"]
+        assert read["systems"][f"read-{name}"]["expression"] == str(folder / f"{name}.trec")
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:5]] == ["read-bm25", "read-one", "read-fused", "two"]
     pairs = [line for line in printed if line.startswith("  ") and "interval" in line]
-    assert len(pairs) == len(read["pairs_of_systems"]) == 6
+    assert len(pairs) == len(read["pairs"]) == 6
     assert "MRR@10, every pair; p corrected by Holm for 6 of them:" in printed
-    assert f"p = {read['pairs_of_systems'][0]['p_value_holm']:.4f}" in pairs[0]
-    assert read["p_value"] is None  # one model
-    assert read["run_files"] == {f"read-{name}": str(folder / f"{name}.trec") for name in ("bm25", "one", "fused")}
+    assert f"p = {read['pairs'][0]['p_value_holm']:.4f}" in pairs[0]
+    assert not any(line.startswith("MRR@10: ") for line in printed)  # one model
 
 
-def test_a_run_file_is_ranked_again(toy_collection: Path, tmp_path: Path) -> None:
+def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_collection: Path, tmp_path: Path) -> None:
     keys = {"max_query_tokens": 8, "max_document_tokens": 16, "loss": "binary", "hard_negatives": 1}
     cross = write_run(tmp_path / "cross", toy_collection / "tokenizer.json", name="cross_encoder", **keys)
-    evaluate.main(arguments(toy_collection, tmp_path / "a.json", "--bm25", f"--write-runs={tmp_path}"))
-    results = []
-    for name, of_bm25 in (("read", [f"--run=read={tmp_path / 'bm25.trec'}"]), ("bm25", ["--bm25"])):
-        out = tmp_path / f"{name}.json"
-        evaluate.main(arguments(toy_collection, out, *of_bm25, f"--model=m={cross}", f"--rerank={name}:10"))
-        results.append(json.loads(out.read_text())["m"])
-    assert results[0] == results[1]
+    out, read = tmp_path / "a.json", tmp_path / "bm25.trec"
+    evaluate.main(arguments(toy_collection, out, "--system=bm25", f"--write-runs={tmp_path}"))
+    systems = [
+        f"--system={name}={text.format(first)}"
+        for number, text in enumerate((f"{{}} > 10 {cross}", f"{{}} > 10 +{cross}", f"fuse({{}}, bm25 > 10 {cross})"))
+        for name, first in ((f"bm25-{number}", "bm25"), (f"read-{number}", str(read)))
+    ]
+    evaluate.main(arguments(toy_collection, out, *systems))
+    results = json.loads(out.read_text())["systems"]
+    for number in range(3):
+        assert results[f"read-{number}"]["metrics"] == results[f"bm25-{number}"]["metrics"]
+    whys = [results[f"read-{number}"]["stages"][-1].get("why") for number in range(3)]
+    assert whys == [None, *["a run file has no other split to choose a weight on"] * 2]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--run=a"], "write --run NAME=FILE"),
-        (["--run=a=RUN", "--run=a=RUN"], "the name 'a' is taken"),
-        (["--run=a/b=RUN"], "a name has no slash"),
-        (["--run=a=RUN", "--bm25", "--fuse=bm25+a"], "a scores only some documents: fuse two systems"),
-        (["--run=a=none.trec"], "none.trec: cannot read"),
-        (["--run=a=RUN", "--candidates"], "--run is for rankings of the whole pool"),
-        (["--bm25", "--candidates", "--write-runs=x"], "--write-runs is for rankings of the whole pool"),
-        ([], "nothing to evaluate: give --bm25, --model NAME=RUN, --run NAME=FILE, or several of them"),
+        (["--system=RUN"], "character 1: give the system a name: NAME="),
+        (["--system=a=RUN", "--system=a=RUN"], "the name 'a' is taken"),
+        (["--system=a/b=RUN"], "the name 'a/b' has a slash"),
+        (["--system=a=bm25 > 9 RUN"], "is a run file, which scores nothing anew: name a model"),
+        (["--system=a=fuse(bm25, RUN, rule=scores)"], "a run file has no other split to choose a weight on: give a"),
+        (["--system=a=none.trec"], "'none.trec' is no system named before, and is no file or folder"),
+        (["--system=a=RUN", "--candidates"], "--candidates is for single models"),
+        (["--system=bm25", "--candidates", "--write-runs=x"], "--write-runs is for rankings of the whole pool"),
+        ([], "nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them"),
     ],
 )
 def test_what_is_wrong_with_run_files_is_one_line(
     toy_collection: Path, tmp_path: Path, given: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate.main(arguments(toy_collection, tmp_path / "a.json", "--bm25", f"--write-runs={tmp_path}"))
+    evaluate.main(arguments(toy_collection, tmp_path / "a.json", "--system=bm25", f"--write-runs={tmp_path}"))
     capsys.readouterr()
     given = [argument.replace("RUN", str(tmp_path / "bm25.trec")) for argument in given]
     with pytest.raises(SystemExit) as stopped:
@@ -86,7 +93,7 @@ def test_ids_with_spaces_are_refused_before_anything_is_ranked(
     (folder / "queries.jsonl").write_text('{"_id": "q", "text": "one"}\n')
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta b\t1\n")
     build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
-    options = ["--bm25", f"--write-runs={tmp_path / 'rankings'}"]
+    options = ["--system=bm25", f"--write-runs={tmp_path / 'rankings'}"]
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(arguments(folder, tmp_path / "out" / "a.json", *options))
     assert stopped.value.code == 2

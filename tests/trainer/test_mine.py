@@ -35,14 +35,14 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
 ) -> None:
     before = {path: path.read_bytes() for path in toy_collection.rglob("*") if path.is_file()}
     first, second, third = (tmp_path / name for name in ("bm25", "models", "scored"))
-    mine.main(command(toy_collection, first, "--bm25", "--depth=10"))
+    mine.main(command(toy_collection, first, "--system=bm25", "--depth=10"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "split train: 100 queries, the first 10 of 120 by bm25"
     assert lines[1].endswith(" queries have none")
     assert lines[2].startswith("left out: 9")  # the relevant document of nearly every query
     assert lines[3] == f"wrote {first}: the same texts; its split train has other candidates"
 
-    mine.main(command(first, second, f"--model={runs['colbert']}", "--depth=5"))
+    mine.main(command(first, second, f"--system={runs['colbert']}", "--depth=5"))
     mine.main(command(second, third, f"--score={runs['cross_encoder']}"))
     assert "candidates of 100 groups scored" in capsys.readouterr().out
     opened = [Collection.open(folder).groups("train") for folder in (first, second, third)]
@@ -73,7 +73,7 @@ def test_a_margin_leaves_fewer(
     negatives = []
     for margin in ([], ["--margin=0"], ["--margin=0.05"]):
         out = tmp_path / f"mined {margin}"
-        mine.main(command(toy_collection, out, f"--model={runs['siamese']}", "--depth=120", *margin))
+        mine.main(command(toy_collection, out, f"--system={runs['siamese']}", "--depth=120", *margin))
         negatives.append(len(Collection.open(out).groups("train").labels) - 100)
         assert ("too near the relevant one's score" in capsys.readouterr().out) == bool(margin)
     assert negatives[0] > negatives[1] > negatives[2] > 0
@@ -86,7 +86,7 @@ def test_a_margin_leaves_fewer(
 def test_a_mined_collection_trains_and_a_scored_one_teaches(
     toy_collection: Path, runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    mine.main(command(toy_collection, tmp_path / "mined", "--bm25"))
+    mine.main(command(toy_collection, tmp_path / "mined", "--system=bm25"))
     mine.main(command(tmp_path / "mined", tmp_path / "scored", f"--score={runs['cross_encoder']}"))
     losses = {}
     for name, method in {

@@ -42,13 +42,12 @@ ROWS = [
     ("trainer.index RUNS/siamese --collection=TMP/none --out=NEW", "not tokenised, or not a collection"),
     ("trainer.index RUNS/none --collection=COLLECTION --out=NEW", "none"),
     (f"{INDEX} --out=MINE", "holds something that is not an index"),
-    ("trainer.index --bm25 --collection=COLLECTION --out=COLLECTION/corpus.jsonl", "is a file"),
-    ("trainer.index --collection=COLLECTION --out=NEW", "name a run, or give --bm25"),
-    (f"{INDEX} --bm25 --out=NEW", "name a run, or give --bm25"),
-    ("trainer.index --bm25 --collection=COLLECTION --out=DENSE", "holds an index with another kind"),
+    ("trainer.index bm25 --collection=COLLECTION --out=COLLECTION/corpus.jsonl", "is a file"),
+    ("trainer.index --collection=COLLECTION --out=NEW", "the following arguments are required: system"),
+    ("trainer.index bm25 --collection=COLLECTION --out=DENSE", "holds an index with another kind"),
     (
-        "trainer.index --bm25 --dtype=float16 --collection=COLLECTION --out=NEW",
-        "--dtype float16: the index of BM25 has none: leave it out",
+        "trainer.index bm25 --dtype=float16 --collection=COLLECTION --out=NEW",
+        "--dtype float16: the index of bm25 has none: leave it out",
     ),
     (
         f"{INDEX} --approximate=centroids --out=NEW",
@@ -57,18 +56,18 @@ ROWS = [
     ("trainer.index RUNS/siamese --collection=OTHER --out=NEW", "another tokenizer"),
     ("trainer.index RUNS/cross_encoder --collection=COLLECTION --out=NEW", "a cross_encoder has no index: it re-ranks"),
     # trainer.mine
-    (f"{MINE} --bm25 --split=dev", "no split 'dev'; choose one of: test, train"),
-    (f"{MINE} --model=RUNS/seed", "a seed pre-training run, which was not trained to compare texts"),
-    (f"{MINE} --model=RUNS/cross_encoder", "a cross_encoder cannot search"),
-    (f"{MINE} --model=RUNS/none", "none"),
+    (f"{MINE} --system=bm25 --split=dev", "no split 'dev'; choose one of: test, train"),
+    (f"{MINE} --system=RUNS/seed", "a seed pre-training run, which was not trained to compare texts"),
+    (f"{MINE} --system=RUNS/cross_encoder", "a cross_encoder cannot search"),
+    (f"{MINE} --system=RUNS/none", "none"),
     (f"{MINE} --score=RUNS/seed", "a seed pre-training run"),
-    (f"{MINE} --bm25 --out=COLLECTION", "is the collection itself: name another folder"),
-    (f"{MINE} --bm25 --out=MINE", "exists, and was not mined: name another folder"),
-    (f"{MINE} --bm25 --depth=0", "'0' is not a whole number above 0"),
-    (f"{MINE} --bm25 --margin=-1", "'-1' is not a number, 0 or above"),
+    (f"{MINE} --system=bm25 --out=COLLECTION", "is the collection itself: name another folder"),
+    (f"{MINE} --system=bm25 --out=MINE", "exists, and was not mined: name another folder"),
+    (f"{MINE} --system=bm25 --depth=0", "'0' is not a whole number above 0"),
+    (f"{MINE} --system=bm25 --margin=-1", "'-1' is not a number, 0 or above"),
     (f"{MINE} --score=RUNS/cross_encoder --depth=5", "--depth and --margin are of mining"),
-    (f"{MINE} --bm25 --model=RUNS/siamese", "not allowed with argument"),
-    (MINE, "one of the arguments --bm25 --model --score is required"),
+    (f"{MINE} --system=bm25 --score=RUNS/siamese", "not allowed with argument"),
+    (MINE, "one of the arguments --system --score is required"),
     # trainer.plan
     ("trainer.plan recipes/none.yaml", "recipes/none.yaml: cannot read"),
     ("trainer.plan recipes/seed_small.yaml", "trunk.vocab_size: the recipe takes it from its data"),
@@ -138,7 +137,7 @@ def places(
         write_run(folder / "runs" / name, toy_collection / "tokenizer.json", name=name, **keys)
     given = [f"--collection={folder / 'collection'}"]
     index.main([str(folder / "runs" / "siamese"), *given, f"--out={folder / 'dense'}"])
-    index.main(["--bm25", *given, f"--out={folder / 'bm25'}"])
+    index.main(["bm25", *given, f"--out={folder / 'bm25'}"])
     (folder / "half" / "building.json").write_bytes((folder / "dense" / "manifest.json").read_bytes())
     other = toy.write_shards(folder / "other", 50, seed=4)
     toy.write_collection(folder / "another", other / "tokenizer.json", count=30)

@@ -2,28 +2,40 @@
 
 import json
 import struct
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.common.errors import InputError
 from trainer.analysis.plots import read_scalars
-from trainer.report import draw_results, find_runs, losses_of, main, read_results
+from trainer.ranking.evaluation.metrics import LIST_HEADINGS
+from trainer.ranking.evaluation.results_file import About, Results, Stage, System, write_results
+from trainer.ranking.evaluation.significance import Pair
+from trainer.report import draw_results, find_runs, losses_of, main
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
-RESULTS = {
-    "bm25": METRICS,
-    "from_random": METRICS,
-    "from_seed": METRICS,
-    "p_value": 0.5,
-    "queries": 9,
-    "corpus": 99,
-    "collection": "no longer there",
-    "split": "test",
-    "checkpoints": {},
-    "max_tokens": {},
-}
+ABOUT = About(collection="no longer there", split="test", queries=9, corpus=99)
+
+
+def results_of(systems: dict[str, dict[str, float]]) -> Results:
+    """Results of models, and of BM25 where it has this name."""
+    checkpoints = {name: None if name == "bm25" else "run/step" for name in systems}
+    return Results(
+        version=1,
+        systems={
+            name: System(expression=name, metrics=metrics, stages=[Stage(stage=name, checkpoint=checkpoints[name])])
+            for name, metrics in systems.items()
+        },
+        about=ABOUT,
+        pairs=[
+            Pair(systems=[*pair], metric="mrr@10", difference=0, interval=[0, 0], p_value=0.5, p_value_holm=1)
+            for pair in combinations(systems, 2)
+        ],
+    )
+
+
+RESULTS = results_of(dict.fromkeys(("bm25", "from_random", "from_seed"), METRICS))
 
 
 def log(run: Path, losses: dict[str, list[float]]) -> None:
@@ -38,7 +50,7 @@ def log(run: Path, losses: dict[str, list[float]]) -> None:
 def folder(tmp_path: Path) -> Path:
     log(tmp_path / "seed", {"mlm": [7, 5, 4], "decoder": [8, 6, 5]})
     log(tmp_path / "labels" / "100", {"softmax": [4]})
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    write_results(tmp_path / "results.json", RESULTS)
     return tmp_path
 
 
@@ -95,74 +107,48 @@ def test_every_system_has_a_bar_with_its_number(tmp_path: Path, monkeypatch: pyt
     drawn: list[Figure] = []
     monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
     systems = {f"model {i}": dict.fromkeys(METRICS, i / 10) for i in range(4)}  # one of them all zeros
-    draw_results({**systems, "p_value": None, "queries": 1, "corpus": 2}, tmp_path)
+    draw_results(results_of(systems), tmp_path)
     for panel in drawn[0].axes:
         assert [bar.get_width() for bar in panel.patches] == [0, 0.1, 0.2, 0.3]
         assert [text.get_text() for text in panel.texts] == ["0.000", "0.100", "0.200", "0.300"]
     assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == list(systems)
 
 
-def test_the_fused_row_has_the_names_of_its_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_title_has_the_first_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
     drawn: list[Figure] = []
     monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
-    draw_results({**RESULTS, "fused": METRICS, "fusion": {"systems": ["bm25", "from_seed"]}}, tmp_path)
+    draw_results(RESULTS, tmp_path)
     labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
-    assert labels == ["BM25", "from_random", "from_seed", "bm25+from_seed"]
-    assert "; from_seed against from_random on MRR@10: p = 0.5" in drawn[0].get_suptitle()
+    assert labels == ["BM25", "from_random", "from_seed"]
+    title = "9 queries over 99 documents; from_seed against from_random on MRR@10: p = 0.5"
+    assert drawn[0].get_suptitle() == title
 
 
-@pytest.mark.parametrize("fusion", [None, {}, {"systems": ["a"]}, {"systems": [1, 2]}])
-def test_a_fused_row_of_unknown_systems_is_refused(tmp_path: Path, fusion: object) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({**RESULTS, "fused": METRICS, "fusion": fusion}))
-    with pytest.raises(InputError, match="fusion.systems does not name two systems: run trainer.evaluate again"):
-        read_results(path)
+def lists() -> str:
+    """Results over candidate lists."""
+    metrics = dict.fromkeys(LIST_HEADINGS, 0.5)
+    about = {**ABOUT.model_dump(), "candidates": {"lists": 1, "left_out": 0, "fewest": 2, "most": 2}}
+    system = {"expression": "x", "metrics": metrics, "stages": [{"stage": "x"}]}
+    return json.dumps({"version": 1, "systems": {"x": system}, "about": about, "pairs": []})
 
 
-@pytest.mark.parametrize("content", ["not json", "[]", "{}", '{"queries": 1, "corpus": 2, "m": {"mrr@10": 1}}'])
-def test_damaged_results_are_refused(folder: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not json", "not results of this trainer.evaluate: run it again"),
+        ('{"bm25": {"mrr@10": 0.5}, "queries": 1, "corpus": 2}', "version: field required; not results of this"),
+        (lists(), "not results over a pool of documents: leave out --candidates or --classes"),
+    ],
+)
+def test_other_results_are_refused(
+    folder: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "results.json").write_text(content)
     with pytest.raises(SystemExit) as exit_:
         main([str(folder)])
     assert exit_.value.code == 2
-    assert "not results of trainer.evaluate" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"from_seed": {**METRICS, "mrr@10": None}}, "from_seed.mrr@10 is None, not a number"),
-        ({"from_seed": {**METRICS, "ndcg@10": float("nan")}}, "from_seed.ndcg@10 is nan, not a number"),
-        ({"queries": "9"}, "queries is '9', not a number"),
-    ],
-)
-def test_results_that_are_not_numbers_are_named(
-    folder: Path, change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "results.json").write_text(json.dumps({**RESULTS, **change}))
-    with pytest.raises(SystemExit) as exit_:
-        main([str(folder)])
-    assert exit_.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_model_that_ranks_again_has_the_name_of_what_it_ranked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.figure import Figure
-
-    drawn: list[Figure] = []
-    monkeypatch.setattr("trainer.report.save", lambda figure, path: drawn.append(figure) or path)
-    draw_results({**RESULTS, "rerank": {"from_seed": {"system": "bm25", "documents": 9}}}, tmp_path)
-    labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
-    assert labels == ["BM25", "from_random", "from_seed on the first 9 of BM25"]
-
-
-@pytest.mark.parametrize("rerank", [None, [], {"from_seed": "bm25"}, {"from_seed": {"system": "bm25"}}])
-def test_an_unknown_ranking_that_was_ranked_again_is_refused(tmp_path: Path, rerank: object) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({**RESULTS, "rerank": rerank}))
-    with pytest.raises(InputError, match="rerank does not name what was re-ranked: run trainer.evaluate again"):
-        read_results(path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder / 'results.json'}: " in line
+    assert message in line

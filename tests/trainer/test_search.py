@@ -31,7 +31,7 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     shutil.copytree(toy_collection, folder / "collection")
     write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", similarity="cosine", **LENGTHS)
     index.main([str(folder / "run"), f"--collection={folder / 'collection'}", f"--out={folder / 'index'}"])
-    index.main(["--bm25", f"--collection={folder / 'collection'}", f"--out={folder / 'bm25'}"])
+    index.main(["bm25", f"--collection={folder / 'collection'}", f"--out={folder / 'bm25'}"])
     return folder
 
 
@@ -188,7 +188,7 @@ def test_a_run_file_of_a_split_lacks_the_queries_themselves(
     texts = {f"t-{i}": f"common word {i}" for i in range(6)}
     folder = toy.write_beir(tmp_path / "c", texts, texts, dev="t-0\tt-1\t1\nt-1\tt-1\t1\n")
     build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
-    index.main(["--bm25", f"--collection={tmp_path / 'c'}", f"--out={tmp_path / 'index'}"])
+    index.main(["bm25", f"--collection={tmp_path / 'c'}", f"--out={tmp_path / 'index'}"])
     for rule, own in (("auto", {"t-1"}), ("on", set()), ("off", {"t-0", "t-1"})):
         out = tmp_path / f"{rule}.trec"
         arguments = [str(tmp_path / "index"), "--queries=dev", f"--write-run={out}", "--k=3"]

@@ -15,9 +15,9 @@ from data_prep.common.json_file import Record, Sha256, read_json
 from trainer.analysis.differences import Difference, Passage, most_different, scores_of
 from trainer.analysis.plots import Curve, smooth
 from trainer.ranking.evaluation import run_file
-from trainer.ranking.evaluation.metrics import HEADINGS, row_title
-from trainer.ranking.evaluation.table import headings_of
-from trainer.ranking.evaluation.table import table as lines_of_table
+from trainer.ranking.evaluation.metrics import HEADINGS
+from trainer.ranking.evaluation.results_file import Results
+from trainer.ranking.evaluation.table import conditions, title
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.retrieval.search import Ranked
 
@@ -46,9 +46,8 @@ class _Inputs(Record):
 
 
 def report_page(
-    title: str,
-    results: Mapping[str, Any] | None,
-    systems: Sequence[str],
+    heading: str,
+    results: Results | None,
     rankings: Path,
     curves: Mapping[str, Mapping[str, Curve]],
     runs: Mapping[str, Path],
@@ -56,10 +55,9 @@ def report_page(
     """Make the page.
 
     Args:
-        title: the title of the page.
+        heading: the title of the page.
         results: the results of trainer.evaluate over a pool, or None.
-        systems: the names of the rows of the results.
-        rankings: the folder of the rows' run files; some may be missing.
+        rankings: the folder of the systems' run files; some may be missing.
         curves: the scalars of each run by tag.
         runs: the folder of each run.
 
@@ -68,57 +66,55 @@ def report_page(
     """
     sections = []
     if results is not None:
-        sections += list(_of_results(results, systems, rankings))
+        sections += list(_of_results(results, rankings))
     sections += [section("Curves", *_curves(curves)), section("What it is of", *_about(results, runs))]
-    return page(title, sections)
+    return page(heading, sections)
 
 
-def _of_results(results: Mapping[str, Any], systems: Sequence[str], rankings: Path) -> Iterator[str]:
-    yield section("Results", *_results(results, systems))
-    directory = Path(results["collection"])
-    files = {name: rankings / f"{name}.trec" for name in systems if (rankings / f"{name}.trec").is_file()}
+def _of_results(results: Results, rankings: Path) -> Iterator[str]:
+    yield section("Results", *_results(results))
+    directory = Path(results.about.collection)
+    files = {name: rankings / f"{name}.trec" for name in results.systems if (rankings / f"{name}.trec").is_file()}
     if not files or not directory.is_dir():
         missing = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
         why = f"No scores and no queries are shown: {missing} (trainer.evaluate --write-runs {rankings})."
         yield section("Queries", note(why))
         return
-    task = Task.of(Collection.open(directory), results["split"])
+    task = Task.of(Collection.open(directory), results.about.split)
     ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
-    yield section("Scores", *_scores(task, ranked, results))
+    yield section("Scores", *_scores(task, ranked))
     if len(ranked) > 1:
         yield section("Queries that differ most", *_differences(task, ranked, results))
 
 
-def _results(results: Mapping[str, Any], systems: Sequence[str]) -> Iterator[str]:
+def _results(results: Results) -> Iterator[str]:
     """Yield the table, how each pair of systems differs, and the conditions, as trainer.evaluate prints them."""
-    headings, _ = headings_of(results)
-    values = [results[name][TESTED] for name in systems]
+    columns, systems = results.about.columns, results.systems
+    values = [system.metrics[TESTED] for system in systems.values()]
     rows = [
-        [row_title(name, results), *(Number(f"{results[name][metric]:.4f}") for metric in headings)] for name in systems
+        [title(name), *(Number(f"{system.metrics[metric]:.4f}") for metric in columns)]
+        for name, system in systems.items()
     ]
-    yield table(["system", *headings.values()], rows, best=values.index(max(values)))
-    pairs = results.get("pairs_of_systems") or []
-    if pairs:
+    yield table(["system", *columns.values()], rows, best=values.index(max(values)))
+    if results.pairs:
         yield "<h3>Every pair</h3>"
         yield table(
             ["difference", f"of {HEADINGS[TESTED]}", "95 % interval", "p", "p, corrected (Holm)"],
             [
                 [
-                    " − ".join(row_title(name, results) for name in reversed(pair["systems"])),
-                    Number(f"{pair['difference']:+.4f}"),
-                    Number("{:+.4f} to {:+.4f}".format(*pair["interval"])),
-                    Number(f"{pair['p_value']:.4f}"),
-                    Number(f"{pair['p_value_holm']:.4f}"),
+                    " − ".join(map(title, reversed(pair.systems))),
+                    Number(f"{pair.difference:+.4f}"),
+                    Number("{:+.4f} to {:+.4f}".format(*pair.interval)),
+                    Number(f"{pair.p_value:.4f}"),
+                    Number(f"{pair.p_value_holm:.4f}"),
                 ]
-                for pair in pairs
+                for pair in results.pairs
             ],
         )
-    printed = lines_of_table(results, [name for name in systems if name not in ("bm25", "fused")])
-    for line in list(printed)[1 + len(systems) :]:
-        yield note(line)
+    yield from map(note, conditions(results))
 
 
-def _scores(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
+def _scores(task: Task, ranked: Rankings) -> Iterator[str]:
     yield paragraph(
         "The scores of the ranked documents: those of relevant ones, and of all others, each as a share of its kind. "
         "The further apart they are, the better a score separates them."
@@ -128,30 +124,30 @@ def _scores(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterato
         groups = {kind: scores for kind, scores in scores_of(task, rankings).items() if len(scores)}
         if groups:
             named = {f"{kind} ({len(scores):,})": scores for kind, scores in groups.items()}
-            charts.append(histogram(row_title(name, results), named, "score"))
+            charts.append(histogram(title(name), named, "score"))
     yield f'<div class="charts">{"".join(charts)}</div>'
 
 
-def _differences(task: Task, ranked: Rankings, results: Mapping[str, Any]) -> Iterator[str]:
+def _differences(task: Task, ranked: Rankings, results: Results) -> Iterator[str]:
     """Show where the best system differs from the first one, which is BM25 where that was evaluated."""
     first = next(iter(ranked))
-    best = max((name for name in ranked if name != first), key=lambda name: results[name][TESTED])
-    titles = row_title(first, results), row_title(best, results)
+    best = max((name for name in ranked if name != first), key=lambda name: results.systems[name].metrics[TESTED])
+    titles = title(first), title(best)
     better, worse = most_different(task, (ranked[first], ranked[best]), TESTED)
     yield paragraph(
         f"By {HEADINGS[TESTED]}, {titles[1]} beside {titles[0]}. "
         "Relevant documents have a bar, the query's words are marked."
     )
-    for title, found in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
-        yield f"<h3>{escape(title)}</h3>"
+    for heading, found in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
+        yield f"<h3>{escape(heading)}</h3>"
         yield "".join(_difference(difference, titles) for difference in found) or paragraph("In no query.")
 
 
 def _difference(difference: Difference, titles: tuple[str, str]) -> str:
     words = words_of(difference.query)
     columns = "".join(
-        f"<div>{note(f'{title}: {_place(place)}')}<ol>{''.join(_passage(p, words) for p in passages)}</ol></div>"
-        for title, place, passages in zip(titles, difference.first_relevant, difference.passages, strict=True)
+        f"<div>{note(f'{name}: {_place(place)}')}<ol>{''.join(_passage(p, words) for p in passages)}</ol></div>"
+        for name, place, passages in zip(titles, difference.first_relevant, difference.passages, strict=True)
     )
     return f'<section><p><b>{escape(difference.query)}</b></p><div class="side-by-side">{columns}</div></section>'
 
@@ -171,9 +167,9 @@ def _curves(curves: Mapping[str, Mapping[str, Curve]]) -> Iterator[str]:
         yield note("No run has logged anything yet.")
     for run, scalars in curves.items():
         charts = []
-        for beginning, title in CURVES.items():
+        for beginning, kind in CURVES.items():
             tags = [tag for tag in scalars if tag.startswith(beginning) and len(scalars[tag][0]) > 1]
-            charts += [line_chart(f"{title}: {tag}", _lines(tag, *scalars[tag]), "optimizer step") for tag in tags]
+            charts += [line_chart(f"{kind}: {tag}", _lines(tag, *scalars[tag]), "optimizer step") for tag in tags]
         if charts:
             yield f'<h3>{escape(run)}</h3><div class="charts">{"".join(charts)}</div>'
 
@@ -185,12 +181,14 @@ def _lines(tag: str, steps: Any, values: Any) -> dict[str, Line]:
     return {tag: Line(steps, values)}
 
 
-def _about(results: Mapping[str, Any] | None, runs: Mapping[str, Path]) -> Iterator[str]:
+def _about(results: Results | None, runs: Mapping[str, Path]) -> Iterator[str]:
     """Report the data, code and package versions behind the runs."""
     if results is not None:
-        rows = [["collection", results["collection"]], ["split", results["split"]]]
-        rows += [[f"checkpoint of {name}", checkpoint] for name, checkpoint in results["checkpoints"].items()]
-        manifest = Path(results["collection"]) / "manifest.json"
+        rows = [["collection", results.about.collection], ["split", results.about.split]]
+        for name, system in results.systems.items():
+            made = [stage.checkpoint for stage in system.stages if stage.checkpoint]
+            rows += [[f"checkpoint of {name}", checkpoint] for checkpoint in made]
+        manifest = Path(results.about.collection) / "manifest.json"
         if manifest.is_file():
             inputs = read_json(manifest, _Inputs, "make the collection again").inputs
             rows += [[f"SHA-256 of {entry.file}", entry.sha256] for entry in inputs]

@@ -80,8 +80,6 @@ def test_the_run_is_chosen_on_the_development_split(
         return SimpleNamespace(means={"mrr@10": dev[rate_of[str(ranker.loaded.recipe.run)]]})  # type: ignore[attr-defined]
 
     monkeypatch.setattr(parts, "evaluate_split", evaluate)
-    # the toy collection has no development split to choose a weight on
-    monkeypatch.setattr(parts, "WEIGHTS_SPLIT", None)
     row = parts.measured(Collection.open(toy_collection), runs)
     assert (row["lr"], row["dev_mrr@10_by_lr"]) == (3e-4, {"0.001": 0.1, "0.0003": 0.2})
     bm25 = {"mrr@10": 0.5, "recall@100": 0.75}

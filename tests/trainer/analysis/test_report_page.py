@@ -22,16 +22,16 @@ TAGS = ("loss/softmax", "validation/softmax", "probe/mrr@10", "negatives/age", "
 def folder(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs, with results and run files."""
     folder = tmp_path_factory.mktemp("runs") / "a & b"
-    options = ["--bm25", "--fuse=bm25+one", f"--write-runs={folder / 'rankings'}", f"--out={folder / 'results.json'}"]
+    options = ["--system=bm25", f"--write-runs={folder / 'rankings'}", f"--out={folder / 'results.json'}"]
     for seed, name in enumerate(("one", "two")):
         keys = {"max_query_tokens": 8, "max_document_tokens": 16, "seed": seed}
         write_run(folder / name, toy_collection / "tokenizer.json", name="siamese", **keys)
-        options.append(f"--model={name}={folder / name}")
+        options.append(f'--system={name}="{folder / name}"')
         with SummaryWriter(str(folder / name / "tensorboard")) as writer:
             for tag in TAGS:
                 for step in range(3):
                     writer.add_scalar(tag, 2.0**-step, 10 * step)
-    evaluate.main([f"--collection={toy_collection}", "--split=test", *options])
+    evaluate.main([f"--collection={toy_collection}", "--split=test", *options, "--system=both=fuse(bm25, one)"])
     return folder
 
 
@@ -43,11 +43,11 @@ def text(folder: Path) -> str:
 
 def test_its_numbers_are_those_of_the_results(folder: Path, text: str) -> None:
     results, read = json.loads((folder / "results.json").read_text()), Reader(text)
-    for name in ("bm25", "one", "two", "fused"):
-        title = {"bm25": "BM25", "fused": "bm25+one"}.get(name, name)
-        row = read.texts.index(title)
-        assert read.texts[row + 1 : row + 4] == [f"{results[name][metric]:.4f}" for metric in HEADINGS]
-    for pair in results["pairs_of_systems"]:
+    assert [*results["systems"]] == ["bm25", "one", "two", "both"]
+    for name, system in results["systems"].items():
+        row = read.texts.index("BM25" if name == "bm25" else name)
+        assert read.texts[row + 1 : row + 4] == [f"{system['metrics'][metric]:.4f}" for metric in HEADINGS]
+    for pair in results["pairs"]:
         at = read.texts.index(f"{pair['difference']:+.4f}")
         assert f"{pair['p_value_holm']:.4f}" in read.texts[at : at + 4]
 
@@ -56,7 +56,7 @@ def test_it_has_every_curve_but_no_other(text: str) -> None:
     charts = [attributes["aria-label"] or "" for tag, attributes in Reader(text).elements if tag == "svg"]
     curves = [chart for chart in charts if ": " in chart]
     assert [chart.split(": ")[1] for chart in curves] == [tag for tag in TAGS if tag != "lr"] * 2
-    assert sorted(set(charts) - set(curves)) == ["BM25", "bm25+one", "one", "two"]  # charts of scores
+    assert sorted(set(charts) - set(curves)) == ["BM25", "both", "one", "two"]  # charts of scores
 
 
 def test_it_shows_the_queries_that_differ(folder: Path, text: str, toy_collection: Path) -> None:

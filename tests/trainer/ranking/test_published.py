@@ -72,13 +72,15 @@ def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_col
 
 
 def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:
-    models = [f"--model=run={run}", f"--model=folder={published}"]
+    models = [f"--system=run={run}", f"--system=folder={published}"]
     out = tmp_path / "results.json"
     evaluate.main(["--collection", str(toy_collection), "--split", "test", "--out", str(out), *models])
     results = json.loads(out.read_text())
-    assert results["folder"] == results["run"]
-    assert results["checkpoints"]["folder"] == str(published)
-    assert results["max_tokens"]["folder"] == {"query": 16, "document": 16}
+    systems = results["systems"]
+    assert systems["folder"]["metrics"] == systems["run"]["metrics"]
+    (stage,) = systems["folder"]["stages"]
+    assert stage["checkpoint"] == str(published)
+    assert stage["max_tokens"] == {"query": 16, "document": 16}
 
 
 def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
@@ -124,7 +126,7 @@ def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
                 "test",
                 "--out",
                 str(tmp_path / "r.json"),
-                f"--model=a={published}",
+                f"--system=a={published}",
             ]
         )
     assert exit.value.code == 2

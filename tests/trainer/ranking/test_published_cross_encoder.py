@@ -44,10 +44,9 @@ def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path
     run = write_run(tmp_path / "run", tokenizer_json, trunk=trunk, name="cross_encoder", loss="binary", **lengths)
     export = tmp_path / "export"
     export_encoder(load_trained(run), export)
-    models = [f"--model=run={run}", f"--model=export={export}", f"--model=again={export}"]
-    ranked = ["--bm25", "--rerank=bm25:3", "--pipeline=p=bm25:3,again", *models]
-    results = evaluated(toy_collection, tmp_path / "r.json", *ranked)
-    assert results["export"] == results["p"] == results["run"] != results["bm25"]
+    systems = ["--system=bm25", f"--system=run=bm25 > 3 {run}", f"--system=export=bm25 > 3 {export}"]
+    results = evaluated(toy_collection, tmp_path / "r.json", *systems)["systems"]
+    assert results["export"]["metrics"] == results["run"]["metrics"] != results["bm25"]["metrics"]
     labels = [
         np.asarray(scored(toy_collection, path, tmp_path / f"by-{path.name}").groups("train").labels)
         for path in (run, export)
@@ -129,16 +128,16 @@ def test_classes_are_predicted_by_their_names(
     theirs = (logits - logits.mean(0)).argmax(axis=1)  # each class for some pairs
     results = tmp_path / "r.json"
     options = ["--collection", str(toy_classes), "--split", "train", "--classes", "--out", str(results)]
-    evaluate.main([*options, f"--model=ce={folder}"])
+    evaluate.main([*options, f"--system=ce={folder}"])
     right = [
         CLASSES[number].casefold() == made.classes[int(label)]
         for number, label in zip(theirs, np.asarray(groups.labels), strict=True)
     ]
-    assert json.loads(results.read_text())["ce"]["accuracy"] == pytest.approx(np.mean(right))
+    assert json.loads(results.read_text())["systems"]["ce"]["metrics"]["accuracy"] == pytest.approx(np.mean(right))
     assert len(set(theirs.tolist())) == 3
     edit(folder / "config.json", id2label={"0": "x", "1": "y", "2": "z"})
     with pytest.raises(SystemExit):
-        evaluate.main([*options, f"--model=ce={folder}"])
+        evaluate.main([*options, f"--system=ce={folder}"])
     assert "folder/config.json: id2label: predicts x, y, z, " in capsys.readouterr().err
 
 
@@ -149,7 +148,7 @@ def test_several_labels_are_no_score(
     folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
     main, options = {
         "mine": (mine.main, ["--split=train", f"--score={folder}"]),
-        "evaluate": (evaluate.main, ["--split=test", "--bm25", f"--model=ce={folder}"]),
+        "evaluate": (evaluate.main, ["--split=test", f"--system=ce=bm25 > 9 {folder}"]),
     }[command]
     with pytest.raises(SystemExit) as exit:
         main([f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options])

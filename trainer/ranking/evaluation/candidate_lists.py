@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from data_prep.collections.collection import SPLITS, Collection
 from data_prep.collections.groups import Group
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import Metrics, measure_lists, p_value
-from trainer.ranking.evaluation.task import about_models
-from trainer.ranking.ranker import ModelRanker, Ranker
-from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.evaluation.metrics import Metrics, measure_lists
+from trainer.ranking.evaluation.results_file import About, Identical, Lists, Results, results_of
+from trainer.ranking.evaluation.systems import Systems
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import order_of
 from trainer.ranking.retrieval.system import Texts, in_pool_order
 
@@ -77,32 +76,22 @@ class CandidateTask(Texts):
         )
 
 
-def compare_lists(
-    collection: Collection,
-    split: str,
-    models: Mapping[str, ModelRanker],
-    with_bm25: bool,
-    identical_ids: IdenticalIds = "auto",
-) -> dict[str, Any]:
-    """Evaluate every system on candidate lists: mean metrics, the p-value, what was ranked, as JSON values.
+def compare_lists(systems: Systems, split: str, identical_ids: IdenticalIds = "auto") -> Results:
+    """Evaluate BM25 and models on candidate lists.
 
     Raises:
         InputError: the split has no candidate lists, or a model gives no score; before the first is evaluated.
     """
-    for ranker in models.values():
-        ranker.require_score()
-    task = CandidateTask.of(collection, split, identical_ids)
-    rankers: dict[str, Ranker] = {**({"bm25": Bm25Ranker(collection)} if with_bm25 else {}), **models}
-    metrics = {name: task.measured(ranker) for name, ranker in rankers.items()}
+    systems.require_scores()
+    task = CandidateTask.of(systems.collection, split, identical_ids)
+    measured = {name: task.measured(ranker) for name, ranker in systems.single_rankers().items()}
     sizes = [len(positions) for _, positions in task.lists]
-    return {
-        **{name: measured.means for name, measured in metrics.items()},
-        "p_value": p_value(metrics, list(models), "mrr"),
-        "lists": len(task.lists),
-        "lists_left_out": task.left_out,
-        "candidates": [min(sizes), max(sizes)],
-        "queries": len(task.queries),
-        "corpus": len(task.pool),
-        "ignore_identical_ids": {"rule": identical_ids, "queries": task.identical},
-        **about_models(collection, split, models),
-    }
+    about = About(
+        collection=str(systems.collection.directory),
+        split=split,
+        queries=len(task.queries),
+        corpus=len(task.pool),
+        ignore_identical_ids=Identical(rule=identical_ids, queries=task.identical),
+        candidates=Lists(lists=len(task.lists), left_out=task.left_out, fewest=min(sizes), most=max(sizes)),
+    )
+    return results_of(measured, systems.single_stages(), about)

@@ -1,50 +1,51 @@
-"""Classify a split's pairs: the accuracy of models, and of always predicting the majority class."""
+"""Classify a split's pairs: the accuracy of models."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from data_prep.collections.collection import SPLITS, Collection
 from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import Metrics, p_value
-from trainer.ranking.evaluation.task import about_models
-from trainer.ranking.ranker import CLASSES, ModelRanker
+from trainer.ranking.evaluation.metrics import Metrics
+from trainer.ranking.evaluation.results_file import About, Classes, Results, results_of
+from trainer.ranking.evaluation.systems import Systems
+from trainer.ranking.ranker import CLASSES, ModelRanker, Ranker
 from trainer.ranking.retrieval.system import List
 
 
-def compare_classes(collection: Collection, split: str, models: Mapping[str, ModelRanker]) -> dict[str, Any]:
-    """Evaluate every model on labelled pairs: its accuracy, the p-value, what was classified, as JSON values.
-
-    The row `majority` always predicts the split's most frequent class (of equally frequent classes, the first).
+def compare_classes(systems: Systems, split: str) -> Results:
+    """Evaluate models on labelled pairs.
 
     Raises:
         InputError: the collection has no such split, or no classes, or a model does not predict these.
     """
-    classes, pairs, labels = read_classes(collection, split)
-    for ranker in models.values():
-        if not ranker.predicts_classes:
-            raise InputError(
-                f"{ranker.name}: a {ranker.method.name} with method.loss={ranker.method.loss} does not predict "
-                f"classes: fine-tune one with method.loss={CLASSES}, or leave out --classes"
-            )
+    classes, pairs, labels = read_classes(systems.collection, split)
+    rankers = {name: _classifier(ranker) for name, ranker in systems.single_rankers().items()}
+    for ranker in rankers.values():
         predict(ranker, pairs[:1], classes)  # a model of other classes fails before all pairs are read
-    metrics = {}
-    for name, ranker in models.items():
-        right = predict(ranker, pairs, classes) == labels
-        metrics[name] = Metrics({"accuracy": right.astype(np.float64)})
+    right = {name: predict(ranker, pairs, classes) == labels for name, ranker in rankers.items()}
+    measured = {name: Metrics({"accuracy": values.astype(np.float64)}) for name, values in right.items()}
     shares = np.bincount(labels, minlength=len(classes)) / len(labels)
-    return {
-        "majority": {"accuracy": float(shares.max())},
-        **{name: measured.means for name, measured in metrics.items()},
-        "p_value": p_value(metrics, list(models), "accuracy"),
-        "majority_class": classes[int(shares.argmax())],
-        "classes": {name: float(share) for name, share in zip(classes, shares, strict=True)},
-        "pairs": len(labels),
-        **about_models(collection, split, models),
-    }
+    about = About(
+        collection=str(systems.collection.directory),
+        split=split,
+        queries=len({query for query, _ in pairs}),
+        corpus=len({document for _, documents in pairs for document in documents}),
+        classes=Classes(pairs=len(labels), shares=dict(zip(classes, shares.tolist(), strict=True))),
+    )
+    return results_of(measured, systems.single_stages(), about)
+
+
+def _classifier(ranker: Ranker) -> ModelRanker:
+    """Return a ranker that predicts classes; raise InputError for another one."""
+    if not isinstance(ranker, ModelRanker):
+        raise InputError("BM25 does not predict classes: leave it out, or --classes")
+    if not ranker.predicts_classes:
+        raise InputError(
+            f"{ranker.name}: a {ranker.method.name} with method.loss={ranker.method.loss} does not predict "
+            f"classes: fine-tune one with method.loss={CLASSES}, or leave out --classes"
+        )
+    return ranker
 
 
 def read_classes(collection: Collection, split: str) -> tuple[list[str], list[List], np.ndarray]:

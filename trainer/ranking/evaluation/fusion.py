@@ -6,20 +6,33 @@ A weight w means (1 - w) * the first system's standardised scores + w * the seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
 from data_prep.common.progress import meter
 from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.retrieval.search import SCORES, Ranked, Ranking, best, row_blocks
-from trainer.ranking.retrieval.system import System
+from trainer.ranking.retrieval.search import SCORES, Ranked, Ranking, best, order_of, row_blocks
 
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named
 NONE = np.empty((1, 0), np.int64)  # the documents of a query whose only document is left out
+NOTHING: Mapping[int, int] = MappingProxyType({})
 RANK_OFFSET = 60  # the constant of Cormack et al.
+
+
+class ScoresAll(Protocol):
+    """A system that scores all documents of a pool (`trainer.ranking.retrieval.system.System`)."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
 
 
 def standardise(scores: np.ndarray) -> np.ndarray:
@@ -56,12 +69,42 @@ def fuse(first: np.ndarray, second: np.ndarray, weight: float | None) -> np.ndar
     return fused.astype(np.float32)
 
 
+@dataclass(frozen=True)
+class Fused:
+    """Two systems that score all documents, as one more; see `rank` for the arguments."""
+
+    first: ScoresAll
+    second: ScoresAll
+    weight: float | None
+    left_out: Mapping[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+        return self.first.shape
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """Return the fused scores of all documents, fp32 [q, N]; -inf for those that are left out."""
+        both = self.first.scores(rows), self.second.scores(rows)
+        fused = np.full_like(both[0], -np.inf)
+        for row, query in enumerate(range(rows.start, rows.stop)):
+            kept = np.delete(np.arange(fused.shape[1]), self.left_out.get(query, []))
+            if len(kept):
+                first, second = (scores[row : row + 1, kept] for scores in both)
+                fused[row, kept] = fuse(first, second, self.weight)[0]
+        return fused
+
+    def rank(self, k: int) -> list[Ranked]:
+        """Return at most k documents for each query, best first, ties in the pool's order."""
+        return rank(self.first, self.second, [self.weight], k, self.left_out)[0]
+
+
 def rank(
-    first: System,
-    second: System,
+    first: ScoresAll,
+    second: ScoresAll,
     weights: Sequence[float | None],
     k: int,
-    left_out: Mapping[int, int] = MappingProxyType({}),
+    left_out: Mapping[int, int] = NOTHING,
     *,
     held: int = SCORES,
 ) -> list[list[Ranked]]:
@@ -98,21 +141,21 @@ def rank(
     return ranked
 
 
-def choose_weight(
-    first: System,
-    second: System,
-    measure: Callable[[Sequence[Ranked]], Metrics],
-    left_out: Mapping[int, int] = MappingProxyType({}),
-) -> float:
-    """Choose the best weight of WEIGHTS.
+def fuse_lists(first: Ranked, second: Ranked, weight: float | None) -> Ranked:
+    """Fuse two rankings of some documents; a document that one of them lacks has the lowest of its scores."""
+    documents = np.union1d(first.documents, second.documents)
+    if not len(documents):
+        return first
+    scores = fuse(_filled(first, documents)[None], _filled(second, documents)[None], weight)[0]
+    order = order_of(scores, documents)
+    return Ranked(documents[order], scores[order])
 
-    Args:
-        first: scores of the queries to choose by.
-        second: scores of the same queries and pool.
-        measure: turns rankings, one for each query, into metrics.
-        left_out: as in `rank`.
-    """
-    return best_weight([measure(ranked) for ranked in rank(first, second, WEIGHTS, 10, left_out)])
+
+def _filled(ranked: Ranked, documents: np.ndarray) -> np.ndarray:
+    """Return the scores of documents, int64 [n] in order, fp32 [n]; of an empty ranking, zeros."""
+    scores = np.full(len(documents), ranked.scores.min() if len(ranked.scores) else 0, np.float32)
+    scores[documents.searchsorted(ranked.documents)] = ranked.scores
+    return scores
 
 
 def best_weight(measured: Sequence[Metrics]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,26 +59,6 @@ class Metric(NamedTuple):
     def theirs(self) -> str:
         """The metric's name in ir_measures."""
         return f"{IR_MEASURES[self.kind]}@{self.depth}"
-
-
-def compared(models: Sequence[str], pipelines: Sequence[str]) -> list[str]:
-    """Return rows of which the last two get a p-value: the models, and pipelines if there are fewer than two models."""
-    return [*models] if len(models) > 1 else [*models, *pipelines]
-
-
-def row_title(name: str, results: Mapping[str, Any]) -> str:
-    """Return the title of a system's row, given its name in the results of trainer.evaluate and those results."""
-    if name == "fused":
-        return "+".join(results["fusion"]["systems"])
-    if name == "majority":
-        return f"always {results['majority_class']}"
-    if how := results.get("rerank", {}).get(name):
-        return f"{name} on the first {how['documents']} of {_title(how['system'])}"
-    return _title(name)
-
-
-def _title(name: str) -> str:
-    return "BM25" if name == "bm25" else name
 
 
 def measure(
@@ -161,11 +141,3 @@ def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = ROUNDS, 
         sums = abs(signs @ differences)
         extreme += int((sums >= observed * (1 - 1e-9)).sum())  # the last bits depend on the order of the sum
     return (extreme + 1) / (rounds + 1)
-
-
-def p_value(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> float | None:
-    """Return the p-value of a metric between the last two of some systems; None where there are fewer than two."""
-    if len(systems) < 2:
-        return None
-    first, second = (metrics[name].values[metric] for name in systems[-2:])
-    return paired_permutation_test(second, first)

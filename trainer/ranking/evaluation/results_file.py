@@ -1,75 +1,157 @@
-"""The types of the results of trainer.evaluate over a pool of documents, as the report reads them from a file."""
+"""The file of trainer.evaluate: the systems and their metrics, what they were measured on, how pairs of them differ."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from data_prep.common.json_file import Count, Record
-
-Two = Annotated[list[str], Field(min_length=2, max_length=2)]
-
-
-class Pair(Record):
-    """How two systems differ."""
-
-    systems: Two
-    metric: str
-    difference: float
-    interval: Annotated[list[float], Field(min_length=2, max_length=2)]
-    p_value: float
-    p_value_holm: float
+from data_prep.common.files import whole_file
+from data_prep.common.json_file import Count, Record, read_json
+from trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
+from trainer.ranking.evaluation.significance import Pair, every_pair
 
 
 class Limits(Record):
-    """How many tokens of a text a system reads."""
+    """How many tokens of a text a model reads."""
 
     query: Count
     document: Count
-    kept_of_query: str | None = None
+    kept_of_query: str | None = None  # "end": its last tokens, not the first
 
 
-class Fusion(Record):
-    """How the row `fused` was made."""
+class Stage(Record):
+    """A part of a system, after the parts that it is made of."""
 
-    systems: Two
-    weight: float | None = None
-    split: str | None = None
+    stage: str  # bm25, a path, `fuse`, or `> DEPTH` and what re-ranks
+    seconds: float | None = None
+    depth: Count | None = None  # how many documents it re-ranks
+    model: str | None = None  # the path of the model that gives scores
+    checkpoint: str | None = None
+    max_tokens: Limits | None = None
+    fused: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None  # expressions, if it fuses scores
+    weight: float | None = None  # of the second one; None: reciprocal ranks
+    split: str | None = None  # where the weight was chosen; None: given, or reciprocal ranks
+    why: str | None = None  # why no weight was chosen
 
 
-class Reranked(Record):
-    """What a model ranked again."""
+class System(Record):
+    """How a system was made, and how good it is."""
 
-    system: str
-    documents: Count
+    expression: str  # as `--system` takes it, with the names of other systems replaced by what they stand for
+    metrics: dict[str, float]  # means over queries, lists or pairs
+    stages: Annotated[list[Stage], Field(min_length=1)]
+
+    @property
+    def combined(self) -> bool:
+        """Whether it has several parts."""
+        return len(self.stages) > 1
+
+    @property
+    def single_model(self) -> bool:
+        """Whether it is one trained model: not BM25, not a run file."""
+        return not self.combined and self.stages[0].checkpoint is not None
 
 
-class Pipeline(Record):
-    """The stages of a pipeline."""
+class Identical(Record):
+    """Whether the document with the query's id was left out of rankings."""
 
-    stages: Annotated[list[str], Field(min_length=1)]
-    seconds: list[float]
-    weights: list[float | None] = []
-    split: str | None = None
-    p_value_bm25: float | None = None
+    rule: str
+    queries: Count  # how many it was left out for
+
+
+class Lists(Record):
+    """The candidate lists of `--candidates`."""
+
+    lists: Count
+    left_out: Count  # without a relevant document
+    fewest: Count  # candidates of a list
+    most: Count
+
+
+class Classes(Record):
+    """The labelled pairs of `--classes`."""
+
+    pairs: Count
+    shares: Annotated[dict[str, float], Field(min_length=1)]  # of each class
+
+
+class About(Record):
+    """What the systems were measured on."""
+
+    collection: str
+    split: str
+    queries: Count
+    corpus: Count  # documents
+    ignore_identical_ids: Identical | None = None
+    metrics: list[str] = []  # those of `--metrics`
+    candidates: Lists | None = None
+    classes: Classes | None = None
+    remarks: list[str] = []  # on run files
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The titles of the table's columns by metric; the first metric or, of candidate lists, MRR is tested."""
+        if self.classes:
+            return CLASS_HEADINGS
+        if self.candidates:
+            one_size = self.candidates.fewest == self.candidates.most
+            recalls = {name: title for name, title in LIST_HEADINGS.items() if name.startswith("r@")}
+            among = f"/{self.candidates.most}" if one_size else ""
+            return {**LIST_HEADINGS, **{name: title + among for name, title in recalls.items()}}
+        return HEADINGS | {name: Metric.of(name).title for name in self.metrics}
+
+    @property
+    def tested(self) -> str:
+        """The metric of the p-values."""
+        return "mrr" if self.candidates else next(iter(self.columns))
 
 
 class Results(Record):
-    """Everything but the rows of the systems, which have the systems' own names."""
+    """The whole file."""
 
-    queries: Count
-    corpus: Count
-    collection: str
-    split: str
-    checkpoints: dict[str, str]
-    max_tokens: dict[str, Limits]
-    p_value: float | None
-    p_value_bm25: float | None = None
-    pairs_of_systems: list[Pair] | None = None
-    fusion: Fusion | None = None
-    rerank: dict[str, Reranked] = {}
-    pipelines: dict[str, Pipeline] = {}
-    run_files: dict[str, Any] = {}
-    metrics: list[str] = []
-    remarks: list[str] = []
+    version: Literal[1]  # changes when a key's meaning does
+    systems: Annotated[dict[str, System], Field(min_length=1)]
+    about: About
+    pairs: list[Pair]  # each system and each later one
+
+    @model_validator(mode="after")
+    def _whole(self) -> Results:
+        for name, system in self.systems.items():
+            if missing := self.about.columns.keys() - system.metrics.keys():
+                raise ValueError(f"systems.{name} has no {min(missing)}")
+        for pair in self.pairs:
+            if not {*pair.systems} <= self.systems.keys():
+                raise ValueError(f"no systems are named {' and '.join(pair.systems)}")
+        return self
+
+
+def results_of(
+    measured: Mapping[str, Metrics], made: Mapping[str, tuple[str, Sequence[Stage]]], about: About
+) -> Results:
+    """Put results together; `made` has the expression and the stages of each system that was measured."""
+    systems = {
+        name: System(expression=made[name][0], metrics=metrics.means, stages=list(made[name][1]))
+        for name, metrics in measured.items()
+    }
+    pairs = every_pair(measured, [*systems], about.tested)
+    return Results(version=1, systems=systems, about=about, pairs=pairs)
+
+
+def as_json(results: Results) -> str:
+    """Format results as the file has them; keys without a value are left out."""
+    return json.dumps(results.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+
+
+def write_results(path: Path, results: Results) -> None:
+    """Write the file."""
+    with whole_file(path) as file:
+        file.write(as_json(results).encode())
+
+
+def read_results(path: Path) -> Results:
+    """Read the file; raise InputError where it is not results of this version."""
+    return read_json(path, Results, "not results of this trainer.evaluate: run it again")

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
+from data_prep.common.json_file import Record
 from trainer.ranking.evaluation.metrics import ROUNDS, Metrics, paired_permutation_test
 
 LEVEL = 0.95  # of the intervals
 
 
-def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> list[dict[str, Any]]:
-    """Compare each system with each later one by a metric of the same queries, as JSON values.
+class Pair(Record):
+    """How the second of two systems differs from the first."""
+
+    systems: Annotated[list[str], Field(min_length=2, max_length=2)]
+    metric: str
+    difference: float
+    interval: Annotated[list[float], Field(min_length=2, max_length=2)]
+    p_value: float
+    p_value_holm: float
+
+
+def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> list[Pair]:
+    """Compare each system with each later one by a metric of the same queries.
 
     The difference is the later system's mean minus the earlier one's. The interval is a percentile bootstrap over
     queries (Efron and Tibshirani, 1993, chapter 13). The p-value is from the paired permutation test, given uncorrected
@@ -24,14 +37,14 @@ def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: s
     differences = [metrics[b].values[metric] - metrics[a].values[metric] for a, b in pairs]
     p_values = [paired_permutation_test(difference, np.zeros(len(difference))) for difference in differences]
     return [
-        {
-            "systems": list(pair),
-            "metric": metric,
-            "difference": float(difference.mean()),
-            "interval": bootstrap_interval(difference),
-            "p_value": p_value,
-            "p_value_holm": corrected,
-        }
+        Pair(
+            systems=list(pair),
+            metric=metric,
+            difference=float(difference.mean()),
+            interval=bootstrap_interval(difference),
+            p_value=p_value,
+            p_value_holm=corrected,
+        )
         for pair, difference, p_value, corrected in zip(pairs, differences, p_values, holm(p_values), strict=True)
     ]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
-from trainer.ranking.ranker import ModelRanker, Ranker
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
 from trainer.ranking.retrieval.system import Texts, in_pool_order
 
@@ -75,13 +75,3 @@ def evaluate_split(ranker: Ranker, split: str) -> Metrics:
     """
     task = Task.of(ranker.collection, split)
     return task.measure(task.rank(ranker.system(task), DEPTH))
-
-
-def about_models(collection: Collection, split: str, models: Mapping[str, ModelRanker]) -> dict[str, Any]:
-    """Describe as JSON values what is evaluated: the split, each model's checkpoint and how much of a text it reads."""
-    return {
-        "collection": str(collection.directory),
-        "split": split,
-        "checkpoints": {name: ranker.name for name, ranker in models.items()},
-        "max_tokens": {name: ranker.max_tokens() for name, ranker in models.items()},
-    }

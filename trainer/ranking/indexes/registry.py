@@ -27,7 +27,7 @@ def kind_of(ranker: Ranker) -> type[Index]:
     """Return the kind of index that a ranker needs; raise InputError where it has none."""
     if ranker.kind not in KINDS:
         raise InputError(
-            f"{ranker.title} has no index: it re-ranks what another system found (python -m trainer.evaluate --rerank)"
+            f"{ranker.title} has no index: it re-ranks what another system found (trainer.evaluate --system)"
         )
     return KINDS[ranker.kind]
 

@@ -11,10 +11,14 @@ from data_prep.collections.groups import Groups
 from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, tokens_run
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
+from trainer.ranking.evaluation.results_file import Limits, Lists
+from trainer.ranking.evaluation.table import compared
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.bm25 import Bm25
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -115,7 +119,8 @@ def plain_lists(task: CandidateTask) -> list[tuple[int, list[int]]]:
 
 def test_a_model_that_reads_pairs(lists: Collection) -> None:
     task = CandidateTask.of(lists, "test")
-    for (query, documents), scores in zip(plain_lists(task), task.model_scores(overlap_run(lists)), strict=True):
+    scored = ranker_of(overlap_run(lists), lists).scores(plain_lists(task))
+    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
         tokens = lists.queries.tokens(query)[:6].tolist()
         expected = [plain_overlap(tokens, lists.corpus.tokens(i)[:14].tolist()) for i in documents]
         assert scores.tolist() == expected
@@ -129,7 +134,8 @@ def test_a_model_of_several_vectors(lists: Collection) -> None:
         ids = [lists.tokenizer.cls, *tokens[: most - 2].tolist(), lists.tokenizer.sep]
         return weight[ids[1::2]]
 
-    for (query, documents), scores in zip(plain_lists(task), task.model_scores(trained), strict=True):
+    scored = ranker_of(trained, lists).scores(plain_lists(task))
+    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
         own = vectors(lists.queries.tokens(query), 8)
         expected = [(own @ vectors(lists.corpus.tokens(i), 16).T).max(axis=1).sum() for i in documents]
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
@@ -138,7 +144,8 @@ def test_a_model_of_several_vectors(lists: Collection) -> None:
 def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) -> None:
     task = CandidateTask.of(lists, "test")
     pool = [lists.corpus.text(i) for i in task.pool]
-    for (query, positions), ours, bm25 in zip(task.lists, task.model_scores(siamese), task.bm25_scores(), strict=True):
+    scored = (ranker.scores(plain_lists(task)) for ranker in (ranker_of(siamese, lists), Bm25Ranker(lists)))
+    for (query, positions), ours, bm25 in zip(task.lists, *scored, strict=True):
         text = lists.queries.text(task.queries[query])
         np.testing.assert_array_equal(bm25, Bm25([text], pool).scores(slice(0, 1))[0, positions])
         assert len(ours) == len(positions)
@@ -146,14 +153,18 @@ def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) ->
 
 
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:
-    results = compare_lists(lists, "test", {"m": siamese, "pairs": overlap_run(lists)}, with_bm25=True)
-    assert list(results)[:3] == ["bm25", "m", "pairs"]
-    assert results["bm25"].keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "mrr_all", "ndcg@5", "ndcg@10"}
-    assert results["bm25"]["mrr"] > 0.8 > results["m"]["mrr"]  # questions are parts of their passages
-    assert 0 < results["p_value"] < 0.05
-    assert (results["lists"], results["lists_left_out"], results["candidates"]) == (LISTS - 2, 2, [CANDIDATES] * 2)
-    assert results["max_tokens"]["pairs"] == {"query": 8, "document": 16}
-    assert compare_lists(lists, "test", {"m": siamese}, with_bm25=False)["p_value"] is None
+    models = {"m": siamese, "pairs": overlap_run(lists)}
+    results = compare_lists(systems_of(lists, models, bm25=True), "test")
+    assert [*results.systems] == ["bm25", "m", "pairs"]
+    bm25 = results.systems["bm25"].metrics
+    assert bm25.keys() == {"r@1", "r@2", "r@5", "mrr", "map", "auc", "mrr_all", "ndcg@5", "ndcg@10"}
+    assert bm25["mrr"] > 0.8 > results.systems["m"].metrics["mrr"]  # questions are parts of their passages
+    assert [pair.systems for pair in compared(results)] == [["m", "pairs"]]
+    assert 0 < compared(results)[0].p_value < 0.05
+    assert results.about.candidates == Lists(lists=LISTS - 2, left_out=2, fewest=CANDIDATES, most=CANDIDATES)
+    (stage,) = results.systems["pairs"].stages
+    assert stage.max_tokens == Limits(query=8, document=16)
+    assert compare_lists(systems_of(lists, {"m": siamese}), "test").pairs == []
 
 
 def test_splits_without_candidate_lists_are_refused(
@@ -175,4 +186,4 @@ def test_splits_without_candidate_lists_are_refused(
 
 def test_a_model_of_classes_is_refused(lists: Collection) -> None:
     with pytest.raises(InputError, match="run/step: predicts classes and gives no score to rank by: .*--classes"):
-        compare_lists(lists, "test", {"m": overlap_run(lists, classes=3)}, with_bm25=False)
+        compare_lists(systems_of(lists, {"m": overlap_run(lists, classes=3)}), "test")

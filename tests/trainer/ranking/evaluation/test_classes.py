@@ -7,10 +7,11 @@ import pytest
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, tokens_run
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import CLASSES, labelled_pairs
 from trainer.ranking.evaluation.classes import compare_classes, read_classes
 from trainer.ranking.evaluation.metrics import paired_permutation_test
+from trainer.ranking.evaluation.results_file import Classes
 from trainer.ranking.evaluation.task import Task
 
 
@@ -33,18 +34,16 @@ def test_accuracy_is_that_of_a_plain_loop(pairs: Collection) -> None:
     first, second = overlap_run(pairs, classes=3), overlap_run(pairs, classes=3)
     shifted = second.model.score_pairs
     second.model.score_pairs = lambda **arrays: shifted(**arrays).roll(1, dims=1)
-    results = compare_classes(pairs, "test", {"a": first, "b": second})
+    results = compare_classes(systems_of(pairs, {"a": first, "b": second}), "test")
     right = plain_right(pairs), plain_right(pairs, shift=1)
-    assert list(results)[:3] == ["majority", "a", "b"]
-    accuracies = results["a"]["accuracy"], results["b"]["accuracy"]
+    accuracies = [results.systems[name].metrics["accuracy"] for name in ("a", "b")]
     assert accuracies == pytest.approx([row.mean() for row in right])
     assert 0 < accuracies[0] != accuracies[1] < 1
-    assert results["p_value"] == paired_permutation_test(right[1], right[0])
+    assert [pair.p_value for pair in results.pairs] == [paired_permutation_test(right[1], right[0])]
     labels = np.asarray(pairs.groups("test").labels)
     shares = {name: float((labels == i).mean()) for i, name in enumerate(CLASSES)}
-    assert results["classes"] == shares
-    assert (results["majority"]["accuracy"], results["majority_class"]) == (shares["neutral"], "neutral")
-    assert results["pairs"] == 60
+    assert results.about.classes == Classes(pairs=60, shares=shares)
+    assert results.about.queries <= 60
 
 
 def test_classes_are_no_judgements_to_rank_by(pairs: Collection) -> None:
@@ -59,13 +58,13 @@ def test_models_and_splits_without_classes_are_refused(pairs: Collection, opened
         read_classes(pairs, "dev")
     told = "method.loss=binary does not predict classes: .* method.loss=classes, or leave out --classes"
     with pytest.raises(InputError, match=told):
-        compare_classes(pairs, "test", {"m": overlap_run(pairs)})
+        compare_classes(systems_of(pairs, {"m": overlap_run(pairs)}), "test")
     with pytest.raises(InputError, match="a tokens with method.loss=softmax does not predict classes"):
-        compare_classes(pairs, "test", {"m": tokens_run(pairs)})
+        compare_classes(systems_of(pairs, {"m": tokens_run(pairs)}), "test")
 
 
 def test_a_model_of_other_classes_is_refused_before_all_pairs_are_read(pairs: Collection) -> None:
     trained = overlap_run(pairs, classes=2)
     with pytest.raises(InputError, match="predicts 2 classes, .* has 3: entailment, neutral, contradiction"):
-        compare_classes(pairs, "test", {"m": trained})
+        compare_classes(systems_of(pairs, {"m": trained}), "test")
     assert [rows for rows, _ in trained.model.batches] == [1]

@@ -12,7 +12,15 @@ from hypothesis.extra import numpy as hnp
 
 from tests.trainer.ranking.retrieval.fakes import positions
 from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.fusion import WEIGHTS, choose_weight, fuse, reciprocal_ranks, standardise
+from trainer.ranking.evaluation.fusion import (
+    WEIGHTS,
+    Fused,
+    best_weight,
+    fuse,
+    fuse_lists,
+    reciprocal_ranks,
+    standardise,
+)
 from trainer.ranking.evaluation.metrics import Metrics
 from trainer.ranking.retrieval.bm25 import Bm25
 from trainer.ranking.retrieval.search import Ranked, best
@@ -140,6 +148,63 @@ def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, 
             np.testing.assert_array_equal(found.scores, expected.scores)
 
 
+@given(PAIRS, st.sampled_from([None, 0.3, 1.0]), st.data())
+def test_a_fusion_of_a_fusion_is_a_plain_sum_of_sums(
+    pair: np.ndarray, weight: float | None, data: st.DataObject
+) -> None:
+    """Within a query, without the document that is left out."""
+    _, queries, documents = pair.shape
+    left_out = data.draw(st.dictionaries(st.integers(0, queries - 1), st.integers(0, documents - 1)))
+    inner = Fused(Table(pair[0]), Table(pair[1]), weight, left_out)
+    outer = Fused(inner, Table(pair[1]), 0.4, left_out)
+    assert outer.shape == (queries, documents)
+    rows = slice(0, queries)
+    for query, (scores, ranked) in enumerate(zip(outer.scores(rows), outer.rank(documents), strict=True)):
+        others = [i for i in range(documents) if i != left_out.get(query)]
+        a, b = (table[query : query + 1, others] for table in pair)
+        if others:
+            expected = fuse(fuse(a, b, weight), b, 0.4)[0]
+            np.testing.assert_array_equal(scores[others], expected)
+            assert ranked.documents.tolist() == [others[i] for i in plain_order(expected, documents)]
+        assert np.isneginf(np.delete(scores, others)).all()
+
+
+SOME = st.dictionaries(st.integers(0, 9), EIGHTHS, max_size=8)  # scores by document
+
+
+@given(SOME, SOME, st.sampled_from([None, 0.0, 0.3, 1.0]))
+def test_a_document_that_a_list_lacks_has_its_lowest_score(
+    first: dict[int, float], second: dict[int, float], weight: float | None
+) -> None:
+    every = sorted(first.keys() | second.keys())
+    ranked = fuse_lists(*(as_ranked(scores) for scores in (first, second)), weight)
+    assert sorted(ranked.documents.tolist()) == every
+    if not every:
+        return
+    rows = [[scores.get(i, min(scores.values(), default=0.0)) for i in every] for scores in (first, second)]
+    left, right = (plain_reciprocal(row) if weight is None else plain_z(row) for row in rows)
+    share = (1.0, 1.0) if weight is None else (1 - weight, weight)
+    fused = {i: share[0] * a + share[1] * b for i, a, b in zip(every, left, right, strict=True)}
+    found = [fused[i] for i in ranked.documents.tolist()]
+    np.testing.assert_allclose(found, sorted(fused.values(), reverse=True), atol=1e-6)
+
+
+def as_ranked(scores: dict[int, float]) -> Ranked:
+    """A list of these documents, best first."""
+    order = sorted(scores, key=lambda i: (-scores[i], i))
+    return Ranked(np.array(order, np.int64), np.array([scores[i] for i in order], np.float32))
+
+
+def test_lists_of_the_same_documents_are_fused_as_systems_are() -> None:
+    pair = np.random.default_rng(0).standard_normal((2, 1, 9)).astype(np.float32)
+    lists = [as_ranked(dict(enumerate(row[0].tolist()))) for row in pair]
+    for weight in (None, 0.3):
+        ((whole,),) = fusion.rank(Table(pair[0]), Table(pair[1]), [weight], 9)
+        fused = fuse_lists(*lists, weight)
+        np.testing.assert_array_equal(fused.documents, whole.documents)
+        np.testing.assert_array_equal(fused.scores, whole.scores)
+
+
 def test_equal_fused_scores_rank_in_the_pools_order() -> None:
     first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
     assert [positions(ranked) for ranked in fusion.rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
@@ -151,18 +216,22 @@ def measure_first(ranked: Sequence[Ranked]) -> Metrics:
     return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in rows])})
 
 
+def choose_weight(first: Table, second: Table) -> float:
+    return best_weight([measure_first(ranked) for ranked in fusion.rank(first, second, WEIGHTS, 10)])
+
+
 def test_the_weight_is_the_smallest_of_the_best() -> None:
     right, wrong = [[2.0, 1.0, 0.0]] * 3, [[0.0, 1.0, 2.0]] * 3
-    assert choose_weight(Table(right), Table(right), measure_first) == 0
+    assert choose_weight(Table(right), Table(right)) == 0
     # at 0.5 the standardised scores cancel: all documents tie, and document 0 comes first
-    assert choose_weight(Table(wrong), Table(right), measure_first) == 0.5
-    assert choose_weight(Table(right), Table(wrong), measure_first) == 0
+    assert choose_weight(Table(wrong), Table(right)) == 0.5
+    assert choose_weight(Table(right), Table(wrong)) == 0
 
 
 def test_two_systems_that_err_apart_are_better_together() -> None:
     first = Table([[3, 4, 0, 0], [3, 0, 4, 0]])  # document 0 is second, behind a different document each time
     second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
-    weight = choose_weight(first, second, measure_first)
+    weight = choose_weight(first, second)
     assert 0 < weight < 1
     assert positions(fusion.rank(first, second, [weight], 1)[0]) == [[0], [0]]
 

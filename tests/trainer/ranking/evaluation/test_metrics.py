@@ -14,12 +14,9 @@ from trainer.ranking.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
     Metric,
-    Metrics,
     measure,
     measure_lists,
-    p_value,
     paired_permutation_test,
-    row_title,
 )
 
 
@@ -180,24 +177,6 @@ def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: lis
         places = [(place, grade > 0) for place, grade in enumerate(listed)] + [(99, True)] * len(others)
         pairs = [a < b for a, right in places if right for b, other in places if not other]
         assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
-
-
-def test_the_last_two_systems_are_tested() -> None:
-    rng = np.random.default_rng(0)
-    metrics = {name: Metrics({"mrr": rng.random(30) + shift}) for name, shift in (("a", 9), ("b", 0), ("c", 0.2))}
-    expected = paired_permutation_test(metrics["c"].values["mrr"], metrics["b"].values["mrr"])
-    assert p_value(metrics, ["a", "b", "c"], "mrr") == expected
-    assert expected < 1
-    assert p_value(metrics, ["c"], "mrr") is None
-
-
-def test_titles_of_rows() -> None:
-    again = {"rerank": {"m": {"system": "bm25", "documents": 100}, "n": {"system": "m", "documents": 7}}}
-    assert row_title("m", again) == "m on the first 100 of BM25"
-    assert row_title("n", again) == "n on the first 7 of m"
-    assert row_title("other", again) == "other"
-    assert row_title("bm25", again) == "BM25"
-    assert row_title("majority", {"majority_class": "neutral"}) == "always neutral"
 
 
 def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:

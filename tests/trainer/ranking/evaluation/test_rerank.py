@@ -1,14 +1,20 @@
 """The first documents that a system found, re-ranked by a model that reads pairs."""
 
 import numpy as np
-import pytest
 
 from data_prep.collections.collection import Collection
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, positions, ranked_as
-from trainer.ranking.evaluation.rerank import Rerank, rerank_task
+from trainer.ranking.evaluation.rerank import ALONE, reordered, scores_again
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.retrieval.search import Ranked
+
+
+def rerank(task: Task, found: list[Ranked], documents: int) -> list[Ranked]:
+    """Re-rank with the `Overlap` model."""
+    scores = scores_again(ranker_of(overlap_run(task.collection), task.collection), task, found, documents)
+    return [reordered(*each, ALONE) for each in zip(found, scores, strict=True)]
 
 
 def test_the_first_are_ranked_by_score_and_the_others_follow(opened: Collection) -> None:
@@ -16,7 +22,7 @@ def test_the_first_are_ranked_by_score_and_the_others_follow(opened: Collection)
     found = Bm25Ranker(task.collection).system(task).rank(40)
     assert min(map(len, positions(found))) > 5
     found[3], found[4] = ranked_as([]), ranked_as(positions(found)[4][:2])  # BM25 may find nothing, or fewer
-    ranked = rerank_task(ranker_of(overlap_run(opened), opened), task, found, 5)
+    ranked = rerank(task, found, 5)
     assert all((np.diff(row.scores) <= 0).all() for row in ranked)
     moved = 0
     for query, first, again in zip(task.queries, positions(found), positions(ranked), strict=True):
@@ -30,21 +36,14 @@ def test_the_first_are_ranked_by_score_and_the_others_follow(opened: Collection)
 
 def test_nothing_found_is_nothing_ranked(opened: Collection) -> None:
     task = Task.of(opened, "test")
-    ranked = rerank_task(ranker_of(overlap_run(opened), opened), task, [ranked_as([])] * 20, 10)
+    ranked = rerank(task, [ranked_as([])] * 20, 10)
     assert positions(ranked) == [[]] * 20
-
-
-@pytest.mark.parametrize(("rerank", "text"), [(Rerank(), "bm25:100"), (Rerank("a:b", 7), "a:b:7")])
-def test_what_is_ranked_again_reads_as_the_option(rerank: Rerank, text: str) -> None:
-    assert str(rerank) == text
 
 
 def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_first(opened: Collection) -> None:
     task = Task.of(opened, "test")
     found = Bm25Ranker(task.collection).system(task).rank(40)
     backwards = [ranked_as(row[::-1]) for row in positions(found)]
-    again = [
-        positions(rerank_task(ranker_of(overlap_run(opened), opened), task, some, 40)) for some in (found, backwards)
-    ]
+    again = [positions(rerank(task, some, 40)) for some in (found, backwards)]
     assert again[0] == again[1]
     assert np.mean([row == sorted(row) for row in again[0]]) < 1

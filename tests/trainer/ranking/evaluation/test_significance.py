@@ -43,12 +43,12 @@ def test_every_pair_of_systems() -> None:
     means = {"a": 0.0, "b": 0.5, "c": 0.55}
     metrics = {name: Metrics({"m": rng.standard_normal(60) * 0.5 + mean}) for name, mean in means.items()}
     pairs = every_pair(metrics, ["a", "b", "c"], "m")
-    assert [pair["systems"] for pair in pairs] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    assert [pair.systems for pair in pairs] == [["a", "b"], ["a", "c"], ["b", "c"]]
     for pair in pairs:
-        first, second = (metrics[name].values["m"] for name in pair["systems"])
-        assert pair["difference"] == pytest.approx(second.mean() - first.mean())
-        assert pair["interval"][0] < pair["difference"] < pair["interval"][1]
-        assert pair["p_value"] == paired_permutation_test(second, first)
-        assert (pair["p_value"] < 0.05) == (pair["interval"][0] > 0 or pair["interval"][1] < 0)
-    assert [pair["p_value_holm"] for pair in pairs] == holm([pair["p_value"] for pair in pairs])
+        first, second = (metrics[name].values["m"] for name in pair.systems)
+        assert pair.difference == pytest.approx(second.mean() - first.mean())
+        assert pair.interval[0] < pair.difference < pair.interval[1]
+        assert pair.p_value == paired_permutation_test(second, first)
+        assert (pair.p_value < 0.05) == (pair.interval[0] > 0 or pair.interval[1] < 0)
+    assert [pair.p_value_holm for pair in pairs] == holm([pair.p_value for pair in pairs])
     assert every_pair(metrics, ["a"], "m") == []

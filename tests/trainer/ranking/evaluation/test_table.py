@@ -1,48 +1,101 @@
 """The table of trainer.evaluate: its headings, and the conditions below it."""
 
-from trainer.ranking.evaluation.table import table
+from typing import Any
+
+from trainer.ranking.evaluation.results_file import About, Limits, Lists, Results, Stage, System
+from trainer.ranking.evaluation.significance import Pair
+from trainer.ranking.evaluation.table import compared, table
+
+METRICS = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100", "r@1", "r@2", "r@5", "mrr", "map"), 0.5)
+
+
+def results_of(systems: dict[str, list[Stage]], **about: Any) -> Results:
+    """Results of systems with these stages; every two of them differ by nothing."""
+    names = [*systems]
+    return Results(
+        version=1,
+        systems={
+            name: System(expression=" ".join(stage.stage for stage in stages), metrics=METRICS, stages=stages)
+            for name, stages in systems.items()
+        },
+        about=About(**{"collection": "c", "split": "test", "queries": 1, "corpus": 1, **about}),
+        pairs=[
+            Pair(systems=[a, b], metric="mrr@10", difference=0, interval=[0, 0], p_value=1, p_value_holm=1)
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+        ],
+    )
+
+
+def model(path: str, query: int = 8, document: int = 16, kept_of_query: str | None = None, **stage: Any) -> Stage:
+    """A stage of a model."""
+    limits = Limits(query=query, document=document, kept_of_query=kept_of_query)
+    return Stage(**{"stage": path, "model": path, "checkpoint": f"{path}/step", "max_tokens": limits, **stage})
+
+
+BM25 = Stage(stage="bm25", model="bm25", seconds=1.0)
+
+
+def test_the_table_shows_how_much_of_a_text_each_system_reads() -> None:
+    lines = list(table(results_of({"a": [model("x")], "b": [model("y", 8, 32)], "c": [model("z")]})))
+    assert lines[-1] == "encoders read the first tokens of queries/documents: 8/16 (a and c), 8/32 (b)"
+    assert not any("tokens" in line for line in table(results_of({"bm25": [BM25]})))
 
 
 def test_the_table_tells_the_end_of_a_text_from_its_start() -> None:
-    metrics = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100"), 0.5)
-    results = {"a": metrics, "p_value": None, "queries": 1, "corpus": 1}
-    end = {"query": 8, "document": 16, "kept_of_query": "end"}
-    assert list(table({**results, "max_tokens": {"a": end}}, ["a"]))[-1] == (
+    assert list(table(results_of({"a": [model("x", kept_of_query="end")]})))[-1] == (
         "encoders read the first tokens of queries/documents: last 8/16 (a)"
     )
 
 
+def test_a_model_that_only_re_ranks_has_its_path_for_a_name() -> None:
+    again = [BM25, model("runs/m", stage="> 9 runs/m", depth=9, seconds=2.0)]
+    lines = list(table(results_of({"a": again, "b": [model("x", 4, 4)]})))
+    assert "a: BM25 1.0 s > 9 runs/m 2.0 s" in lines
+    assert lines[-2] == (
+        "encoders read the first tokens of queries/documents: 8/16 (runs/m), 4/4 (b), BM25 reads all of them"
+    )
+    assert lines[-1].startswith("BM25: Lucene")
+
+
 def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
-    metrics = dict.fromkeys(("r@1", "r@2", "r@5", "mrr", "map"), 0.5)
-    results = {
-        "a": metrics,
-        "p_value": None,
-        "lists": 2000,
-        "lists_left_out": 0,
-        "candidates": [2, 9],
-        "corpus": 7,
-        "max_tokens": {},
-    }
-    lines = list(table(results, ["a"]))
+    lists = Lists(lists=2000, left_out=0, fewest=2, most=9)
+    lines = list(table(results_of({"a": [Stage(stage="x")]}, candidates=lists, corpus=7)))
     assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
     assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")
 
 
-def test_why_a_weight_was_not_chosen() -> None:
-    metrics = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100"), 0.5)
-    about = {"seconds": [0.0, 0.0], "weights": [None], "split": None}
-    results = {
-        "p": metrics,
-        "q": metrics,
-        "pipelines": {"p": {"stages": ["read:9", "+m"], **about}, "q": {"stages": ["bm25:9", "+m"], **about}},
-        "run_files": {"read": "r.trec"},
-        "p_value": None,
-        "queries": 1,
-        "corpus": 1,
-        "max_tokens": {},
+def test_how_scores_were_fused() -> None:
+    about = {"stage": "fuse", "fused": ["bm25", "x"]}
+    systems = {
+        "m": [model("x")],
+        "chosen": [BM25, model("x"), Stage(weight=0.3, split="dev", **about)],
+        "given": [BM25, model("x"), Stage(weight=0.35, **about)],
+        "asked": [BM25, model("x"), Stage(**about)],
+        "without": [BM25, model("x"), Stage(why="no split dev", **about)],
+        "again": [BM25, model("x", stage="> 9 +x", depth=9, fused=["bm25", "x"], weight=1.0, split="dev")],
     }
-    rules = [line for line in table(results, ["p", "q"]) if "reciprocal ranks" in line]
-    assert rules[0].startswith("p: ")
-    assert rules[0].endswith("; a run file has no other split to choose a weight on")
-    assert rules[1].startswith("q: ")
-    assert "no split dev other than the evaluated one" in rules[1]
+    rules = [line for line in table(results_of(systems)) if "scores standardised" in line or "reciprocal" in line]
+    assert rules == [
+        "chosen: 0.7 BM25 + 0.3 m, scores standardised per query; weight chosen by nDCG@10 on split dev",
+        "given: 0.65 BM25 + 0.35 m, scores standardised per query; weight as given",
+        "asked: reciprocal ranks, the sum of 1 / (60 + rank)",
+        "without: reciprocal ranks, the sum of 1 / (60 + rank); no split dev",
+        "again: 0 found + 1 m, scores standardised per query; weight chosen by nDCG@10 on split dev",
+    ]
+
+
+def test_the_last_two_models_are_compared_and_combined_systems_with_bm25() -> None:
+    def pairs(*systems: str) -> list[list[str]]:
+        made = {"bm25": [BM25], "run file": [Stage(stage="x.trec")]}
+        stages = {
+            name: made.get(name, [model(name)] if name.startswith("m") else [BM25, model("x")]) for name in systems
+        }
+        return [pair.systems for pair in compared(results_of(stages))]
+
+    assert pairs("bm25", "m1") == []
+    assert pairs("bm25", "m1", "m2", "m3", "run file") == [["m2", "m3"]]
+    assert pairs("bm25", "m1", "m2", "both") == [["m1", "m2"], ["bm25", "both"]]
+    assert pairs("m1", "both", "again") == [["both", "again"]]
+    assert pairs("bm25", "both") == [["bm25", "both"]]
+    assert pairs("both", "bm25", "run file") == [["both", "bm25"]]

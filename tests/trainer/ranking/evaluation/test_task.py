@@ -15,13 +15,12 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer.ranking.evaluation.compare import Asked, compare
 from trainer.ranking.evaluation.metrics import DEPTH
-from trainer.ranking.evaluation.pipeline import Pipeline, Stage
+from trainer.ranking.evaluation.results_file import Identical
+from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task, evaluate_split
 from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import search
-from trainer.training.checkpoints.load import load_trained
 
 DOCUMENTS, QUERIES = 1000, 200
 
@@ -99,27 +98,20 @@ def ranked_ids(file: Path) -> dict[str, list[str]]:
 def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection: Path, tmp_path: Path) -> None:
     """Before the cut, so that each ranking is as long as without it."""
     keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
-    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", seed=1, **keys))
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", seed=1, **keys)
     (tmp_path / "given.trec").write_text("".join(f"test.2 Q0 test.{i} 0 {9 - i} x\n" for i in (3, 2, 1)))
-    line = Pipeline("bm25", (Stage(2, "m", True),))
+    texts = ["bm25", f"m={run}", f"given={tmp_path / 'given.trec'}"]
+    texts += ["fused=fuse(bm25, m)", "line=bm25 > 2 +m", "lists=fuse(given, fuse(bm25, m))"]
+    systems = Systems.open(arguments, read_systems(texts))
     for rule, own in (("auto", {"test.0"}), ("on", set()), ("off", {f"test.{i}" for i in range(4)})):
         folder = tmp_path / rule
         folder.mkdir()
-        asked = Asked(
-            bm25=True,
-            runs={"given": tmp_path / "given.trec"},
-            pipelines={"line": line},
-            fuse=("bm25", "m"),
-            weights_split="dev",
-            write_runs=folder,
-            identical_ids=rule,  # type: ignore[arg-type]
-        )
-        results = compare(arguments, "test", {"m": ranker_of(trained, arguments)}, asked)
+        results = compare(systems, "test", Asked(folder, identical_ids=rule))  # type: ignore[arg-type]
         left_out = {"auto": 3, "on": 4, "off": 0}[rule]
-        assert results["ignore_identical_ids"] == {"rule": rule, "queries": left_out}
-        told = [text for text in table(results, ["given", "m", "line"]) if "with the query's id is left out" in text]
+        assert results.about.ignore_identical_ids == Identical(rule=rule, queries=left_out)
+        told = [text for text in table(results) if "with the query's id is left out" in text]
         assert [text.split(" queries")[0].split()[-1] for text in told] == ([str(left_out)] if left_out else [])
-        files = {name: ranked_ids(folder / f"{name}.trec") for name in ("bm25", "m", "fused", "line", "given")}
+        files = {name: ranked_ids(folder / f"{name}.trec") for name in results.systems}
         for name, ranked in files.items():
             itself = {query for query, documents in ranked.items() if query in documents}
             assert itself == (own & {"test.2"} if name == "given" else own), (rule, name)

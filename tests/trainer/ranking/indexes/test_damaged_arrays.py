@@ -22,7 +22,7 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
     write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", **lengths)
     index.main([str(folder / "run"), f"--collection={toy_collection}", f"--out={folder / 'dense'}"])
-    index.main(["--bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25'}"])
+    index.main(["bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25'}"])
     return folder
 
 

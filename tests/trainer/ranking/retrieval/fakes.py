@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,11 @@ from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
 from models.vectors import Vectors
 from tests import toy
+from trainer.ranking.evaluation.expression import BM25, Given, Leaf
+from trainer.ranking.evaluation.systems import Systems
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
 from trainer.training.checkpoints.load import LoadedModel, TrainedModel
 from trainer.training.recipe.build import new_trunk
@@ -141,3 +146,11 @@ def plain_scores(trained: TrainedModel, collection: Collection, query: int, docu
         of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
         of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
         return model.score(of_query, of_documents).numpy()[0]
+
+
+def systems_of(collection: Collection, models: Mapping[str, LoadedModel], *, bm25: bool = False) -> Systems:
+    """Systems of one model each, as `--system NAME=MODEL` gives them, after BM25."""
+    given = [Given("bm25", BM25, "bm25")] if bm25 else []
+    given += [Given(name, Leaf(f"./{name}"), f"{name}=./{name}") for name in models]
+    rankers: dict[Leaf, Ranker] = {Leaf(f"./{name}"): ranker_of(model, collection) for name, model in models.items()}
+    return Systems(collection, given, {BM25: Bm25Ranker(collection), **rankers})

@@ -1,0 +1,113 @@
+"""Parts of systems: re-ranked by a model's scores, or by these and those of the stage before; lists that are fused."""
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, positions, systems_of, tokens_run
+from trainer.ranking.evaluation import fusion
+from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
+from trainer.ranking.evaluation.parts import Parts
+from trainer.ranking.evaluation.systems import Choice
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.retrieval.search import Ranked
+
+OVERLAP, TOKENS = Leaf("./overlap"), Leaf("./tokens")
+
+
+@pytest.fixture(scope="module")
+def task(toy_collection: str) -> Task:
+    return Task.of(Collection.open(toy_collection), "test")
+
+
+@pytest.fixture(scope="module")
+def found(task: Task) -> list[Ranked]:
+    return Bm25Ranker(task.collection).system(task).rank(30)
+
+
+def parts_of(task: Task, *wanted: Expression, weight: float | None = None, depth: int = 30) -> Parts:
+    """Parts of a BM25 and two models; everything is fused by one weight."""
+    models = {"overlap": overlap_run(task.collection), "tokens": tokens_run(task.collection)}
+    choices = {part: Choice(weight) for each in wanted for part in walk(each)}
+    return Parts(systems_of(task.collection, models, bm25=True), task, depth, wanted, choices)
+
+
+def plain(task: Task, found: list[Ranked], documents: int, weight: float | None) -> list[list[int]]:
+    """The rankings of a stage that re-ranks with the `Overlap` model."""
+    rankings = []
+    for query, ranked in zip(task.queries, found, strict=True):
+        first, rest = ranked.documents[:documents].tolist(), ranked.documents[documents:].tolist()
+        tokens = task.collection.queries.tokens(query)[:6].tolist()
+        texts = [task.collection.corpus.tokens(task.pool[i])[:14].tolist() for i in first]
+        new = np.array([plain_overlap(tokens, text) for text in texts], np.float64)
+        old = ranked.scores[:documents].astype(np.float64)
+        if weight is None:
+            ranks = [[1 / (60 + sum(other >= one for other in scores)) for one in scores] for scores in (old, new)]
+            fused = np.add(*ranks)
+        else:
+            a, b = ((scores - scores.mean()) / scores.std() if scores.std() else 0 * scores for scores in (old, new))
+            fused = (1 - weight) * a + weight * b
+        fused = fused.astype(np.float32)
+        rankings.append([first[i] for i in np.lexsort((first, -fused))] + rest)
+    return rankings
+
+
+@pytest.mark.parametrize("weight", [0.3, None])
+def test_an_interpolated_stage_ranks_by_both_scores(task: Task, found: list[Ranked], weight: float | None) -> None:
+    system = Rerank(BM25, 12, OVERLAP, Mix())
+    ranked = parts_of(task, system, weight=weight).rank(system, 30)
+    assert positions(ranked) == plain(task, found, 12, weight)
+    assert positions(ranked) != positions(found)
+    assert all((np.diff(row.scores) <= 0).all() for row in ranked)
+
+
+def test_each_stage_gets_the_scores_of_the_one_before(task: Task) -> None:
+    first = Rerank(BM25, 20, TOKENS)
+    system = Rerank(first, 7, OVERLAP, Mix())
+    parts = parts_of(task, system, weight=0.6)
+    assert positions(parts.rank(system, 30)) == plain(task, parts.rank(first, 30), 7, 0.6)
+
+
+def test_the_weight_is_the_smallest_with_the_best_ndcg(task: Task) -> None:
+    system = Rerank(Rerank(BM25, 9, TOKENS), 9, OVERLAP, Mix())
+    means = {
+        tried: task.measure(parts_of(task, system, weight=tried).rank(system, 30)).means["ndcg@10"]
+        for tried in fusion.WEIGHTS
+    }
+    assert len(set(means.values())) > 1
+    assert parts_of(task, system).best_weight(system) == max(means, key=lambda w: (round(means[w], 12), -w))
+
+
+def test_what_a_part_ranks_does_not_depend_on_what_else_is_wanted(task: Task) -> None:
+    lists = Fuse(BM25, Rerank(BM25, 5, OVERLAP))
+    deeper = Rerank(lists, 40, TOKENS)
+    alone = parts_of(task, lists, weight=0.4, depth=10).rank(lists, 10)
+    beside = parts_of(task, lists, deeper, weight=0.4, depth=10)
+    assert max(len(row.documents) for row in beside.rank(deeper, 40)) > 10
+    for a, b in zip(alone, beside.rank(lists, 10), strict=True):
+        np.testing.assert_array_equal(a.documents, b.documents)
+        np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_documents_that_were_not_re_ranked_share_the_lowest_score_in_a_fusion(task: Task) -> None:
+    again = Rerank(BM25, 5, OVERLAP)
+    lists = Fuse(TOKENS, again)
+    parts = parts_of(task, lists, again, weight=0.5)
+    for fused, encoder, row in zip(*(parts.rank(part, 30) for part in (lists, TOKENS, again)), strict=True):
+        lowest = row.scores[:5].min()
+        scores = np.append(row.scores[:5], np.full(len(row.scores[5:]), lowest))
+        named = Ranked(row.documents, scores)
+        np.testing.assert_array_equal(fused.documents, fusion.fuse_lists(encoder, named, 0.5).documents[:30])
+
+
+def test_what_is_encoded_is_freed_once_no_wanted_system_needs_it(task: Task) -> None:
+    both, last = Fuse(BM25, TOKENS), Rerank(BM25, 5, TOKENS)
+    wanted = [TOKENS, both, last, BM25]
+    parts = parts_of(task, *wanted, weight=0.5)
+    held = []
+    for part in wanted:
+        parts.rank(part, 30)
+        parts.done(part)
+        held.append(set(parts._encoded))
+    assert held == [{TOKENS}, {BM25, TOKENS}, set(), set()]

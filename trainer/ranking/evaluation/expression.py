@@ -1,0 +1,295 @@
+"""The language of `trainer.evaluate --system`: text -> a tree.
+
+    system      [NAME =] expression
+    expression  first, then any number of: > DEPTH LEAF, or > DEPTH +LEAF(options)
+    first       LEAF, fuse(expression, expression, options) or (expression)
+    LEAF        bm25, the name of a system given before, or a path; one with other characters in "double quotes"
+    options     weight=0.3, split=dev, rule=scores or rule=ranks, with commas between them
+
+`a > 100 b` re-ranks the first 100 documents of a by the scores of b, and `a > 100 +b` by those of both.
+Equal trees are equal and hash equally, so that each distinct part is evaluated once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, NoReturn
+
+from data_prep.common.errors import InputError
+
+RESERVED = ("bm25", "fuse")  # words that name no system of the user's
+OPTIONS = ("weight", "split", "rule")
+RULES = ("scores", "ranks")
+MOST_TOKENS = 200  # of a system: no tree is deeper than Python's stack
+_WORD = r"""[^\s()<>,=+"]+"""
+_TOKEN = re.compile(rf'(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>[()>,=+])|(?P<end>\Z)', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """BM25, a model or a run file."""
+
+    path: str  # "bm25" for BM25: a folder of this name is ./bm25
+    at: int = field(default=0, compare=False)  # where it stands in the text, from 0
+
+    def __str__(self) -> str:
+        """Format as text; a path without a slash is quoted, as it could be a name."""
+        plain = self.path == "bm25" or ("/" in self.path and re.fullmatch(_WORD, self.path))
+        escaped = self.path.replace("\\", r"\\").replace('"', r"\"")
+        return self.path if plain else f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How the scores of two systems become one; without any key, by a weight where there is a split to choose it on."""
+
+    weight: float | None = None  # of the second system
+    split: str | None = None  # where the weight is chosen
+    rule: str | None = None  # of RULES; None beside a weight or a split, which are of scores
+
+    def __str__(self) -> str:
+        """Format as options."""
+        keys = {name: getattr(self, name) for name in OPTIONS}
+        return ", ".join(f"{name}={value}" for name, value in keys.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """Two systems as one."""
+
+    first: Expression
+    second: Expression
+    mix: Mix = Mix()
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        """Format as text."""
+        return f"fuse({', '.join(filter(None, map(str, (self.first, self.second, self.mix))))})"
+
+
+@dataclass(frozen=True)
+class Rerank:
+    """The first documents of a system, re-ranked."""
+
+    first: Expression
+    depth: int  # how many
+    scorer: Leaf
+    mix: Mix | None = None  # with the scores of `first`; None: the scorer's alone
+    at: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        """Format as text."""
+        return f"{self.first} {self.stage}"
+
+    @property
+    def stage(self) -> str:
+        """The text without `first`."""
+        plus, options = ("", "") if self.mix is None else ("+", f"({self.mix})" if str(self.mix) else "")
+        return f"> {self.depth} {plus}{self.scorer}{options}"
+
+
+Expression = Leaf | Fuse | Rerank
+BM25 = Leaf("bm25")
+
+
+class Given(NamedTuple):
+    """A system of the command, and how it was given."""
+
+    name: str
+    expression: Expression
+    text: str
+
+
+def parse(text: str, known: Mapping[str, Expression]) -> Given:
+    """Parse an argument of `--system`.
+
+    Args:
+        text: the argument.
+        known: the systems given before it, by name; their names are replaced by what they stand for.
+
+    Raises:
+        InputError: it is not of the language; the message names the character.
+    """
+    return _Parser(text, known).system()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield the parts of a system and then the system itself, each after its own parts; scorers are not parts."""
+    if isinstance(expression, Fuse | Rerank):
+        yield from walk(expression.first)
+    if isinstance(expression, Fuse):
+        yield from walk(expression.second)
+    yield expression
+
+
+def problem(text: str, at: int, message: str) -> InputError:
+    """Return the error for a place, from 0, in the text of a system."""
+    return InputError(f"--system '{text}': character {at + 1}: {message}")
+
+
+class _Token(NamedTuple):
+    kind: str  # quoted, word, sign or end
+    text: str
+    at: int
+
+    def __str__(self) -> str:
+        """Name the token in a message."""
+        return "the end" if self.kind == "end" else f"'{self.text}'"
+
+
+class _Parser:
+    """A recursive-descent parser: each method reads the rule of its name, from the next token on."""
+
+    def __init__(self, text: str, known: Mapping[str, Expression]) -> None:
+        self.text, self.known = text, known
+        self.tokens = self._split()
+        self.place = 0
+
+    def system(self) -> Given:
+        first, second, *_ = *self.tokens, self.tokens[-1]
+        named = first.kind == "word" and second.text == "="
+        if named:
+            self.place += 2
+        expression = self.expression()
+        if self.peek.kind != "end":
+            self.fail(f"{self.peek} cannot follow here: write > DEPTH MODEL to re-rank, or end")
+        if not named and (first.kind != "word" or second.kind != "end" or "/" in first.text):
+            self.fail(f"give the system a name: NAME={self.text.strip()}", first.at)
+        if first.text in self.known:
+            self.fail(f"the name '{first.text}' is taken: choose another", first.at)
+        if named and first.text in RESERVED:
+            self.fail(f"'{first.text}' is a word of the language: choose another name", first.at)
+        if "/" in first.text:
+            self.fail(f"the name '{first.text}' has a slash, but may become a file's: choose another", first.at)
+        return Given(first.text, expression, self.text)
+
+    def expression(self) -> Expression:
+        expression = self.first()
+        while self.peek.text == ">":
+            at = self.take().at
+            depth = self.take()
+            if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
+                self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth.at)
+            plus, named = self.skip("+"), self.peek
+            scorer = self.leaf()
+            if not isinstance(scorer, Leaf):
+                self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named.at)
+            options = self.skip("(")
+            if options and not plus:
+                self.fail(f"options are for fused scores: write +{named.text}(...)", named.at + len(named.text))
+            mix = self.options() if options else Mix() if plus else None
+            expression = Rerank(expression, int(depth.text), scorer, mix, at)
+        return expression
+
+    def first(self) -> Expression:
+        if self.skip("("):
+            expression = self.expression()
+            self.expect(")")
+            return expression
+        if self.peek.text == "fuse" and self.tokens[self.place + 1].text == "(":
+            return self.fuse()
+        return self.leaf()
+
+    def fuse(self) -> Fuse:
+        at = self.take().at
+        self.expect("(")
+        first = self.expression()
+        self.expect(",", " and a second system")
+        start = self.peek
+        second = self.expression()
+        if first == second:
+            self.fail("fuse takes two different systems", start.at)
+        if self.skip(")"):
+            return Fuse(first, second, at=at)
+        self.expect(",", " or ')'")
+        return Fuse(first, second, self.options(), at)
+
+    def options(self) -> Mix:
+        """Read options with the bracket that ends them."""
+        given: dict[str, str] = {}
+        while True:
+            name = self.take()
+            if name.text not in OPTIONS or name.text in given:
+                wrong = "is there twice" if name.text in given else f"is not an option: {', '.join(OPTIONS)}"
+                self.fail(f"{name} {wrong}", name.at)
+            self.expect("=")
+            value = self.take()
+            if value.kind != "word" or not _possible(name.text, value.text):
+                wanted = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}[name.text]
+                self.fail(f"{value}: the {name.text} is {wanted}", value.at)
+            given[name.text] = value.text
+            if "weight" in given and "split" in given:
+                self.fail("a weight that is given needs no split to choose it on: leave out one", name.at)
+            if given.get("rule") == "ranks" and len(given) > 1:
+                self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name.at)
+            if self.skip(")"):
+                break
+            self.expect(",", " or ')'")
+        weight = float(given["weight"]) if "weight" in given else None
+        redundant = "weight" in given or "split" in given
+        return Mix(weight, given.get("split"), None if redundant else given.get("rule"))
+
+    def leaf(self) -> Expression:
+        token = self.take()
+        if token.kind == "quoted":
+            path = re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL)
+            if not path:
+                self.fail("the path is empty", token.at)
+            return Leaf("./bm25" if path == "bm25" else path, token.at)
+        if token.kind != "word":
+            self.fail(f"{token} is no system: write bm25, a name given before, a path, or fuse(..., ...)", token.at)
+        if token.text in self.known:
+            return replace(self.known[token.text], at=token.at)
+        return Leaf(token.text, token.at)
+
+    @property
+    def peek(self) -> _Token:
+        return self.tokens[self.place]
+
+    def take(self) -> _Token:
+        token = self.peek
+        self.place += token.kind != "end"
+        return token
+
+    def skip(self, sign: str) -> bool:
+        found = self.peek.kind == "sign" and self.peek.text == sign
+        self.place += found
+        return found
+
+    def expect(self, sign: str, more: str = "") -> None:
+        if not self.skip(sign):
+            self.fail(f"{self.peek} stands where '{sign}'{more} is expected")
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        raise problem(self.text, self.peek.at if at is None else at, message)
+
+    def _split(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        at = 0
+        while not tokens or tokens[-1].kind != "end":
+            at += len(self.text[at:]) - len(self.text[at:].lstrip())
+            match = _TOKEN.match(self.text, at)
+            if not match:
+                unclosed = self.text[at] == '"'
+                what = "the quotation mark is never closed" if unclosed else f"'{self.text[at]}' means nothing here"
+                raise problem(self.text, at, what)
+            if len(tokens) == MOST_TOKENS:
+                raise problem(self.text, at, "the system is too long: give a part of it a name by its own --system")
+            assert match.lastgroup
+            tokens.append(_Token(match.lastgroup, match[0], at))
+            at = match.end()
+        return tokens
+
+
+def _possible(option: str, value: str) -> bool:
+    """Return whether an option can have a value."""
+    if option == "rule":
+        return value in RULES
+    if option == "split":
+        return "/" not in value
+    try:
+        return 0 <= float(value) <= 1
+    except ValueError:
+        return False

@@ -1,0 +1,184 @@
+"""Rank with systems and their parts: each distinct part once, and each text once by a model that ranks the pool."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from trainer.ranking.evaluation import fusion, run_file
+from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Rerank, walk
+from trainer.ranking.evaluation.rerank import ALONE, reordered, scores_again
+from trainer.ranking.evaluation.results_file import Stage
+from trainer.ranking.evaluation.systems import Choice, Systems, is_run_file, ranks_all
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.system import System
+
+CHOSEN = 10  # documents that a weight is chosen by: nDCG@10
+Rankings = list[Ranked]  # one for each query
+
+
+class Parts:
+    """Ranks a task with systems and their parts, each once.
+
+    Args:
+        systems: has the models.
+        task: the queries and the pool.
+        depth: how many documents of each ranking are needed.
+        wanted: the systems that will be asked for, each followed by `done`.
+        choices: the weights of all parts that fuse, once they are needed.
+    """
+
+    def __init__(
+        self,
+        systems: Systems,
+        task: Task,
+        depth: int,
+        wanted: Sequence[Expression],
+        choices: Mapping[Expression, Choice],
+    ) -> None:
+        self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
+        self.remarks: list[str] = []  # on run files
+        self._wanted = list(wanted)
+        self._seconds: dict[Expression, float] = defaultdict(float)
+        self._depths = _depths(wanted, depth)
+        self._whole = {BM25, *(part for each in wanted for part in walk(each) if isinstance(part, Leaf))}
+        self._encoded: dict[Leaf, System] = {}
+        self._ranked: dict[tuple[Expression, int], Rankings] = {}
+
+    def rank(self, part: Expression, k: int) -> Rankings:
+        """Return at most k documents for each query, best first."""
+        of_lists = isinstance(part, Fuse) and not ranks_all(part)  # depends on how long the lists are
+        depth = k if of_lists else self._depths[part]
+        if (part, depth) not in self._ranked:
+            self._ranked[part, depth] = self._rank(part, depth)
+        return [Ranked(documents[:k], scores[:k]) for documents, scores in self._ranked[part, depth]]
+
+    def best_weight(self, part: Expression) -> float:
+        """Choose the weight of a part that fuses."""
+        k = self.depth if isinstance(part, Fuse) and not ranks_all(part) else CHOSEN
+        return fusion.best_weight([self.task.measure(ranked) for ranked in self._fused(part, k, fusion.WEIGHTS)])
+
+    def done(self, part: Expression) -> None:
+        """Free the encoded texts that no other wanted part needs."""
+        self._wanted.remove(part)
+        needed = {leaf for wanted in self._wanted for leaf in self._needed(wanted)}
+        self._encoded = {leaf: system for leaf, system in self._encoded.items() if leaf in needed}
+
+    def stages(self, expression: Expression) -> list[Stage]:
+        """Describe a system that was ranked."""
+        return [self._stage(part) for part in dict.fromkeys(walk(expression))]
+
+    def _stage(self, part: Expression) -> Stage:
+        seconds = round(self._seconds[part], 3)
+        if isinstance(part, Leaf):
+            return Stage(stage=str(part), seconds=seconds, **self.systems.about(part))
+        second = part.scorer if isinstance(part, Rerank) else part.second
+        choice = self.choices.get(part)
+        fused = {"fused": [str(part.first), str(second)], **choice._asdict()} if choice else {}
+        if isinstance(part, Fuse):
+            return Stage(stage="fuse", seconds=seconds, **fused)
+        about = self.systems.about(part.scorer)
+        return Stage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
+
+    def _rank(self, part: Expression, k: int) -> Rankings:
+        if is_run_file(part):
+            assert isinstance(part, Leaf)
+            with self._timed(part):
+                read = run_file.read(Path(part.path), self.task)
+            self.remarks += read.remarks
+            return self.task.rank(read, k)
+        if isinstance(part, Leaf):
+            system = self._encode(part)
+            with self._timed(part):
+                return self.task.rank(system, k)
+        weight = ALONE if part.mix is None else self.choices[part].weight
+        (ranked,) = self._fused(part, k, [weight])
+        return ranked
+
+    def _fused(self, part: Expression, k: int, weights: Sequence[float | None]) -> list[Rankings]:
+        """Rank with a part that fuses, or only re-ranks, by each of the weights."""
+        if isinstance(part, Rerank):
+            found = self.rank(part.first, max(k, part.depth))
+            scores = self._scores(part, found)
+            with self._timed(part):
+                return [list(map(reordered, found, scores, [weight] * len(found))) for weight in weights]
+        assert isinstance(part, Fuse)
+        if ranks_all(part):
+            first, second = self._system(part.first), self._system(part.second)
+            with self._timed(part):
+                return fusion.rank(first, second, weights, k, self.task.left_out)
+        lists = self._list(part.first, k), self._list(part.second, k)
+        with self._timed(part):
+            return [list(map(fusion.fuse_lists, *lists, [weight] * len(lists[0]))) for weight in weights]
+
+    def _system(self, part: Expression) -> fusion.ScoresAll:
+        """Return a part that ranks the whole pool, its texts encoded."""
+        if isinstance(part, Leaf):
+            return self._encode(part)
+        assert isinstance(part, Fuse)
+        first, second = self._system(part.first), self._system(part.second)
+        return fusion.Fused(first, second, self.choices[part].weight, self.task.left_out)
+
+    def _encode(self, leaf: Leaf) -> System:
+        """Encode or index the task's texts."""
+        if leaf not in self._encoded:
+            with self._timed(leaf):
+                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task)
+        return self._encoded[leaf]
+
+    def _needed(self, wanted: Expression) -> Iterator[Expression]:
+        """Yield the leaves that a system will use the encoded texts of."""
+        for part in walk(wanted):
+            if (part, self._depths.get(part)) not in self._ranked:
+                if isinstance(part, Rerank):
+                    yield part.scorer
+                elif ranks_all(part):
+                    yield from walk(part)
+
+    def _scores(self, part: Rerank, found: Rankings) -> list[np.ndarray]:
+        """Score what is re-ranked; with what the scorer has encoded, where it ranks the whole pool, too."""
+        if part.scorer not in self._whole:
+            with self._timed(part):
+                return scores_again(self.systems.rankers[part.scorer], self.task, found, part.depth)
+        system = self._encode(part.scorer)
+        with self._timed(part):
+            return [system.of(query, ranked.documents[: part.depth]) for query, ranked in enumerate(found)]
+
+    def _list(self, part: Expression, k: int) -> Rankings:
+        """Rank, for a fusion of lists; documents that were not re-ranked share the lowest score of those that were."""
+        ranked = self.rank(part, k)
+        if not isinstance(part, Rerank):
+            return ranked
+        return [
+            Ranked(documents, np.maximum(scores, scores[: part.depth].min(initial=np.inf)))
+            for documents, scores in ranked
+        ]
+
+    @contextmanager
+    def _timed(self, part: Expression) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._seconds[part] += time.monotonic() - began
+
+
+def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:
+    """Return how many documents of each part's ranking are needed, where it is ranked."""
+    depths: dict[Expression, int] = {}
+
+    def need(part: Expression, k: int) -> None:
+        depths[part] = max(k, depths.get(part, 0))
+        if isinstance(part, Rerank):
+            need(part.first, max(k, part.depth))
+        elif isinstance(part, Fuse) and not ranks_all(part):
+            need(part.first, k)
+            need(part.second, k)
+
+    for part in wanted:
+        need(part, depth)
+    return depths

@@ -1,0 +1,146 @@
+"""The systems of a command: read, checked, and their models opened, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from trainer.ranking.evaluation import fusion
+from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Given, Leaf, Mix, Rerank, parse, problem, walk
+from trainer.ranking.evaluation.results_file import Limits, Stage
+from trainer.ranking.ranker import ModelRanker, Ranker
+from trainer.ranking.rankers.registry import open_ranker
+
+
+class Choice(NamedTuple):
+    """Where the weight of a fusion comes from."""
+
+    weight: float | None = None
+    split: str | None = None  # where it is chosen; None: it is given, or there are reciprocal ranks
+    why: str | None = None  # why there are reciprocal ranks, where nobody asked for them
+
+
+def read_systems(arguments: Sequence[str]) -> list[Given]:
+    """Parse the arguments of `--system`; raise InputError for one that is not of the language, or has no such file."""
+    given: list[Given] = []
+    for text in arguments:
+        system = parse(text, {system.name: system.expression for system in given})
+        for leaf in leaves(system.expression):
+            if leaf != BM25 and not Path(leaf.path).exists():
+                known = "" if "/" in leaf.path else "is no system named before, and "
+                raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
+        given.append(system)
+    if not given:
+        raise InputError("nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them")
+    return given
+
+
+def leaves(expression: Expression) -> list[Leaf]:
+    """Return the leaves of a system, scorers included."""
+    found = [part.scorer if isinstance(part, Rerank) else part for part in walk(expression)]
+    return [part for part in found if isinstance(part, Leaf)]
+
+
+def is_run_file(part: Expression) -> bool:
+    """Return whether a part of a system is a run file."""
+    return isinstance(part, Leaf) and part != BM25 and Path(part.path).is_file()
+
+
+def ranks_all(part: Expression) -> bool:
+    """Return whether a part scores all documents of a pool."""
+    if isinstance(part, Fuse):
+        return ranks_all(part.first) and ranks_all(part.second)
+    return isinstance(part, Leaf) and not is_run_file(part)
+
+
+@dataclass(frozen=True)
+class Systems:
+    """What to evaluate on a collection."""
+
+    collection: Collection
+    given: list[Given]
+    rankers: dict[Leaf, Ranker]  # of every leaf that is not a run file
+
+    @classmethod
+    def open(cls, collection: Collection, given: list[Given]) -> Systems:
+        """Open BM25 and the models; raise InputError for one that cannot rank the collection."""
+        every = dict.fromkeys(leaf for system in given for leaf in leaves(system.expression))
+        rankers = {leaf: open_ranker(leaf.path, collection) for leaf in every if not is_run_file(leaf)}
+        return cls(collection, given, rankers)
+
+    def require_scores(self) -> None:
+        """Raise InputError for a model that predicts classes."""
+        for ranker in self.rankers.values():
+            if isinstance(ranker, ModelRanker):
+                ranker.require_score()
+
+    def check(self, split: str) -> None:
+        """Raise InputError for a part that cannot rank as it is given, or has no weight on a split."""
+        self.choices(split)
+        self.require_scores()
+        for _, expression, text in self.given:
+            for part in walk(expression):
+                if isinstance(part, Rerank) and is_run_file(part.scorer):
+                    message = f"'{part.scorer.path}' is a run file, which scores nothing anew: name a model"
+                    raise problem(text, part.scorer.at, message)
+                if isinstance(part, Leaf) and not is_run_file(part) and not self.rankers[part].searches:
+                    message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
+                    raise problem(text, part.at, message)
+
+    def choices(self, split: str) -> dict[Expression, Choice]:
+        """Return where the weight of each part that fuses comes from, given the split to evaluate.
+
+        Raises:
+            InputError: there is no split to choose a weight on, where one was asked for.
+        """
+        choices = dict[Expression, Choice]()
+        for _, expression, text in self.given:
+            for part in walk(expression):
+                if isinstance(part, Fuse | Rerank) and part.mix is not None and part not in choices:
+                    try:
+                        choices[part] = self._choice(part, part.mix, split)
+                    except InputError as error:
+                        raise problem(text, part.at, str(error)) from None
+        return choices
+
+    def _choice(self, part: Expression, mix: Mix, evaluated: str) -> Choice:
+        """Decide for one part; an InputError has no place yet."""
+        if mix.weight is not None or mix.rule == "ranks":
+            return Choice(mix.weight)
+        split = mix.split or fusion.SPLIT
+        if mix.split and mix.split not in self.collection.splits():
+            raise InputError(f"no split {split!r}; choose one of: {', '.join(self.collection.splits())}")
+        why = None
+        if any(map(is_run_file, walk(part))):
+            why = "a run file has no other split to choose a weight on"
+        elif split == evaluated and mix.split:
+            raise InputError(f"the weight would be chosen on the queries of {split}, that it is evaluated on")
+        elif split == evaluated or split not in self.collection.splits():
+            why = f"no split {split} other than the evaluated one to choose a weight on"
+        if why and (mix.split or mix.rule):
+            raise InputError(f"{why}: give a weight, or leave out the {'split' if mix.split else 'rule'}")
+        return Choice(why=why) if why else Choice(split=split)
+
+    def about(self, leaf: Leaf) -> dict[str, Any]:
+        """Return what a stage tells of a model: its path, its checkpoint, and how much of a text it reads."""
+        ranker = self.rankers.get(leaf)
+        if not isinstance(ranker, ModelRanker):
+            return {"model": leaf.path} if ranker else {}
+        limits = Limits(**ranker.max_tokens())
+        return {"model": leaf.path, "checkpoint": ranker.name, "max_tokens": limits}
+
+    def single_rankers(self) -> dict[str, Ranker]:
+        """Return the ranker of each system by name, where each is BM25 or one model."""
+        return {name: self.rankers[leaf] for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
+
+    def single_stages(self) -> dict[str, tuple[str, list[Stage]]]:
+        """Return the text and the only stage of each of these systems."""
+        return {
+            name: (str(leaf), [Stage(stage=str(leaf), **self.about(leaf))])
+            for name, leaf, _ in self.given
+            if isinstance(leaf, Leaf)
+        }
