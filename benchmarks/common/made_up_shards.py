@@ -16,7 +16,7 @@ from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import MicroBatch
-from models.pretraining.seed import SeedBatcher
+from models.pretraining.seed import SeedBatcher, SeedConfig
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.lanes import Lanes, Position
 from trainer.training.data.loader import Loader
@@ -71,7 +71,7 @@ class Reading:
     def batcher(self) -> SeedBatcher:
         """The batcher of SEED, by the shards' vocabulary."""
         vocabulary = {name: value for name, value in self.manifest.tokenizer.items() if name != "fingerprint"}
-        return SeedBatcher(Vocabulary(**vocabulary), MAX_TOKENS)
+        return SeedBatcher(SeedConfig(name="seed", max_tokens=MAX_TOKENS), Vocabulary(**vocabulary))
 
     def order(self) -> Order:
         """Return the order of the micro-batches."""

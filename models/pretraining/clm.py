@@ -38,7 +38,7 @@ class ClmConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return ClmBatcher(vocabulary, self.max_tokens, self.blocks)
+        return ClmBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -55,7 +55,7 @@ class ClmBatcher(MlmBatcher):
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Pad the blocks; the rngs are not used."""
-        input_ids, attention_mask = pad(examples, self.max_tokens, self.vocabulary.pad)
+        input_ids, attention_mask = pad(examples, self.keys.max_tokens, self.vocabulary.pad)
         positions, targets, count = next_tokens(examples, input_ids.shape[1])
         arrays = {
             "input_ids": input_ids,

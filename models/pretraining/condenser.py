@@ -34,7 +34,7 @@ class CondenserConfig(BlockConfig):
     """Condenser: masked words, predicted by the encoder and by a head on its early tokens and late [CLS]."""
 
     name: Literal["condenser"]
-    early_layers: PositiveInt | None = None  # null: half of the trunk's
+    early_layers: PositiveInt | None = None  # before the tokens that the head reads; null: half of the trunk's
     head_layers: PositiveInt = 2
 
     @property
@@ -44,11 +44,11 @@ class CondenserConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return CondenserBatcher(vocabulary, self.max_tokens, self.blocks)
+        return CondenserBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return Condenser(trunk, self.early_layers, self.head_layers)
+        return Condenser(trunk, self)
 
 
 class CondenserBatcher(MlmBatcher):
@@ -65,13 +65,8 @@ class Condenser(Encoder):
 
     bottleneck_terms = ("head",)
 
-    def __init__(self, trunk: PreTrainedModel, early_layers: int | None, head_layers: int) -> None:
+    def __init__(self, trunk: PreTrainedModel, keys: CondenserConfig) -> None:
         """Split the trunk into early and late layers; the paper splits 12 into 6 and 6, with a head of 2.
-
-        Args:
-            trunk: as `models.trunk.build_trunk` builds it.
-            early_layers: how many of the trunk's layers come before the tokens that the head reads; None for half.
-            head_layers: at least 1.
 
         Raises:
             ValueError: `early_layers` is not below the trunk's layers, the trunk is causal, or `shape_of` refuses it.
@@ -80,13 +75,13 @@ class Condenser(Encoder):
         require_bidirectional(trunk)
         shape = shape_of(trunk)
         layers = trunk.config.num_hidden_layers
-        early = layers // 2 if early_layers is None else early_layers
+        early = layers // 2 if keys.early_layers is None else keys.early_layers
         if not 1 <= early < layers:
             raise ValueError(f"early_layers must be at least 1 and below the trunk's {layers} layers, not {early}")
         self.early_layers = early
         self.trunk = trunk
         self.lm_head = LmHead(shape)
-        self.head = nn.ModuleList(TransformerLayer(shape) for _ in range(head_layers))
+        self.head = nn.ModuleList(TransformerLayer(shape) for _ in range(keys.head_layers))
         initialise(self.head, shape.initializer_range)
 
     def forward(

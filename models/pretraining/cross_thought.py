@@ -84,11 +84,11 @@ class CrossThoughtConfig(PretrainingConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return CrossThoughtBatcher(vocabulary, self.sequences, self.sequence_tokens, self.special_tokens)
+        return CrossThoughtBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return CrossThought(trunk, self.special_tokens, self.activation_checkpointing)
+        return CrossThought(trunk, self)
 
 
 class CrossThoughtBatcher:
@@ -103,23 +103,13 @@ class CrossThoughtBatcher:
     to a multiple of 8. K depends on B and M only.
     """
 
-    def __init__(self, vocabulary: Vocabulary, sequences: int, sequence_tokens: int, special_tokens: int) -> None:
-        """Prepare to lay out examples in sequences.
-
-        Args:
-            vocabulary: gives [CLS], the first special token; the ids of the others follow the vocabulary's.
-            sequences: M, at least 1.
-            sequence_tokens: words in a sequence, without its special tokens; at least 1.
-            special_tokens: N, at least 1.
-        """
-        self.vocabulary = vocabulary
-        self.sequences = sequences
-        self.sequence_tokens = sequence_tokens
-        self.special_tokens = special_tokens
+    def __init__(self, keys: CrossThoughtConfig, vocabulary: Vocabulary) -> None:
+        """Lay out examples in sequences; the ids of the special tokens after [CLS] follow the vocabulary's."""
+        self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary)
-        self._rows = vocabulary.vocab_size + special_tokens - 1  # rows of the token embedding
-        self._width = special_tokens + sequence_tokens  # T
-        self._size = sequences * sequence_tokens  # words of an example
+        self._rows = vocabulary.vocab_size + keys.added_tokens  # rows of the token embedding
+        self._width = keys.positions  # T
+        self._size = keys.sequences * keys.sequence_tokens  # words of an example
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[np.ndarray]:
         """Cut examples of M * `sequence_tokens` consecutive tokens, int64 and unmasked; the last may be shorter.
@@ -147,7 +137,7 @@ class CrossThoughtBatcher:
             offsets.append(rng.integers(2**31))
         input_ids, attention_mask = self._lay_out(masked)
         batch, sequences, width = input_ids.shape
-        size = batch * self.masking.most(sequences * self.sequence_tokens)
+        size = batch * self.masking.most(sequences * self.keys.sequence_tokens)
         starts = range(0, input_ids.size, sequences * width)
         arrays = {
             "input_ids": input_ids,
@@ -168,22 +158,22 @@ class CrossThoughtBatcher:
     def _lay_out(self, examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return `input_ids` and `attention_mask` of examples: special tokens, words, and padding."""
         specials = [self.vocabulary.cls, *range(self.vocabulary.vocab_size, self._rows)]
-        used = [-(-len(ids) // self.sequence_tokens) for ids in examples]
-        sequences = min(-(-max(used) // 8) * 8, self.sequences)
+        used = [-(-len(ids) // self.keys.sequence_tokens) for ids in examples]
+        sequences = min(-(-max(used) // 8) * 8, self.keys.sequences)
         input_ids = np.full((len(examples), sequences, self._width), self.vocabulary.pad, dtype=np.int64)
         attention_mask = np.zeros(input_ids.shape, dtype=bool)
         for ids, row, mask, n in zip(examples, input_ids, attention_mask, used, strict=True):
             slots = self._slots(np.arange(len(ids)))
-            row[:n, : self.special_tokens] = specials
+            row[:n, : self.keys.special_tokens] = specials
             row.reshape(-1)[slots] = ids
-            mask[:n, : self.special_tokens] = True
+            mask[:n, : self.keys.special_tokens] = True
             mask.reshape(-1)[slots] = True
         return input_ids, attention_mask
 
     def _slots(self, words: np.ndarray) -> np.ndarray:
         """Return the slots of an example's words, counted from 0, in its flattened [M * T]."""
-        sequence, word = np.divmod(words, self.sequence_tokens)
-        return sequence * self._width + self.special_tokens + word
+        sequence, word = np.divmod(words, self.keys.sequence_tokens)
+        return sequence * self._width + self.keys.special_tokens + word
 
 
 class CrossThought(Encoder):
@@ -194,14 +184,11 @@ class CrossThought(Encoder):
 
     trains_every_position = True
 
-    def __init__(self, trunk: PreTrainedModel, special_tokens: int, activation_checkpointing: bool = False) -> None:
+    def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtConfig) -> None:
         """Put two post-LayerNorm layers of the trunk's shape on top; each is one layer, as in the released code.
 
-        Args:
-            trunk: as `models.trunk.build_trunk` builds it, its embedding N - 1 rows longer than the vocabulary.
-            special_tokens: N, at least 1.
-            activation_checkpointing: keep only the input of every Transformer layer and recompute its inner states in
-                the backward pass, with the same dropout; this needs a third more time and a sixth of the memory.
+        The trunk's embedding has N - 1 rows more than the vocabulary. Activation checkpointing keeps only the input of
+        every Transformer layer and recomputes its inner states in the backward pass, with the same dropout.
 
         Raises:
             ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
@@ -210,14 +197,14 @@ class CrossThought(Encoder):
         require_bidirectional(trunk)
         shape = shape_of(trunk)
         check_positions_can_be_chosen(trunk)
-        self.special_tokens = special_tokens
+        self.special_tokens = keys.special_tokens
         self.trunk = trunk
         self.cross = TransformerLayer(shape)
         self.final = TransformerLayer(shape)
         self.lm_head = LmHead(shape)
         for layer in (self.cross, self.final):
             initialise(layer, shape.initializer_range)
-        if activation_checkpointing:
+        if keys.activation_checkpointing:
             layers = [part for part in trunk.modules() if isinstance(part, GradientCheckpointingLayer)]
             for part in (*layers, self.cross, self.final):
                 checkpoint_activations(part)

@@ -66,7 +66,7 @@ class IctConfig(PretrainingConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return IctBatcher(vocabulary, self.max_tokens, self.max_query_tokens, self.remove)
+        return IctBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -88,19 +88,9 @@ class IctBatcher:
     passage other than the query's own is from the same document or contains the query's sentence too.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_tokens: int, max_query_tokens: int, remove: float) -> None:
-        """Cut passages and draw a query from each.
-
-        Args:
-            vocabulary: gives [CLS], [SEP] and [PAD].
-            max_tokens: the longest passage, [CLS] and [SEP] included.
-            max_query_tokens: the longest query, likewise; a longer sentence is truncated at its end.
-            remove: the share of passages that are shown without their sentence, 0 to 1.
-        """
-        self.vocabulary = vocabulary
-        self.max_tokens = max_tokens
-        self.max_query_tokens = max_query_tokens
-        self.remove = remove
+    def __init__(self, keys: IctConfig, vocabulary: Vocabulary) -> None:
+        """Cut passages and draw a query from each; a longer sentence is truncated at its end."""
+        self.keys, self.vocabulary = keys, vocabulary
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Passage]:
         """Cut all documents into passages of two or more sentences, headings left out.
@@ -119,9 +109,9 @@ class IctBatcher:
         """Draw each passage's query, and whether to remove it, with the passage's own rng."""
         drawn = [self._draw(passage.sentences, rng) for passage, rng in zip(examples, rngs, strict=True)]
         sentences, passages = zip(*drawn, strict=True)
-        queries = [frame(sentence, self.vocabulary, self.max_query_tokens) for sentence in sentences]
-        query_ids, query_mask = pad(queries, self.max_query_tokens, self.vocabulary.pad)
-        passage_ids, passage_mask = pad(passages, self.max_tokens, self.vocabulary.pad)
+        queries = [frame(sentence, self.vocabulary, self.keys.max_query_tokens) for sentence in sentences]
+        query_ids, query_mask = pad(queries, self.keys.max_query_tokens, self.vocabulary.pad)
+        passage_ids, passage_mask = pad(passages, self.keys.max_tokens, self.vocabulary.pad)
         arrays = {
             "query_ids": query_ids,
             "query_mask": query_mask,
@@ -133,7 +123,7 @@ class IctBatcher:
 
     def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
         """Cut all passages, with the numbers of their documents; passages of one document are placed far apart."""
-        longest = self.max_tokens - 2
+        longest = self.keys.max_tokens - 2
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):
             parts = _passages(*sentences(document, longest), longest)
@@ -145,7 +135,7 @@ class IctBatcher:
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw a sentence, and frame the passage as it is shown."""
         chosen = int(rng.integers(len(texts)))
-        removed = rng.random() < self.remove
+        removed = rng.random() < self.keys.remove
         shown = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
         return texts[chosen], frame(np.concatenate(shown), self.vocabulary)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.masking import Masking
-from models.batching.packing import Packing, pack, pad, pad_flat, spread, text_tokens
+from models.batching.packing import pack, pad, pad_flat, spread, text_tokens
 from models.config import BlockConfig
 from models.encode import encode
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
@@ -34,7 +34,7 @@ class MlmConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return MlmBatcher(vocabulary, self.max_tokens, self.blocks, self.mask)
+        return MlmBatcher(self, vocabulary, self.mask)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -49,16 +49,9 @@ class MlmBatcher:
     M depends on B and T only, so shapes are fixed and the model never waits for a count of masked positions.
     """
 
-    def __init__(
-        self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete", mask: float = 0.15
-    ) -> None:
-        """Make blocks of at most `max_tokens` tokens, [CLS] and [SEP] included; see `models.batching.packing.pack`.
-
-        `mask` is the share of their tokens that become targets.
-        """
-        self.vocabulary = vocabulary
-        self.max_tokens = max_tokens
-        self.packing = packing
+    def __init__(self, keys: BlockConfig, vocabulary: Vocabulary, mask: float = 0.15) -> None:
+        """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets."""
+        self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary, mask)
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[np.ndarray]:
@@ -74,7 +67,7 @@ class MlmBatcher:
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad."""
         masked, positions = zip(*map(self.masking, examples, rngs), strict=True)
-        input_ids, attention_mask = pad(masked, self.max_tokens, self.vocabulary.pad)
+        input_ids, attention_mask = pad(masked, self.keys.max_tokens, self.vocabulary.pad)
         batch, width = input_ids.shape
         size = batch * self.masking.most(width - 2)
         arrays = {
@@ -86,7 +79,7 @@ class MlmBatcher:
         return MicroBatch(arrays, {"mlm": sum(map(len, positions))}, text_tokens(examples, self.vocabulary))
 
     def _blocks(self, texts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        return spread(pack(texts, self.max_tokens, self.packing, self.vocabulary))
+        return spread(pack(texts, self.keys.max_tokens, self.keys.blocks, self.vocabulary))
 
 
 class Mlm(Encoder):

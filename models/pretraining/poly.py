@@ -71,7 +71,7 @@ class PolyConfig(InputConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return PolyBatcher(vocabulary, self.max_tokens, self.pairs, self.tokens)
+        return PolyBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -131,20 +131,9 @@ class PolyBatcher:
     0 where it is false, -100 in the rows of `mlm`. T and M depend only on the groups' widths and numbers of rows.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_tokens: int, pairs: PairKind, tokens: int) -> None:
-        """Choose what a pair is, and how large a group.
-
-        Args:
-            vocabulary: gives the special tokens.
-            max_tokens: of a pair, special tokens included; at least 8. `cut_pairs` truncates longer pairs.
-            pairs: `sentences`: a sentence and the next one. `spans`: as many consecutive whole sentences as
-                `max_tokens` allows, divided somewhere. `utterances`: an utterance, and as many before it as fit.
-            tokens: the maximum in a group, padding included.
-        """
-        self.vocabulary = vocabulary
-        self.max_tokens = max_tokens
-        self.pairs: PairKind = pairs
-        self.tokens = tokens
+    def __init__(self, keys: PolyConfig, vocabulary: Vocabulary) -> None:
+        """Make pairs and groups of the kind and sizes that `keys` name; `cut_pairs` truncates longer pairs."""
+        self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary)
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[PairGroup]:
@@ -157,7 +146,7 @@ class PolyBatcher:
             ValueError: the documents are not divided into sentences.
         """
         check_boundaries(documents)
-        pairs = cut_pairs(documents, self.pairs, self.max_tokens - SPECIAL)
+        pairs = cut_pairs(documents, self.keys.pairs, self.keys.max_tokens - SPECIAL)
         by_length = np.argsort(-pairs.lengths, kind="stable")
         groups = [(by_length[rows], width) for rows, width in self._cuts(pairs.lengths[by_length])]
         groups.sort(key=lambda group: pairs.hash(group[0][0]))
@@ -192,7 +181,7 @@ class PolyBatcher:
         first = 0
         while first < len(lengths):
             width = self._width(int(lengths[first]))
-            fitting = lengths[first : first + self.tokens // width]
+            fitting = lengths[first : first + self.keys.tokens // width]
             # lengths decrease, so the share of padding increases
             dense = np.cumsum(fitting) >= (1 - PADDING) * width * np.arange(1, len(fitting) + 1)
             yield slice(first, first + dense.sum()), width
@@ -201,7 +190,7 @@ class PolyBatcher:
     def _width(self, longest: int) -> int:
         """Round up by less than 1/32, within PADDING: few widths mean few kernel shapes."""
         step = 1 << max(0, longest.bit_length() - 6)
-        return min(-(-longest // step) * step, self.max_tokens)
+        return min(-(-longest // step) * step, self.keys.max_tokens)
 
     def _mask(self, group: PairGroup, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Make the arrays of a group for `mlm`: true pairs, 15 % of all their tokens masked."""

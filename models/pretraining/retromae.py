@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
-from models.batching.packing import Packing, pad
+from models.batching.packing import pad
 from models.config import BlockConfig
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
@@ -35,8 +35,8 @@ class RetroMaeConfig(BlockConfig):
     """RetroMAE: masked words, and every word predicted by a one-layer decoder that sees half of the others."""
 
     name: Literal["retromae"]
-    encoder_mask: float = Field(0.3, gt=0, lt=1)
-    decoder_mask: float = Field(0.5, ge=0, le=1)
+    encoder_mask: float = Field(0.3, gt=0, lt=1)  # tokens that the encoder predicts; in the paper 0.15 to 0.3
+    decoder_mask: float = Field(0.5, ge=0, le=1)  # hidden from each prediction; in the paper 0.5 to 0.7
 
     @property
     def weights(self) -> dict[str, float]:
@@ -45,7 +45,7 @@ class RetroMaeConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return RetroMaeBatcher(vocabulary, self.max_tokens, self.blocks, self.encoder_mask, self.decoder_mask)
+        return RetroMaeBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
@@ -63,25 +63,10 @@ class RetroMaeBatcher(MlmBatcher):
     For 512 tokens the bits are 32 KB, an eighth of a bool matrix, and cost a loader worker a third of a millisecond.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        max_tokens: int,
-        packing: Packing,
-        encoder_mask: float,
-        decoder_mask: float,
-    ) -> None:
-        """Prepare as `MlmBatcher` does, with two rates.
-
-        Args:
-            vocabulary: gives the special tokens.
-            max_tokens: the longest block.
-            packing: see `models.batching.packing.pack`.
-            encoder_mask: the share of the tokens that the encoder predicts; in the paper 0.15 to 0.3.
-            decoder_mask: the share hidden from each prediction, in steps of 1/256; in the paper 0.5 to 0.7.
-        """
-        super().__init__(vocabulary, max_tokens, packing, encoder_mask)
-        self.decoder_mask = decoder_mask
+    def __init__(self, keys: RetroMaeConfig, vocabulary: Vocabulary) -> None:
+        """Prepare as `MlmBatcher` does; what is hidden from a prediction is drawn in steps of 1/256."""
+        super().__init__(keys, vocabulary, keys.encoder_mask)
+        self.decoder_mask = keys.decoder_mask
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """With each block's own rng, draw the tokens visible to each prediction, then mask; pad; count the targets."""
@@ -93,7 +78,7 @@ class RetroMaeBatcher(MlmBatcher):
                 yield rng
 
         arrays, counts, tokens = super().micro_batch(examples, after_drawing())
-        original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)
+        original_ids, _ = pad(examples, self.keys.max_tokens, self.vocabulary.pad)
         batch, width = original_ids.shape
         bits = np.zeros((batch, width, -(-width // 8)), dtype=np.uint8)
         bits[:, :, 0] = 1  # a padded slot sees the first slot: a softmax over nothing would be NaN

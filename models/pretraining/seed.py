@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
-from models.batching.packing import Packing, pad
+from models.batching.packing import pad
 from models.config import BlockConfig, Section
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
@@ -29,7 +29,7 @@ from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import select
 from models.layers.shape import shape_of
 from models.pretraining.mlm import MlmBatcher
-from models.pretraining.seed_decoder import Variant, WeakDecoder, Window
+from models.pretraining.seed_decoder import Variant, WeakDecoder
 from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
@@ -68,11 +68,11 @@ class SeedConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return SeedBatcher(vocabulary, self.max_tokens, self.blocks, self.mlm)
+        return SeedBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return Seed(trunk, self.decoder_layers, self.window, self.variant, self.cls, self.freeze_encoder, self.mlm)
+        return Seed(trunk, self)
 
 
 class SeedBatcher(MlmBatcher):
@@ -85,19 +85,17 @@ class SeedBatcher(MlmBatcher):
     Without `mlm` the input is masked too, but the masked words are not targets.
     """
 
-    def __init__(
-        self, vocabulary: Vocabulary, max_tokens: int, packing: Packing = "complete", mlm: bool = True
-    ) -> None:
-        """Prepare as `MlmBatcher` does; `mlm` must match the model's."""
-        super().__init__(vocabulary, max_tokens, packing)
-        self.mlm = mlm
+    def __init__(self, keys: SeedConfig, vocabulary: Vocabulary) -> None:
+        """Prepare as `MlmBatcher` does."""
+        super().__init__(keys, vocabulary)
+        self.mlm = keys.mlm
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad; count the targets of both losses."""
         arrays, counts, tokens = super().micro_batch(examples, rngs)
         if not self.mlm:
             del arrays["mlm_positions"], arrays["mlm_targets"], counts["mlm"]
-        original_ids, _ = pad(examples, self.max_tokens, self.vocabulary.pad)
+        original_ids, _ = pad(examples, self.keys.max_tokens, self.vocabulary.pad)
         positions, targets, count = next_tokens(examples, original_ids.shape[1])
         arrays |= {"original_ids": original_ids, "decoder_positions": positions, "decoder_targets": targets}
         return MicroBatch(arrays, counts | {"decoder": count}, tokens)
@@ -112,26 +110,10 @@ class Seed(Encoder):
 
     bottleneck_terms = ("decoder",)
 
-    def __init__(
-        self,
-        trunk: PreTrainedModel,
-        decoder_layers: int,
-        window: Window,
-        variant: Variant = "paper",
-        cls: bool = True,
-        freeze_encoder: bool = False,
-        mlm: bool = True,
-    ) -> None:
+    def __init__(self, trunk: PreTrainedModel, keys: SeedConfig) -> None:
         """Build the heads; the paper's decoder has 3 layers with window 2 (`models.pretraining.seed_decoder`).
 
-        Args:
-            trunk: as `models.trunk.build_trunk` builds it.
-            decoder_layers: at least 1.
-            window: k >= 1, or "all" for the whole past.
-            variant: "paper", or "released" for the decoder of the authors' code.
-            cls: whether h_0 reaches the decoder.
-            freeze_encoder: train the decoder only; the trunk does not change, and runs without dropout.
-            mlm: whether masked words are a loss too; not with `freeze_encoder`, where it would train its own head only.
+        A frozen trunk does not change, and runs without dropout.
 
         Raises:
             ValueError: the trunk is causal or refused by `shape_of`.
@@ -140,13 +122,15 @@ class Seed(Encoder):
         require_bidirectional(trunk)
         shape = shape_of(trunk)
         self.trunk = trunk
-        self.lm_head = LmHead(shape) if mlm else None
-        self.decoder = WeakDecoder(shape, max_positions(trunk), decoder_layers, window, variant, cls)
-        self.cls, self.freeze_encoder = cls, freeze_encoder
-        self.encodes = cls or mlm  # else only the trunk's token embedding is used
-        if freeze_encoder or not self.encodes:
+        self.lm_head = LmHead(shape) if keys.mlm else None
+        self.decoder = WeakDecoder(
+            shape, max_positions(trunk), keys.decoder_layers, keys.window, keys.variant, keys.cls
+        )
+        self.cls, self.freeze_encoder = keys.cls, keys.freeze_encoder
+        self.encodes = keys.cls or keys.mlm  # else only the trunk's token embedding is used
+        if keys.freeze_encoder or not self.encodes:
             trunk.requires_grad_(False).eval()
-            token_embedding(trunk).requires_grad_(not freeze_encoder)
+            token_embedding(trunk).requires_grad_(not keys.freeze_encoder)
 
     def train(self, mode: bool = True) -> Seed:
         """Switch to training or evaluation; a frozen encoder always runs without dropout."""

@@ -45,11 +45,11 @@ class SkipThoughtConfig(InputConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return SkipThoughtBatcher(vocabulary, self.max_tokens)
+        return SkipThoughtBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return SkipThought(trunk, self.decoder_layers)
+        return SkipThought(trunk, self)
 
 
 class Neighbours(NamedTuple):
@@ -69,10 +69,9 @@ class SkipThoughtBatcher:
     [SEP], a target like any other token. The row of a missing neighbour has no targets.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_tokens: int) -> None:
+    def __init__(self, keys: SkipThoughtConfig, vocabulary: Vocabulary) -> None:
         """Cut sentences of more than `max_tokens` tokens, [CLS] and [SEP] included, into several."""
-        self.vocabulary = vocabulary
-        self.max_tokens = max_tokens
+        self.keys, self.vocabulary = keys, vocabulary
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Neighbours]:
         """Return the sentences, without headings, of all documents that have more than one.
@@ -105,7 +104,7 @@ class SkipThoughtBatcher:
         """Make all examples, with the numbers of their documents; examples of one document are placed far apart."""
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):
-            texts, context = sentences(document, self.max_tokens - 2)
+            texts, context = sentences(document, self.keys.max_tokens - 2)
             examples += [(number, example) for example in _neighbours(texts, context)]
         return spread(examples)
 
@@ -114,7 +113,7 @@ class SkipThoughtBatcher:
         return np.array([self.vocabulary.cls]) if neighbour is None else frame(neighbour, self.vocabulary)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        return pad(rows, self.max_tokens, self.vocabulary.pad)
+        return pad(rows, self.keys.max_tokens, self.vocabulary.pad)
 
 
 def _neighbours(texts: Sequence[np.ndarray], context: int) -> Iterator[Neighbours]:
@@ -134,12 +133,8 @@ class SkipThought(Encoder):
 
     bottleneck_terms = ("previous", "next")
 
-    def __init__(self, trunk: PreTrainedModel, decoder_layers: int) -> None:
+    def __init__(self, trunk: PreTrainedModel, keys: SkipThoughtConfig) -> None:
         """Give each decoder the trunk's shape; it is a `seed_decoder.WeakDecoder` that sees the whole past.
-
-        Args:
-            trunk: as `models.trunk.build_trunk` builds it.
-            decoder_layers: of each decoder, at least 1; 6 in the Cross-Thought paper.
 
         Raises:
             ValueError: the trunk is causal or refused by `shape_of`.
@@ -149,8 +144,9 @@ class SkipThought(Encoder):
         shape = shape_of(trunk)
         self.trunk = trunk
         positions = max_positions(trunk)
-        self.previous_decoder = WeakDecoder(shape, positions, decoder_layers, window="all", variant="paper")
-        self.next_decoder = WeakDecoder(shape, positions, decoder_layers, window="all", variant="paper")
+        layers = keys.decoder_layers
+        self.previous_decoder = WeakDecoder(shape, positions, layers, window="all", variant="paper")
+        self.next_decoder = WeakDecoder(shape, positions, layers, window="all", variant="paper")
 
     def forward(
         self,

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from models.pretraining.poly import PolyBatcher
+from models.pretraining.poly import PolyBatcher, PolyConfig
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents
 
 V = VOCABULARY
@@ -12,7 +12,7 @@ WINDOW = documents([5, 3, 6], [9, 9, 2], [1, 1], [30, 4], [2, 2, 2, 2], [3], [],
 
 
 def batcher(pairs="sentences", max_tokens=MAX_TOKENS, tokens=60):
-    return PolyBatcher(VOCABULARY, max_tokens, pairs, tokens)
+    return PolyBatcher(PolyConfig(name="poly", max_tokens=max_tokens, pairs=pairs, tokens=tokens), VOCABULARY)
 
 
 def for_loss(loss, groups):

@@ -3,12 +3,15 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from models.pretraining.cross_thought import CrossThoughtBatcher
+from models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
 from tests.models.tiny import VOCABULARY, rngs
 
 SEQUENCES, WORDS, SPECIALS = 6, 7, 3
 WIDTH = SPECIALS + WORDS
-BATCHER = CrossThoughtBatcher(VOCABULARY, SEQUENCES, WORDS, SPECIALS)
+BATCHER = CrossThoughtBatcher(
+    CrossThoughtConfig(name="cross_thought", sequences=SEQUENCES, sequence_tokens=WORDS, special_tokens=SPECIALS),
+    VOCABULARY,
+)
 SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
 
 

@@ -6,10 +6,10 @@ from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.candidates import Candidates
 from models.interface import Batcher, Bottleneck, swap_vectors
 from models.matching.siamese import SiameseConfig
-from models.pretraining.condenser import CondenserBatcher
-from models.pretraining.mlm import Mlm, MlmBatcher
-from models.pretraining.retromae import RetroMaeBatcher
-from models.pretraining.seed import SeedBatcher
+from models.pretraining.condenser import CondenserBatcher, CondenserConfig
+from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
+from models.pretraining.retromae import RetroMaeBatcher, RetroMaeConfig
+from models.pretraining.seed import SeedBatcher, SeedConfig
 from tests.models.tiny import VOCABULARY, Text, seed, trunk
 
 
@@ -26,17 +26,20 @@ def test_special_tokens_must_be_distinct_ids_of_the_vocabulary(change):
 
 def test_every_batcher_follows_the_contract():
     batchers: list[Batcher] = [
-        MlmBatcher(VOCABULARY, 16),
-        SeedBatcher(VOCABULARY, 16),
-        RetroMaeBatcher(VOCABULARY, 16, "complete", 0.3, 0.5),
-        CondenserBatcher(VOCABULARY, 16),
+        MlmBatcher(MlmConfig(name="mlm", max_tokens=16), VOCABULARY),
+        SeedBatcher(SeedConfig(name="seed", max_tokens=16), VOCABULARY),
+        RetroMaeBatcher(
+            RetroMaeConfig(name="retromae", max_tokens=16, blocks="complete", encoder_mask=0.3, decoder_mask=0.5),
+            VOCABULARY,
+        ),
+        CondenserBatcher(CondenserConfig(name="condenser", max_tokens=16), VOCABULARY),
         SiameseConfig(name="siamese").batcher(VOCABULARY, Candidates(Corpus(), np.arange(3))),
     ]
     assert all(batcher.examples([]) == [] for batcher in batchers)
 
 
 def test_tokens_of_text_are_counted_without_special_tokens():
-    batcher = MlmBatcher(VOCABULARY, 16)
+    batcher = MlmBatcher(MlmConfig(name="mlm", max_tokens=16), VOCABULARY)
     examples = batcher.examples([Text([np.array([7, 8]), np.array([9])])])
     assert batcher.micro_batch(examples, [np.random.default_rng(0)])[1:] == ({"mlm": 1}, 3)  # [CLS] 7 8 [SEP] 9 [SEP]
 

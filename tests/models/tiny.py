@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.packing import pack
 from models.interface import MicroBatch
-from models.pretraining.seed import Seed, SeedBatcher
+from models.pretraining.seed import Seed, SeedBatcher, SeedConfig
 from models.trunk import build_trunk
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -44,7 +44,7 @@ def trunk(**config: Any) -> PreTrainedModel:
 
 def seed(config: dict[str, Any] | None = None, **options: Any) -> Seed:
     """Build a `perturbed` SEED model; by default with the paper's decoder."""
-    return perturbed(Seed(trunk(**(config or {})), **{"decoder_layers": 3, "window": 2, **options}))
+    return perturbed(Seed(trunk(**(config or {})), SeedConfig(name="seed", **options)))
 
 
 def perturbed(model: AnyModule) -> AnyModule:
@@ -89,7 +89,9 @@ def rekeyed(number: int, start: int = 0) -> Iterator[np.random.Generator]:
 
 def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
     """Make SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
-    return SeedBatcher(VOCABULARY, MAX_TOKENS, mlm=mlm).micro_batch(examples, rngs(len(examples), start))
+    return SeedBatcher(
+        SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)}), VOCABULARY
+    ).micro_batch(examples, rngs(len(examples), start))
 
 
 def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:

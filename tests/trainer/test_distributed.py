@@ -30,7 +30,7 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
     manifest = Manifest.load(Path(recipe.data.shards))
     tokenizer = tokenizers.load(manifest.directory / "tokenizer.json")
     torch.manual_seed(recipe.seed)
-    model = Seed(new_trunk(recipe.trunk, tokenizer), recipe.method.decoder_layers, recipe.method.window)
+    model = Seed(new_trunk(recipe.trunk, tokenizer), recipe.method)
     decayed = [p for p in model.parameters() if p.ndim > 1]
     kept = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(

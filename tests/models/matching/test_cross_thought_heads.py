@@ -19,7 +19,7 @@ from models.matching.cross_thought_heads import (
     CrossThoughtPairs,
     CrossThoughtPairsConfig,
 )
-from models.pretraining.cross_thought import CrossThought
+from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from models.vectors import Vectors
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
@@ -40,7 +40,11 @@ def pairs_config(**keys: Any) -> CrossThoughtPairsConfig:
 
 
 def pretrained(**config: Any) -> CrossThought:
-    return perturbed(CrossThought(trunk(vocab_size=ROWS, **config), SPECIALS))
+    return perturbed(
+        CrossThought(
+            trunk(vocab_size=ROWS, **config), CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS)
+        )
+    )
 
 
 def answers(start: CrossThought) -> CrossThoughtAnswers:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from models.matching.siamese import Siamese
-from models.pretraining.cross_thought import CrossThought
+from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
 
@@ -62,7 +62,7 @@ def test_the_trunk_has_all_parameters() -> None:
 def test_several_special_tokens_are_concatenated_at_their_positions_in_pre_training() -> None:
     encoder = trunk(vocab_size=CONFIG["vocab_size"] + 2).eval()
     model = Siamese(encoder, siamese(special_tokens=3)).double().eval()
-    pretrained = CrossThought(encoder, special_tokens=3).double().eval()
+    pretrained = CrossThought(encoder, CrossThoughtConfig(name="cross_thought", special_tokens=3)).double().eval()
     ids = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 3, 0, 0]])
     mask = ids != 0
     embeddings = vectors(model, ids, mask)

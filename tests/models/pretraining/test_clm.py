@@ -8,7 +8,7 @@ from transformers import BertLMHeadModel
 
 from models.encode import encode
 from models.interface import IGNORED
-from models.pretraining.clm import Clm, ClmBatcher
+from models.pretraining.clm import Clm, ClmBatcher, ClmConfig
 from models.trunk import build_trunk
 from tests.models import plain
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
@@ -23,7 +23,9 @@ def causal(**config):
 
 
 def micro_batch(examples, start=0):
-    return ClmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples), start))
+    return ClmBatcher(ClmConfig(name="clm", max_tokens=MAX_TOKENS), VOCABULARY).micro_batch(
+        examples, rngs(len(examples), start)
+    )
 
 
 def plain_states(bert, ids):
@@ -93,9 +95,9 @@ def test_the_embedding_of_a_text_is_the_state_of_its_last_token():
 
 
 @settings(max_examples=25)
-@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_are_all_next_tokens_of_any_documents(lengths, packing, max_tokens):
-    batcher = ClmBatcher(VOCABULARY, max_tokens, packing)
+    batcher = ClmBatcher(ClmConfig(name="clm", max_tokens=max_tokens, blocks=packing), VOCABULARY)
     examples = batcher.examples(documents(*lengths))
     arrays, counts, _ = batcher.micro_batch(examples, rngs(len(examples)))
     real = arrays["clm_targets"] != IGNORED

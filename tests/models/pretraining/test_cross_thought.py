@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from transformers import AutoModel
 
 from models.interface import IGNORED
-from models.pretraining.cross_thought import CrossThought, CrossThoughtBatcher, check_positions_can_be_chosen
+from models.pretraining.cross_thought import (
+    CrossThought,
+    CrossThoughtBatcher,
+    CrossThoughtConfig,
+    check_positions_can_be_chosen,
+)
 from models.trunk import build_trunk, max_positions
 from tests.models import plain
 from tests.models.checks import (
@@ -22,7 +27,12 @@ SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
 
 def cross_thought(config=None, **options):
     """A `perturbed` model."""
-    return perturbed(CrossThought(trunk(vocab_size=ROWS, **(config or {})), SPECIALS, **options))
+    return perturbed(
+        CrossThought(
+            trunk(vocab_size=ROWS, **(config or {})),
+            CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS, **options),
+        )
+    )
 
 
 MODEL = cross_thought()
@@ -232,7 +242,9 @@ def test_the_returned_attention_is_that_of_the_cross_layer():
 @pytest.mark.parametrize("size", [1, 2, 7, 8])
 def test_one_sequence_or_word_is_enough(size):
     model = cross_thought()
-    micro_batch = CrossThoughtBatcher(VOCABULARY, 1, 7, SPECIALS).micro_batch(examples(min(size, 7)), rngs(1, start=5))
+    micro_batch = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=1, sequence_tokens=7, special_tokens=SPECIALS), VOCABULARY
+    ).micro_batch(examples(min(size, 7)), rngs(1, start=5))
     assert micro_batch.arrays["input_ids"].shape == (1, 1, WIDTH)
     loss = model(**tensors(micro_batch))["mlm"]
     loss.backward()
@@ -270,7 +282,10 @@ def test_activation_checkpointing_changes_nothing_with_the_same_seed():
 
 def test_weights_start_as_berts_do():
     torch.manual_seed(0)
-    model = CrossThought(trunk(vocab_size=ROWS, hidden_size=128, initializer_range=0.02), SPECIALS)
+    model = CrossThought(
+        trunk(vocab_size=ROWS, hidden_size=128, initializer_range=0.02),
+        CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS),
+    )
     for layer in (model.cross, model.final):
         assert layer.attention.key_value.weight.std().item() == pytest.approx(0.02, rel=0.05)
         assert layer.feed_forward[2].bias.abs().sum() == 0
@@ -283,7 +298,10 @@ def test_a_trunk_with_rotary_positions_is_refused():
 
 
 def test_sequences_longer_than_the_trunk_are_refused():
-    batcher = CrossThoughtBatcher(VOCABULARY, 2, MAX_TOKENS, SPECIALS)
+    batcher = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=2, sequence_tokens=MAX_TOKENS, special_tokens=SPECIALS),
+        VOCABULARY,
+    )
     micro_batch = batcher.micro_batch(examples(30), rngs(1))
     with pytest.raises(ValueError, match=f"sequences of {MAX_TOKENS + 3} tokens.*the trunk's {MAX_TOKENS} positions"):
         cross_thought()(**tensors(micro_batch))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.interface import IGNORED
-from models.pretraining.cross_thought import CrossThoughtBatcher
+from models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
 from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, examples
 from tests.models.tiny import VOCABULARY, documents, rngs
 
@@ -14,7 +14,10 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
 @given(DOCUMENTS, st.integers(1, 5), st.integers(1, 6))
 def test_examples_are_the_text_in_order(lengths, sequences, words):
     texts = documents(*lengths)
-    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, SPECIALS)
+    batcher = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=sequences, sequence_tokens=words, special_tokens=SPECIALS),
+        VOCABULARY,
+    )
     blocks, origins = batcher.examples(texts), batcher.origins(texts)
     expected, numbers = [], []
     for number, document in enumerate(texts):
@@ -29,7 +32,10 @@ def test_examples_are_the_text_in_order(lengths, sequences, words):
 
 @given(SIZES, st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 99))
 def test_arrays_are_special_tokens_followed_by_masked_words(sizes, sequences, words, specials, start):
-    batcher = CrossThoughtBatcher(VOCABULARY, sequences, words, specials)
+    batcher = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=sequences, sequence_tokens=words, special_tokens=specials),
+        VOCABULARY,
+    )
     drawn = examples(*(min(size, sequences * words) for size in sizes))
     before = [ids.copy() for ids in drawn]
     arrays, counts, _ = batcher.micro_batch(drawn, rngs(len(drawn), start))
@@ -56,7 +62,9 @@ def test_arrays_are_special_tokens_followed_by_masked_words(sizes, sequences, wo
 
 
 def test_15_percent_of_the_words_are_targets_but_never_special_tokens():
-    batcher = CrossThoughtBatcher(VOCABULARY, 50, 64, 5)
+    batcher = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=50, sequence_tokens=64, special_tokens=5), VOCABULARY
+    )
     drawn = examples(*[3200] * 8)
     arrays, counts, _ = batcher.micro_batch(drawn, rngs(8))
     assert counts["mlm"] == pytest.approx(0.15 * 8 * 3200, abs=8)
@@ -68,7 +76,10 @@ def test_15_percent_of_the_words_are_targets_but_never_special_tokens():
 
 
 def test_shapes_depend_little_and_only_on_the_longest_example():
-    batcher = CrossThoughtBatcher(VOCABULARY, 20, WORDS, SPECIALS)
+    batcher = CrossThoughtBatcher(
+        CrossThoughtConfig(name="cross_thought", sequences=20, sequence_tokens=WORDS, special_tokens=SPECIALS),
+        VOCABULARY,
+    )
     shapes = [
         {name: array.shape for name, array in batcher.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
         for sizes in ([70, 3], [100, 60], [112, 112])

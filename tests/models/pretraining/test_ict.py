@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from models.batching.sentences import ENOUGH
 from models.encode import encode
-from models.pretraining.ict import Ict, IctBatcher, Passage
+from models.pretraining.ict import Ict, IctBatcher, IctConfig, Passage
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, rngs, tensors, trunk
 
@@ -16,7 +16,9 @@ CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 
 
 def batcher(max_tokens=MAX_TOKENS, max_query_tokens=10, remove=0.5):
-    return IctBatcher(VOCABULARY, max_tokens, max_query_tokens, remove)
+    return IctBatcher(
+        IctConfig(name="ict", max_tokens=max_tokens, max_query_tokens=max_query_tokens, remove=remove), VOCABULARY
+    )
 
 
 def ict():
@@ -52,7 +54,7 @@ def texts_of(batch):
 
 
 @settings(max_examples=60)
-@given(LENGTHS, st.integers(3, MAX_TOKENS))
+@given(LENGTHS, st.integers(8, MAX_TOKENS))
 def test_passages_are_runs_of_sentences_of_one_document(lengths, max_tokens):
     texts = documents(*lengths)
     maker = batcher(max_tokens)
@@ -121,8 +123,8 @@ def test_the_sentence_is_drawn_evenly_and_removed_at_the_given_rate():
 
 
 def test_a_long_query_loses_its_end():
-    queries, _ = texts_of(micro_batch([Text([np.arange(5, 14), np.arange(14, 23)])], max_query_tokens=6))
-    assert queries in ([[CLS, 5, 6, 7, 8, SEP]], [[CLS, 14, 15, 16, 17, SEP]])
+    queries, _ = texts_of(micro_batch([Text([np.arange(5, 14), np.arange(14, 23)])], max_query_tokens=8))
+    assert queries in ([[CLS, *range(5, 11), SEP]], [[CLS, *range(14, 20), SEP]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=7))

@@ -6,14 +6,16 @@ from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
 from models.interface import IGNORED
-from models.pretraining.mlm import Mlm, MlmBatcher
+from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
 def micro_batch(examples):
-    return MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(examples, rngs(len(examples)))
+    return MlmBatcher(MlmConfig(name="mlm", max_tokens=MAX_TOKENS), VOCABULARY).micro_batch(
+        examples, rngs(len(examples))
+    )
 
 
 def test_the_loss_is_that_of_hugging_face_bert():
@@ -67,7 +69,7 @@ def test_shapes_depend_only_on_batch_and_width():
 @pytest.mark.parametrize("packing", ["complete", "complete_doc"])
 def test_a_micro_batch_is_not_from_one_long_document(packing):
     """In the order of the text, 16 consecutive blocks would be from one or two of these books."""
-    batcher = MlmBatcher(VOCABULARY, MAX_TOKENS, packing)
+    batcher = MlmBatcher(MlmConfig(name="mlm", max_tokens=MAX_TOKENS, blocks=packing), VOCABULARY)
     books = documents(*[[9] * 80] * 10)
     origins = batcher.origins(books)
     assert sorted({number for block in origins for number in block}) == list(range(10))
@@ -87,5 +89,5 @@ def test_weights_start_as_berts_do():
 
 def test_the_share_of_masked_tokens_is_the_recipes() -> None:
     examples = [np.full(62, 10) for _ in range(50)]
-    batcher = MlmBatcher(VOCABULARY, 64, mask=0.4)
+    batcher = MlmBatcher(MlmConfig(name="mlm", max_tokens=64), VOCABULARY, mask=0.4)
     assert batcher.micro_batch(examples, rngs(50)).counts["mlm"] == pytest.approx(0.4 * 62 * 50, rel=0.02)

@@ -10,7 +10,7 @@ from data_prep.sources.document import Document
 from data_prep.sources.reddit.threads import Utterance, cut
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import IGNORED
-from models.pretraining.poly import PADDING, PolyBatcher, cut_pairs
+from models.pretraining.poly import PADDING, PolyBatcher, PolyConfig, cut_pairs
 from tests.models.poly_pairs import KINDS, LENGTHS, WINDOW, V, batcher, for_loss, rows_of
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, rngs
 
@@ -18,7 +18,7 @@ LARGE = Vocabulary(30000, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def large_batcher(kind="sentences", max_tokens=128, tokens=32000):
-    return PolyBatcher(LARGE, max_tokens, kind, tokens)
+    return PolyBatcher(PolyConfig(name="poly", max_tokens=max_tokens, pairs=kind, tokens=tokens), LARGE)
 
 
 def many(sentences, rng=0):
@@ -251,7 +251,9 @@ def test_half_the_labels_are_true_and_lengths_do_not_reveal_which():
 
 def test_false_labels_come_from_every_other_document():
     window = documents(*[[4, 4, 4]] * 12, rng=4)
-    (group,) = PolyBatcher(VOCABULARY, MAX_TOKENS, "sentences", 1000).examples(window)
+    (group,) = PolyBatcher(
+        PolyConfig(name="poly", max_tokens=MAX_TOKENS, pairs="sentences", tokens=1000), VOCABULARY
+    ).examples(window)
     group = group._replace(loss="next")
     labels = {words: number for number, _, words in as_tuples(group.pairs)}
     seen = Counter()
@@ -269,7 +271,9 @@ def test_a_false_label_never_comes_from_the_same_group_of_documents():
     """Parts of a long book, or replies of one thread, are separate documents."""
     texts = documents(*[[4, 4, 4]] * 6, rng=4)
     window = [Text(text, group=f"book {number // 3}") for number, text in enumerate(texts)]
-    (group,) = PolyBatcher(VOCABULARY, MAX_TOKENS, "sentences", 1000).examples(window)
+    (group,) = PolyBatcher(
+        PolyConfig(name="poly", max_tokens=MAX_TOKENS, pairs="sentences", tokens=1000), VOCABULARY
+    ).examples(window)
     labels = {words: number for number, _, words in as_tuples(group.pairs)}
     seen = set()
     for start in range(40):

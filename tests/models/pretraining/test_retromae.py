@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from models.batching.packing import pad
 from models.encode import encode
 from models.interface import IGNORED, Bottleneck
-from models.pretraining.retromae import RetroMae, RetroMaeBatcher, unpack_bits, visible_tokens
+from models.pretraining.retromae import RetroMae, RetroMaeBatcher, RetroMaeConfig, unpack_bits, visible_tokens
 from tests.models import plain
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
 
@@ -20,7 +20,12 @@ def retromae(**config):
 
 
 def batcher(max_tokens=MAX_TOKENS, packing="complete", encoder_mask=0.3, decoder_mask=0.5):
-    return RetroMaeBatcher(VOCABULARY, max_tokens, packing, encoder_mask, decoder_mask)
+    return RetroMaeBatcher(
+        RetroMaeConfig(
+            name="retromae", max_tokens=max_tokens, blocks=packing, encoder_mask=encoder_mask, decoder_mask=decoder_mask
+        ),
+        VOCABULARY,
+    )
 
 
 def micro_batch(examples, start=0, **options):
@@ -103,7 +108,7 @@ def test_bits_are_unpacked_as_packed(length, seed, extra):
 
 
 @settings(max_examples=25)
-@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_and_visible_tokens_of_any_documents(lengths, packing, max_tokens):
     maker = batcher(max_tokens, packing)
     examples = maker.examples(documents(*lengths))

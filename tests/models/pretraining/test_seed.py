@@ -8,8 +8,8 @@ from safetensors.torch import load_model, save_model
 from models.batching.packing import pad
 from models.encode import encode
 from models.interface import IGNORED, Bottleneck
-from models.pretraining.mlm import Mlm, MlmBatcher
-from models.pretraining.seed import SeedBatcher
+from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
+from models.pretraining.seed import SeedBatcher, SeedConfig
 from tests.models.checks import (
     gradient_at_states,
     gradients,
@@ -21,7 +21,7 @@ LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
 WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 EXAMPLES = blocks([20], [7, 5], [1], [2, 2, 2], rng=5)
-MLM_ARRAYS = MlmBatcher(VOCABULARY, MAX_TOKENS).micro_batch(EXAMPLES, rngs(4)).arrays
+MLM_ARRAYS = MlmBatcher(MlmConfig(name="mlm", max_tokens=MAX_TOKENS), VOCABULARY).micro_batch(EXAMPLES, rngs(4)).arrays
 
 
 @VARIANTS
@@ -99,7 +99,7 @@ def test_one_embedding_serves_all_uses_also_after_save_and_load(variant, layers,
 def test_targets_are_the_next_tokens_even_with_repeated_separators():
     sep = VOCABULARY.sep
     texts = [Text([np.array([7, sep, sep]), np.array([sep])]), Text([np.array([9])])]
-    batcher = SeedBatcher(VOCABULARY, MAX_TOKENS, "complete_doc")
+    batcher = SeedBatcher(SeedConfig(name="seed", max_tokens=MAX_TOKENS, blocks="complete_doc"), VOCABULARY)
     examples = sorted(batcher.examples(texts), key=len, reverse=True)
     assert examples[0].tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
     arrays, counts, _ = batcher.micro_batch(examples, rngs(2))
@@ -112,9 +112,9 @@ def test_targets_are_the_next_tokens_even_with_repeated_separators():
 
 
 @settings(max_examples=25)
-@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(3, MAX_TOKENS))
+@given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_are_the_next_tokens_of_any_documents(lengths, packing, max_tokens):
-    batcher = SeedBatcher(VOCABULARY, max_tokens, packing)
+    batcher = SeedBatcher(SeedConfig(name="seed", max_tokens=max_tokens, blocks=packing), VOCABULARY)
     examples = batcher.examples(documents(*lengths))
     arrays, counts, _ = batcher.micro_batch(examples, rngs(len(examples)))
     real = arrays["decoder_targets"] != IGNORED
@@ -172,7 +172,7 @@ def trained(model, arrays):
 @pytest.mark.parametrize("window", [2, "all"])
 def test_with_a_frozen_encoder_only_the_decoder_learns(variant, window):
     free = seed(variant=variant, window=window)
-    model = seed(variant=variant, window=window, freeze_encoder=True, mlm=False)
+    model = seed(variant=variant, window=window, freeze_encoder=True)
     model.load_state_dict({k: v for k, v in free.state_dict().items() if not k.startswith("lm_head.")})
     arrays = tensors(seed_batch(EXAMPLES, mlm=False))
     losses = model(**arrays)
@@ -186,7 +186,7 @@ def test_with_a_frozen_encoder_only_the_decoder_learns(variant, window):
 
 def test_a_frozen_encoder_runs_without_dropout_and_the_decoder_with_it():
     config = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
-    model = seed(config, freeze_encoder=True, mlm=False)
+    model = seed(config, freeze_encoder=True)
     arrays = tensors(seed_batch(EXAMPLES, mlm=False))
     for _ in range(2):  # as built, and again after an evaluation
         h_0 = [encode(model.trunk, arrays["input_ids"], arrays["attention_mask"]) for _ in range(2)]
@@ -217,7 +217,7 @@ def test_without_cls_the_decoder_reads_nothing_from_the_encoder(variant):
 @VARIANTS
 @pytest.mark.parametrize("freeze", [False, True])
 def test_with_neither_cls_nor_mlm_no_encoder_runs(variant, freeze):
-    model = seed(variant=variant, cls=False, mlm=False, freeze_encoder=freeze)
+    model = seed(variant=variant, cls=False, freeze_encoder=freeze, loss_weights={"mlm": 0})
     arrays, runs = tensors(seed_batch(EXAMPLES, mlm=False)), []
     model.trunk.register_forward_hook(lambda *args: runs.append(args))
     loss = model(**arrays)["decoder"]

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.pretraining.seed import Seed
+from models.pretraining.seed import Seed, SeedConfig
 from models.pretraining.seed_decoder import ClsAttention
 from tests.models import plain
 from tests.models.tiny import VOCABULARY, seed, trunk
@@ -157,7 +157,7 @@ def test_dropout_comes_from_the_trunks_configuration(variant, window):
 @VARIANTS
 def test_shape_and_initialisation_are_the_trunks(variant):
     base = trunk(hidden_size=64, intermediate_size=96, num_attention_heads=4, initializer_range=0.02)
-    decoder = Seed(base, 3, 2, variant).decoder
+    decoder = Seed(base, SeedConfig(name="seed", variant=variant)).decoder
     assert len(decoder.layers) == 3
     assert decoder.positions.weight.shape == base.embeddings.position_embeddings.weight.shape
     for layer in decoder.layers:

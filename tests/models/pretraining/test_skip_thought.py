@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from models.batching.sentences import ENOUGH
 from models.interface import IGNORED
-from models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher
+from models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher, SkipThoughtConfig
 from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,
@@ -20,12 +20,14 @@ SIDES = ("previous", "next")
 
 
 def batcher(max_tokens=MAX_TOKENS):
-    return SkipThoughtBatcher(VOCABULARY, max_tokens)
+    return SkipThoughtBatcher(SkipThoughtConfig(name="skip_thought", max_tokens=max_tokens), VOCABULARY)
 
 
 def skip_thought(decoder_layers=2, **config):
     """A `perturbed` model."""
-    return perturbed(SkipThought(trunk(**config), decoder_layers))
+    return perturbed(
+        SkipThought(trunk(**config), SkipThoughtConfig(name="skip_thought", decoder_layers=decoder_layers))
+    )
 
 
 def micro_batch(texts=DOCUMENTS, start=0):
@@ -71,7 +73,7 @@ def by_text(examples):
 
 
 @settings(max_examples=50)
-@given(LENGTHS, st.integers(3, MAX_TOKENS))
+@given(LENGTHS, st.integers(8, MAX_TOKENS))
 def test_every_sentence_predicts_the_one_before_and_the_one_after(lengths, max_tokens):
     texts = documents(*lengths)
     maker = batcher(max_tokens)
