@@ -1,7 +1,6 @@
 """Build a collection: the same bytes for any number of workers, after a kill, in place; verify finds a flipped bit."""
 
 import errno
-import gzip
 import json
 import os
 import shutil
@@ -266,12 +265,6 @@ def test_a_folder_in_place_of_files_is_not_called_missing(name: str, small: Toke
     (tmp_path / "raw").mkdir()
     with pytest.raises(InputError, match="raw: not a plain file; name the files themselves"):
         build(name, [tmp_path / "raw"], tmp_path / "out", small)
-
-
-def test_compressed_files_are_read(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    content = (beir / "corpus.jsonl").read_bytes()
-    (beir / "corpus.jsonl").write_bytes(gzip.compress(content))
-    assert build("beir", [beir], tmp_path / "out", small).corpus.text(2) == "Dogs sleep."
 
 
 def test_building_again_replaces_the_collection_and_keeps_the_files_beside_it(

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.interface import PairScorer
+from models.batching.candidates import Candidates
+from models.matching.pair_model import PairModel
 from models.registry import MATCHING
 from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
-from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.matching.examples import Corpus, group, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, rekeyed, tensors, trunk
 
 LENGTHS = {"max_query_tokens": 9, "max_document_tokens": 12}
@@ -76,6 +77,7 @@ def test_every_model_is_here():
 def test_micro_batches_are_a_function_of_examples_and_rngs(model):
     first, second = batch_of(model), batch_of(model)
     keys = keys_of(model)
+    assert keys.batcher(VOCABULARY, Candidates(Corpus(), np.arange(3))).examples([]) == []
     one_rng = micro_batch(keys, EXAMPLES[keys.unit], rngs=rekeyed(len(EXAMPLES[keys.unit])))
     for other in (second, one_rng):
         assert all(np.array_equal(array, other.arrays[name]) for name, array in first.arrays.items())
@@ -114,7 +116,7 @@ def test_more_padding_changes_no_loss(model):
 def test_a_score_depends_on_its_query_and_document_alone(model):
     built, arrays = perturbed(build(model)).eval(), tensors(batch_of(model))
     with torch.no_grad():
-        if isinstance(built, PairScorer):
+        if isinstance(built, PairModel):
             pairs = texts_of(arrays, "pair")
             together = built.score_pairs(**pairs)
             single = [built.score_pairs(*alone(pairs, i)) for i in range(len(together))]
@@ -127,7 +129,7 @@ def test_a_score_depends_on_its_query_and_document_alone(model):
         for several, single in zip(together, (of_query, of_document), strict=True):
             for vectors, mask, own in zip(*several, single, strict=True):
                 torch.testing.assert_close(own.vectors[own.mask], vectors[mask], rtol=0, atol=1e-12)
-        if built.index != "list":  # which compares the documents of a list
+        if built.kind != "lists":  # which compares the documents of a list
             apart = [torch.cat([built.score(query, document) for document in of_document], dim=1) for query in of_query]
             torch.testing.assert_close(torch.cat(apart), built.score(*together), rtol=0, atol=1e-12)
 
@@ -137,7 +139,7 @@ def test_a_score_depends_on_its_query_and_document_alone(model):
 def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
     built, arrays = build(model), tensors(batch_of(model))
     half_precision(built, arrays, dtype, rel=0.05)
-    if isinstance(built, PairScorer):
+    if isinstance(built, PairModel):
         assert built.score_pairs(**texts_of(arrays, "pair")).dtype == torch.float32
         return
     queries = built.embed_queries(**texts_of(arrays, "query"))
