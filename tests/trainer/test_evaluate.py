@@ -261,6 +261,7 @@ def test_a_weight_that_is_given_is_used(
         ("x=fuse(bm25, sed)", "--system 'x=fuse(bm25, sed)': character 14: 'sed' is no system named before, and is no"),
         ("x=fuse(bm25, gone/run)", "character 14: 'gone/run' is no file or folder"),
         ("x=m > 9 gone/run", "character 9: 'gone/run' is no file or folder"),
+        (f"x={'long/' + 300 * 'a'}", "aaa' is no file or folder"),
         ("x=fuse(bm25, m", "character 15: the end stands where"),
         ("x=fuse(bm25, m, split=dev)", "character 3: no split 'dev'; choose one of: test, train"),
         ("x=fuse(bm25, m, split=test)", "character 3: the weight would be chosen on the queries of test"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
@@ -30,7 +30,7 @@ def read_systems(arguments: Sequence[str]) -> list[Given]:
     for text in arguments:
         system = parse(text, {system.name: system.expression for system in given})
         for leaf in leaves(system.expression):
-            if leaf != BM25 and not Path(leaf.path).exists():
+            if leaf != BM25 and not os.path.exists(leaf.path):
                 known = "" if "/" in leaf.path else "is no system named before, and "
                 raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
         given.append(system)
@@ -47,7 +47,7 @@ def leaves(expression: Expression) -> list[Leaf]:
 
 def is_run_file(part: Expression) -> bool:
     """Return whether a part of a system is a run file."""
-    return isinstance(part, Leaf) and part != BM25 and Path(part.path).is_file()
+    return isinstance(part, Leaf) and part != BM25 and os.path.isfile(part.path)
 
 
 def ranks_all(part: Expression) -> bool:
