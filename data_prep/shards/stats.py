@@ -29,7 +29,7 @@ def run(directory: Path, as_json: bool, folder: Path | None, page: Path | None =
     """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`, write an HTML `page`.
 
     Raises:
-        InputError: as `collect` and `plots.draw` raise it.
+        InputError: a folder is no data set, a shard is damaged, a file cannot be written, or matplotlib is missing.
     """
     if page:
         in_a_folder(page)

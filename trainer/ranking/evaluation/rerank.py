@@ -15,7 +15,11 @@ ALONE = 1.0  # the weight of the new scores where only these count
 
 
 def rerank_task(ranker: Ranker, task: Texts, found: Sequence[Ranked], documents: int) -> list[Ranked]:
-    """Re-rank the first documents of each ranking by new scores alone; arguments and errors: see `scores_again`."""
+    """Re-rank the first documents of each ranking by new scores alone; the arguments are those of `scores_again`.
+
+    Raises:
+        InputError: scores or vectors are not finite.
+    """
     scores = scores_again(ranker, task, found, documents)
     return [reordered(*each, ALONE) for each in zip(found, scores, strict=True)]
 
