@@ -34,6 +34,11 @@ def texts(number: int, seed: int = 0, sentences: int = 3) -> list[str]:
     return [" ".join(" ".join(row).capitalize() + "." for row in rows) for rows in drawn.tolist()]
 
 
+def near_copy(text: str, number: int = 1) -> str:
+    """Return a near-duplicate, a different one for each number."""
+    return text.replace(" ", f" {'very ' * number}", 1)
+
+
 def write_jsonl(path: Path, some: Iterable[str | dict[str, Any]]) -> Path:
     """Write a text, or a whole record, on each line."""
     records = [record if isinstance(record, dict) else {"text": record} for record in some]

@@ -96,6 +96,7 @@ def test_arguments_that_do_not_change_the_output_are_not_among_its_options() -> 
     [
         ("--workers 0", "argument --workers: '0' is not a whole number above 0"),
         ("--shards -1", "argument --shards: '-1' is not a whole number above 0"),
+        ("--shards 100000000", "argument --shards: 100,000,000 is more than 100,000"),
         ("--shards 1.5", "argument --shards: '1.5' is not a whole number above 0"),
         ("--held-out 1", "argument --held-out: '1' is not a number from 0 up to 1"),
         ("--held-out nan", "argument --held-out: 'nan' is not a number from 0 up to 1"),

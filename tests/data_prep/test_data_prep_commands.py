@@ -110,3 +110,8 @@ def test_docstrings_builds_once(
 @pytest.mark.parametrize("value", ["0", "-3", "x", "1.5"])
 def test_numbers_must_be_positive(capsys: pytest.CaptureFixture[str], value: str) -> None:
     assert "is not a whole number above 0" in failure(["docstrings", "--out", "x", f"--workers={value}"], capsys)[-1]
+
+
+@pytest.mark.parametrize("command", [["text", "a.txt"], ["merge", "part"], ["docstrings"]])
+def test_an_output_folder_has_a_name(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "argument --out: is empty: name a folder" in failure([*command, "--out", ""], capsys)[-1]

@@ -25,6 +25,7 @@ from data_prep.common.files import whole_file
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
+from tests.data_prep.raw import contents
 
 
 class Dialogues(Format):
@@ -68,15 +69,6 @@ def dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    return write_beir(tmp_path / "beir")
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_path: Path) -> None:
     opened = build("dialogues", [dialogues], tmp_path / "out", small)
     assert list(opened.corpus.texts()) == ["quick", "brown", "fox"]
@@ -117,11 +109,15 @@ def test_the_bytes_are_the_same_for_any_number_of_workers(
     (beir / "corpus.jsonl").write_text("\n".join(json.dumps(record) for record in records))
     (beir / "qrels" / "test.tsv").write_text(HEADER + "1\t7\t1\n")
     one, two = (build("beir", [beir], tmp_path / name, large, workers) for name, workers in (("one", 1), ("two", 2)))
-    assert tree(one.directory) == tree(two.directory)
+    assert contents(one.directory) == contents(two.directory)
     for i, expected in enumerate(large.encode([str(record["text"]) for record in records])):
         np.testing.assert_array_equal(one.corpus.tokens(i), expected)
     assert one.corpus.tokens(4).dtype == np.uint32
     assert isinstance(one.corpus.token_rows.flat, np.memmap)
+
+
+def killed(*arguments: object, **options: object) -> int:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("stop", ["write_tokens", "write_groups", "_publish"])
@@ -136,9 +132,6 @@ def test_a_killed_build_goes_on_and_makes_the_same(
         written.append(folder.name)
         return original(folder, *arguments, **options)  # type: ignore[arg-type]
 
-    def killed(*arguments: object, **options: object) -> int:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(build_module, "write_texts", count)
     with monkeypatch.context() as patched:
         patched.setattr(build_module, stop, killed)
@@ -148,7 +141,7 @@ def test_a_killed_build_goes_on_and_makes_the_same(
         Collection.open(tmp_path / "out")
     build("beir", [beir], tmp_path / "out", small)
     assert written == ["corpus", "queries"]  # each once over both runs
-    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def _exit_at(step: int, folder: Path) -> None:
@@ -189,22 +182,22 @@ def test_a_build_may_be_killed_at_any_step(
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 9)
         killed = code == 9
-        there = {name: content for name, content in tree(out).items() if not name.startswith("building.")}
-        assert "manifest.json" not in there or there in (tree(old), tree(whole))
+        there = {name: content for name, content in contents(out).items() if not name.startswith("building.")}
+        assert "manifest.json" not in there or there in (contents(old), contents(whole))
         rest = out / "building.partial"
         with monkeypatch.context() as patched:
             if (rest / "manifest.json").exists() and (rest / "command.json").exists():
                 rests.add(tuple(sorted(path.name for path in rest.iterdir() if path.is_dir())))
                 patched.setattr(build_module, "write_texts", None)  # all that is left is to move what is there
             build("beir", [beir], out, small)
-        assert tree(out) == tree(whole), step
+        assert contents(out) == contents(whole), step
     assert len(rests) == 7  # before and between the six moves of three folders
 
 
 def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
     beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = tree(build("beir", [beir], tmp_path / "out", small).directory)
+    before = contents(build("beir", [beir], tmp_path / "out", small).directory)
 
     def full(path: Path) -> AbstractContextManager[BinaryIO]:
         if path.name in ("tokenizer.json", "manifest.json"):
@@ -215,7 +208,7 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
         patched.setattr(build_module, "whole_file", full)
         with pytest.raises(StoppedError, match="No space left"):
             build("beir", [beir], tmp_path / "out", large)
-    there = tree(Collection.open(tmp_path / "out").directory)
+    there = contents(Collection.open(tmp_path / "out").directory)
     assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
     assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
@@ -248,9 +241,6 @@ def test_a_killed_worker_and_a_full_disk_leave_the_finished_stages(
 def test_a_build_of_another_input_begins_anew(
     beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*arguments: object) -> int:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr(build_module, "write_groups", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -281,11 +271,11 @@ def test_building_again_replaces_the_collection_and_keeps_the_files_beside_it(
 
 def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     build("beir", [beir], tmp_path / "out", small)
-    before = tree(tmp_path / "out")
+    before = contents(tmp_path / "out")
     (beir / "corpus.jsonl").write_text("{")
     with pytest.raises(InputError, match="corpus.jsonl:1: not JSON"):
         build("beir", [beir], tmp_path / "out", small)
-    assert tree(tmp_path / "out") == before
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])
@@ -295,16 +285,16 @@ def test_files_that_are_not_of_a_collection_are_kept(beir: Path, small: Tokenize
     mine.write_text("{}")
     with pytest.raises(InputError, match="exists, and is not a collection's: move it away, or name another --out"):
         build("beir", [beir], tmp_path / "out", small)
-    assert tree(tmp_path / "out") == {name: b"{}"}
+    assert contents(tmp_path / "out") == {name: b"{}"}
 
 
 def test_an_input_that_the_collection_would_replace_is_kept(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     out = build("beir", [beir], tmp_path / "out", small).directory
     shutil.move(beir, out / "splits" / "raw")
-    before = tree(out)
+    before = contents(out)
     with pytest.raises(InputError, match="corpus.jsonl: the collection would replace .*splits: move it"):
         build("beir", [out / "splits" / "raw"], out, small)
-    assert tree(out) == before
+    assert contents(out) == before
 
 
 def test_the_chosen_tokenizer_may_be_there_already(beir: Path, small: Tokenizer) -> None:

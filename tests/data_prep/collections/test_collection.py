@@ -15,11 +15,6 @@ from tests.data_prep.collections.beir_folder import HEADER, write_beir
 from tests.data_prep.collections.raw_formats import write_files
 
 
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    return write_beir(tmp_path / "beir")
-
-
 def test_a_collection_has_the_tokens_of_its_texts(beir: Path, small: Tokenizer) -> None:
     opened = build("beir", [beir], beir, small)
     assert opened.tokenizer.fingerprint == small.fingerprint

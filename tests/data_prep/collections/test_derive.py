@@ -12,7 +12,6 @@ from data_prep.collections.collection import Collection, verify
 from data_prep.collections.derive import NewCandidates, derive
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.beir_folder import write_beir
 
 MINED = NewCandidates(
     np.array([3, 4]),
@@ -24,9 +23,8 @@ MINED = NewCandidates(
 
 
 @pytest.fixture
-def source(tmp_path: Path, small: Tokenizer) -> Collection:
-    folder = write_beir(tmp_path / "beir")
-    return build("beir", [folder], tmp_path / "source", small)
+def source(beir: Path, tmp_path: Path, small: Tokenizer) -> Collection:
+    return build("beir", [beir], tmp_path / "source", small)
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -11,19 +11,17 @@ from data_prep.collections.formats.beir import Beir
 from data_prep.collections.gaps import require_any
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
+from tests.toy import write_beir
 
 CORPUS = ["a fox", "", "dogs sleep", " "]
 QUERIES = ["who runs", "who sleeps", "what is it"]
 
 
 def made(folder: Path, tokenizer: Tokenizer, rows: list[tuple[int, int, int]], texts: list[str] = CORPUS) -> Collection:
-    (folder / "qrels").mkdir(parents=True)
-    for name, letter, of in (("corpus", "d", texts), ("queries", "q", QUERIES)):
-        lines = (json.dumps({"_id": f"{letter}{i}", "title": "", "text": text}) for i, text in enumerate(of))
-        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    corpus = {f"d{i}": text for i, text in enumerate(texts)}
+    queries = {f"q{i}": text for i, text in enumerate(QUERIES)}
     judged = "".join(f"q{q}\td{d}\t{score}\n" for q, d, score in rows)
-    (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
-    return build("beir", [folder], folder, tokenizer)
+    return build("beir", [write_beir(folder, corpus, queries, train=judged)], folder, tokenizer)
 
 
 def test_an_input_of_which_nothing_is_left_names_the_files_and_why(tmp_path: Path, small: Tokenizer) -> None:

@@ -20,10 +20,9 @@ QRELS = HEADER + "1\ta\t1\n1\tgone\t2\n9\ta\t1\n2\tc\t2\n2\tlost\t-1\n1\tgone\t2
 
 
 @pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    folder = write_beir(tmp_path / "beir")
-    (folder / "qrels" / "test.tsv").write_text(QRELS)
-    return folder
+def beir(beir: Path) -> Path:
+    (beir / "qrels" / "test.tsv").write_text(QRELS)
+    return beir
 
 
 def elsewhere(opened: Collection, split: str) -> list[list[tuple[int, float]]]:

@@ -1,8 +1,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from data_prep.shards.manifest import Manifest
 from data_prep.shards.reader import Shard
 from data_prep.sources.docstrings.installed import SourceFile, find
 from data_prep.tokenizers import tokenizer
+from tests.data_prep.raw import contents
 
 OPTIONS = DemoOptions(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)
 
@@ -28,10 +27,6 @@ def built(files: list[SourceFile], tmp_path_factory: pytest.TempPathFactory) -> 
     out = tmp_path_factory.mktemp("built") / "out"
     build(out, OPTIONS, files, 1)
     return out
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_shards_contain_only_training_packages(built: Path) -> None:
@@ -117,8 +112,7 @@ def test_folders_of_others_are_not_removed(files: list[SourceFile], tmp_path: Pa
     assert contents(tmp_path) == {"collection/mine": b"mine"}
 
 
-@pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("good_syncs", [0, 3, 9, 30])
+@pytest.mark.parametrize(("good_syncs", "existing"), [(0, True), (3, False), (9, True), (30, False)])
 def test_a_full_disk_leaves_nothing(
     files: list[SourceFile], tmp_path: Path, disk_full_after: Callable[[int], None], good_syncs: int, existing: bool
 ) -> None:
@@ -161,17 +155,13 @@ def test_a_killed_run_leaves_no_output_and_the_next_one_finishes(
     built: Path, files: list[SourceFile], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    code = (
-        "import os, signal, sys; from pathlib import Path\n"
-        "from data_prep.demo import dataset\nfrom data_prep.sources.docstrings.installed import find\n"
-        "root, out = map(Path, sys.argv[1:])\n"
-        "dataset.write_collection = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "options = dataset.DemoOptions(400, 300, 2)\n"
-        "dataset.build(out, options, find(root), 1)\n"
-    )
-    root = files[0].path.parent
-    run = subprocess.run([sys.executable, "-c", code, str(root), str(out)], stderr=subprocess.DEVNULL)
-    assert run.returncode == -signal.SIGKILL
+    if not (child := os.fork()):
+        try:
+            dataset.write_collection = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            build(out, OPTIONS, files, 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert os.listdir(out) == [".partial"]
     build(out, OPTIONS, files, 1)
     assert contents(out) == contents(built)

@@ -7,7 +7,9 @@ import pytest
 from data_prep.common.errors import InputError
 from data_prep.prepare import inputs
 from data_prep.sources.source import File
-from tests.data_prep.server import serving
+from tests.data_prep import raw
+from tests.data_prep.raw import contents
+from tests.data_prep.server import cut_short, serving, status
 
 
 @pytest.fixture
@@ -40,6 +42,30 @@ def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list
 
 def test_a_file_url_is_a_copy(tmp_path: Path, files: list[File]) -> None:
     assert inputs.local([f"file://{files[0].path}"], tmp_path / "in")[0].read_text() == "aaaaa"
+
+
+def test_a_data_set_of_a_url_is_that_of_the_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(50))
+    raw.run("jsonl", file, "--out", tmp_path / "local")
+    raw.run("jsonl", f"file://{file}", "--out", tmp_path / "file")
+    with serving(tmp_path) as server:
+        server.misbehaviour["a.jsonl"] = [status(503), cut_short]  # so it is tried again
+        for _ in range(2):  # the second time it is complete, and nothing is downloaded
+            raw.run("jsonl", f"{server.url}/a.jsonl", "--out", tmp_path / "http")
+        assert server.requests["a.jsonl"] == 3
+    assert contents(tmp_path / "http") == contents(tmp_path / "file") == contents(tmp_path / "local")
+    assert not (tmp_path / "http" / ".partial").exists()
+
+
+def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
+    with serving(tmp_path) as server:
+        raw.refusal(capfd, "jsonl", f"{server.url}/a.jsonl", "--out", tmp_path / "out", "--vocab-size", 5)
+        raw.run("jsonl", f"{server.url}/a.jsonl", "--out", tmp_path / "out")
+        message = raw.refusal(capfd, "jsonl", f"{server.url}/no.jsonl", "--out", tmp_path / "none")
+        assert message.startswith(f"{server.url}/no.jsonl: ")
+        assert server.requests == {"a.jsonl": 1, "no.jsonl": 1}
 
 
 def test_a_bad_or_missing_url_is_named(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Merged parts of a data set are byte for byte what one machine makes; incomplete or foreign parts are refused."""
 
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,24 +12,18 @@ from hypothesis import strategies as st
 from data_prep.__main__ import main
 from data_prep.prepare import output
 from tests.data_prep import raw
-from tests.data_prep.raw import contents
+from tests.data_prep.raw import contents, near_copy
 
 NEAR = ["--near-duplicates", 0.8]
 
 
-@pytest.fixture(autouse=True)
-def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture(scope="module")
-def tok(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return raw.vocabulary(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
-
-
-def near_copy(text: str, word: str = "entirely") -> str:
-    """A near-duplicate."""
-    return text.replace(" ", f" {word} ", 1)
+@pytest.fixture(params=["exact", "near"])
+def near(request: pytest.FixtureRequest) -> list[object]:
+    """Return the options that decide which duplicates are removed."""
+    if request.param == "exact":
+        return []
+    request.getfixturevalue("datasketch")
+    return NEAR
 
 
 def repeated(number: int) -> list[str]:
@@ -47,45 +39,19 @@ def repeated(number: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
 @pytest.mark.parametrize("wanted", [[], ["--keep-duplicates"], ["--held-out", 0.3, "--shards", 4]], ids=str)
 def test_parts_of_json_lines_merge_to_the_whole(
     tok: Path, tmp_path: Path, near: list[object], wanted: list[object]
 ) -> None:
-    if near:
-        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     files = [raw.write_jsonl(tmp_path / f"{index}.jsonl", repeated(50)[index::3]) for index in range(3)]
     raw.agree(tmp_path, "jsonl", *files, "--tokenizer", tok, "--chunk-tokens", 500, *near, *wanted)
 
 
-def test_parts_of_wikipedia_merge_to_the_whole(tok: Path, tmp_path: Path) -> None:
-    texts = [f"{text}\n\n== History ==\n{text[::-1]}" for text in repeated(30)]
-    files = [
-        raw.write_wikipedia(tmp_path / "a-pages-articles1.xml", texts[:20]),
-        raw.write_wikipedia(tmp_path / "a-pages-articles2.xml", texts[20:], first=21),
-    ]
-    raw.agree(tmp_path, "wikipedia", *files, "--tokenizer", tok, "--held-out", 0.2)
-
-
-@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
-def test_parts_of_reddit_merge_to_the_whole(tok: Path, tmp_path: Path, near: list[object]) -> None:
-    if near:
-        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
-    texts = raw.texts(160, sentences=2)
-    threads = [texts[4 * number : 4 * number + 4] for number in range(40)]
-    threads += [threads[0], [*map(near_copy, threads[1])]]  # a copy and a near-duplicate of other threads
-    folder = raw.write_reddit(tmp_path / "dumps", threads, files=3)
-    raw.agree(tmp_path, "reddit", folder, "--tokenizer", tok, "--held-out", 0.2, *near)
-
-
-@pytest.mark.parametrize("near", [[], NEAR], ids=["exact", "near"])
 def test_parts_prepared_against_another_data_set_merge_to_the_whole(
     tok: Path, tmp_path: Path, near: list[object]
 ) -> None:
-    if near:
-        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     texts = repeated(40)
-    other = raw.write_jsonl(tmp_path / "other.jsonl", [*texts[:9], near_copy(texts[10], "mostly")])
+    other = raw.write_jsonl(tmp_path / "other.jsonl", [*texts[:9], near_copy(texts[10], 2)])
     raw.run("jsonl", other, "--tokenizer", tok, *near, "--out", tmp_path / "other")
     file = raw.write_jsonl(tmp_path / "a.jsonl", texts)
     raw.agree(tmp_path, "jsonl", file, "--tokenizer", tok, "--against", tmp_path / "other", *near)
@@ -136,10 +102,10 @@ LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
 )
 
 
+@pytest.mark.usefixtures("datasketch")
 @settings(max_examples=15)
 @given(st.lists(LONG, min_size=1, max_size=24))
 def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, texts: list[str]) -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     with tempfile.TemporaryDirectory() as folder:
         path = raw.write_jsonl(Path(folder) / "a.jsonl", texts)
         raw.agree(Path(folder), "jsonl", path, "--tokenizer", tok, "--shards", 2, *NEAR, numbers=[2])
@@ -149,8 +115,7 @@ def test_two_processes_merge_as_one(tok: Path, tmp_path: Path) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", repeated(50))
     folders = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
     raw.run("jsonl", file, "--tokenizer", tok, "--out", tmp_path / "whole")
-    run = raw.start("merge", *folders, "--out", tmp_path / "merged", workers=2)
-    assert run.communicate()[1] == ""
+    raw.run("merge", *folders, "--out", tmp_path / "merged", workers=2)
     assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
 
 
@@ -214,41 +179,27 @@ def test_a_folder_that_is_not_a_part_is_refused(
     assert message.startswith(f"{manifest}: its shards are not those of a prepared data set")
 
 
-def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-512])
-
-
 def flip(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
+@pytest.mark.usefixtures("datasketch")
 def test_a_merge_refuses_a_damaged_part_and_resumes_once_it_is_repaired(
-    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+    tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(80))
+    two = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
     raw.run("merge", *two, "--out", tmp_path / "whole")
-    shard = two[1] / "shards" / "shard-000001.tar"
-    sound = shard.read_bytes()
-    damage(shard)
-    message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
-    assert message.startswith(f"{shard}: ")
-    assert not (tmp_path / "out" / "shards" / "manifest.json").exists()
-    shard.write_bytes(sound)
+    for damaged in (two[1] / "shards" / "shard-000001.tar", two[1] / output.PAIRS):
+        sound = damaged.read_bytes()
+        flip(damaged)
+        message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
+        assert message.startswith(f"{damaged}: ")
+        assert not (tmp_path / "out" / "shards" / "manifest.json").exists()
+        damaged.write_bytes(sound)
     raw.run("merge", *two, "--out", tmp_path / "out")
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, cut_short, flip])
-def test_a_part_whose_near_duplicates_are_damaged_is_refused(
-    tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], None]
-) -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(40))
-    folders = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
-    damage(folders[1] / output.PAIRS)
-    message = raw.refusal(capfd, "merge", *folders, "--out", tmp_path / "out")
-    assert message.startswith(f"{folders[1] / output.PAIRS}: ")
 
 
 def test_a_finished_merge_is_left_alone_and_refuses_other_parts(

@@ -14,11 +14,6 @@ TOP = 2**64 - 1
 records = st.lists(st.tuples(st.integers(0, 3) | st.just(TOP), st.integers(0, 5) | st.just(TOP)), max_size=30)
 
 
-@pytest.fixture
-def datasketch() -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
-
-
 def to_drop(pairs: Iterable[tuple[int, int]]) -> list[int]:
     records = np.array(list(pairs), RECORD)
     return surpassed(records["band"], records["key"]).tolist()

@@ -1,4 +1,3 @@
-import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +19,6 @@ Documents = list[tuple[int, tuple[int, int]]]
 
 @pytest.fixture(autouse=True)
 def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(
         near_duplicates,
         "ranges",

@@ -1,4 +1,3 @@
-import multiprocessing
 import re
 import shutil
 from collections.abc import Callable
@@ -18,9 +17,8 @@ from tests.data_prep import raw
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(datasketch: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished data set with --near-duplicates; read only."""
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     folder = tmp_path_factory.mktemp("dataset")
     file = raw.write_jsonl(folder / "a.jsonl", raw.texts(60))
     raw.run("jsonl", file, "--out", folder / "out", "--held-out", 0.3, "--near-duplicates", 0.8)
@@ -38,23 +36,6 @@ def test_a_plan_has_every_shard_of_every_split_once(
         assert bool(of) == (split == "shards" or share > 0)
     if wanted:
         assert sum(shard.split == "shards" for shard in plan) == wanted
-
-
-def test_one_process_works_in_a_folder_at_a_time(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    with output.alone(tmp_path / "work"), context.Pool(1) as pool:
-        message = pool.apply(_enter, (tmp_path / "work",))
-        assert message == f"{tmp_path}: is being prepared by another process; wait for it, or stop it"
-    with context.Pool(1) as pool:
-        assert pool.apply(_enter, (tmp_path / "work",)) == "free"
-
-
-def _enter(work: Path) -> str:
-    try:
-        with output.alone(work):
-            return "free"
-    except InputError as error:
-        return str(error)
 
 
 def test_the_keys_of_data_sets_are_those_of_all_their_documents(out: Path) -> None:

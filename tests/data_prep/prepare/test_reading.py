@@ -62,8 +62,8 @@ def test_a_batch_counts_its_records_by_stage(tmp_path: Path) -> None:
     assert about["records"] == 5
 
 
+@pytest.mark.usefixtures("datasketch")
 def test_only_documents_of_enough_new_words_have_bands(tmp_path: Path) -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     texts = ["one two three " * 7, "one two three " * 6]
     recipe = replace(RECIPE, near_duplicates=0.8)
     path = read(tmp_path, recipe, raw.write_jsonl(tmp_path / "a.jsonl", texts))

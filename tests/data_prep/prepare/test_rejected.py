@@ -26,8 +26,7 @@ def texts_file(folder: Path) -> Path:
 OPTIONS = ["--min-words", 5, "--max-bad", 0.5]
 
 
-@pytest.mark.parametrize("text_only", [[], ["--text-only"]], ids=["shards", "text"])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("workers", "text_only"), [(3, []), (1, ["--text-only"])], ids=["shards", "text"])
 def test_all_that_is_left_out_is_written_with_its_reason(tmp_path: Path, workers: int, text_only: list[str]) -> None:
     file = texts_file(tmp_path)
     with open(file, "a") as more:

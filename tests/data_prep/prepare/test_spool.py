@@ -1,5 +1,4 @@
 import json
-import os
 import random
 import tempfile
 from collections import Counter
@@ -17,11 +16,6 @@ from data_prep.prepare.spool import KEYS
 KEY = st.integers(0, KEYS - 1) | st.sampled_from([0, 1, KEYS // 2, KEYS - 1])  # some keys are frequent
 RECORDS = st.lists(st.tuples(KEY, st.binary(max_size=6)), max_size=12)
 Records = list[tuple[int, bytes]]
-
-
-@pytest.fixture(autouse=True)
-def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def written(folder: str, files: list[Records]) -> list[Path]:

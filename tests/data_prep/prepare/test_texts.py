@@ -20,11 +20,6 @@ from tests.data_prep.raw import contents, refusal
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module")
-def tok(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return raw.vocabulary(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
-
-
 def lines(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in texts.lines(out / "text")]
 
@@ -142,23 +137,20 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, tok: Path, capfd: 
         capfd, "cleaned", tmp_path / "prose", tmp_path / "talk", "--out", tmp_path / "out", "--tokenizer", tok
     )
     assert message.startswith("some of the texts are dialogues and some are not; prepare them apart")
+    assert len({file.name for file in CLEANED.find([tmp_path / "prose", tmp_path / "talk" / "text"])}) == 2
 
 
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is damaged"),
-        (lambda path: path.write_bytes(gzip.compress(b"{}\n")), "is damaged"),
-    ],
-)
-def test_damaged_text_is_found(tmp_path: Path, capfd: Capture, damage: object, expected: str) -> None:
+def test_damaged_text_is_found(tmp_path: Path, capfd: Capture) -> None:
     raw.run("jsonl", raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3)), "--out", tmp_path / "out", "--text-only")
     (file,) = (tmp_path / "out" / "text").glob("*.gz")
-    assert callable(damage)
-    damage(file)
-    assert main(["verify", str(tmp_path / "out")]) == 2
-    assert f"{file}: {expected}" in capfd.readouterr().err
+    for content in (file.read_bytes()[:-9], gzip.compress(b"{}\n"), None):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+        assert main(["verify", str(tmp_path / "out")]) == 2
+        expected = "is missing" if content is None else "is damaged"
+        assert f"{file}: {expected}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "source": {}, "files": []}'])
@@ -166,11 +158,3 @@ def test_a_damaged_list_of_texts_is_refused(tmp_path: Path, content: str) -> Non
     (tmp_path / "texts.json").write_text(content)
     with pytest.raises(InputError, match=f"^{tmp_path}/texts.json: .*; prepare the text again$"):
         texts.load(tmp_path)
-
-
-def test_files_are_named_apart(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        raw.run(
-            "jsonl", raw.write_jsonl(tmp_path / f"{name}.jsonl", raw.texts(3)), "--out", tmp_path / name, "--text-only"
-        )
-    assert len({file.name for file in CLEANED.find([tmp_path / "a", tmp_path / "b" / "text"])}) == 2

@@ -44,40 +44,22 @@ def test_a_good_chunk_decodes() -> None:
     assert as_lists(chunk.decode(npz(**good()), 8, UINT16)) == [[[5, 6]], [[7]]]
 
 
-def claiming(shape: str) -> bytes:
-    """Return an npz whose ids claim a shape that does not fit their three values."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(npz(**good()))) as archive, zipfile.ZipFile(buffer, "w") as forged:
-        for name in archive.namelist():
-            content = archive.read(name)
-            if name == "ids.npy":
-                content = content.replace(b"(3,), }".ljust(len(shape) + 3), f"{shape}, }}".encode())
-            forged.writestr(name, content)
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"", "not a readable npz"),
         (npz(**good())[:-30], "not a readable npz"),
         (npz(**good(ids=np.array([5, 6, 8], UINT16))), "token id 8 is beyond the vocabulary of 8"),
-        (npz(**good(ids=np.array([5, 6, 7], UINT32))), "ids is not a 1-D array of uint16 .*<u4"),
-        (npz(**good(ids=np.array([5, 6, 7], np.int16))), "ids is not a 1-D array of uint16 .*<i2"),
-        (npz(**good(ids=np.array([[5, 6, 7]], UINT16))), "ids is not a 1-D array"),
         (npz(**good(ids=np.array([5, "x", None], object))), "ids is not a 1-D array of uint16 .*O"),
         (npz(**good(segments=np.array([2, 3], np.uint64))), "segments is not a 1-D array of uint32 .*<u8"),
-        (npz(**good(segments=np.array([3, 2], UINT32))), "segments has end offsets that decrease"),
-        (npz(**good(segments=np.array([2, 4], UINT32))), "segments does not end at 3"),
         (npz(**good(documents=np.array([1], UINT32))), "documents does not end at 2"),
         (npz(**good(documents=np.array([], UINT32))), "documents does not end at 2"),
         (npz(**good(more=np.array([1]))), "the npz holds"),
         (npz(ids=np.array([5], UINT16)), "the npz holds"),
-        (claiming("(300000000,)"), "ids claims 300000000 values of uint16 in 6 bytes"),
-        (claiming("(2,)"), "ids claims 2 values of uint16 in 6 bytes"),
     ],
 )
 def test_bytes_that_encode_would_not_write_are_refused(content: bytes, reason: str) -> None:
+    """More such bytes are in test_hostile.py."""
     with pytest.raises(ValueError, match=reason):
         chunk.decode(content, 8, UINT16)
 

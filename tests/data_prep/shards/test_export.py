@@ -48,27 +48,31 @@ def test_the_thread_is_the_group(tmp_path: Path) -> None:
     assert groups == {"reddit/t3_p0/t1_b": "reddit/t3_p0", **{f"reddit/t3_p{n}": f"reddit/t3_p{n}" for n in range(3)}}
 
 
-def test_a_damaged_shard_is_one_line_and_leaves_no_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+DAMAGED = "{folder}/shards/shard-000001.tar: its SHA-256 is not the one in the manifest"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("", "one of the arguments --jsonl --webdataset is required"),
+        ("--jsonl --out {folder}", "{folder}: is a folder: name a file"),
+        ("--jsonl --out {folder}/all.jsonl", DAMAGED),
+        ("--webdataset", "name the folder to make with --out DIR"),
+        ("--webdataset --out {folder}", "{folder}: exists; remove it"),
+        ("--webdataset --out {folder}/tars", DAMAGED),
+    ],
+)
+def test_a_refusal_is_one_line_and_leaves_no_file(
+    folder: Path, capfd: pytest.CaptureFixture[str], options: str, reason: str
+) -> None:
     shard = folder / "shards" / "shard-000001.tar"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     with pytest.raises(SystemExit) as stopped:
-        main(["export", str(folder), "--jsonl", "--out", str(folder / "all.jsonl")])
+        main(["export", str(folder), *options.format(folder=folder).split()])
     assert stopped.value.code == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"data_prep: {shard}: its SHA-256 is not the one in the manifest")
+    assert reason.format(folder=folder) in line
     assert [path.name for path in folder.iterdir()] == ["shards"]
-
-
-def test_an_output_that_is_a_folder_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["export", str(folder), "--jsonl", "--out", str(folder)])
-    assert f"{folder}: is a folder: name a file" in capfd.readouterr().err
-
-
-def test_the_format_must_be_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["export", str(folder)])
-    assert "one of the arguments --jsonl --webdataset is required" in capfd.readouterr().err
 
 
 def test_the_lines_of_the_docs_read_exported_samples(
@@ -106,18 +110,6 @@ def test_cleaned_text_is_exported_as_samples_with_its_metadata(tmp_path: Path) -
     samples = list(webdataset.WebDataset(str(tmp_path / "tars" / "text-000000.tar"), shardshuffle=False).decode())
     assert {sample["txt"].replace("\n", " ") for sample in samples} == set(raw.texts(3))
     assert {sample["json"]["source"] for sample in samples} == {"jsonl"}
-
-
-def test_samples_go_to_a_new_folder_or_nowhere(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for out, reason in (([], "name the folder to make with --out DIR"), (["--out", str(folder)], "exists; remove it")):
-        with pytest.raises(SystemExit):
-            main(["export", str(folder), "--webdataset", *out])
-        assert reason in capfd.readouterr().err
-    shard = folder / "shards" / "shard-000001.tar"
-    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-    with pytest.raises(SystemExit):
-        main(["export", str(folder), "--webdataset", "--out", str(folder / "tars")])
-    assert [path.name for path in folder.iterdir()] == ["shards"]
 
 
 def test_a_reader_that_stops_early_ends_it_quietly(small: Tokenizer, tmp_path: Path) -> None:

@@ -44,12 +44,6 @@ def test_a_manifest_knows_its_shards_and_its_own_hash(written: Path, small: Toke
         (lambda r: r["shards"].clear(), "holds no documents"),
         (lambda r: r["shards"].append(r["shards"][0]), "lists a shard twice"),
         (lambda r: r["shards"][0].pop("sha256"), "lacks or adds a key"),
-        (lambda r: r["shards"][0].update(name="../shard-000000.tar"), "is not the name of a shard"),
-        (lambda r: r["shards"][0].update(name=7), "is not the name of a shard"),
-        (lambda r: r["shards"][0].update(tokens=-1), "a count that is not a whole number"),
-        (lambda r: r["shards"][0].update(tokens=True), "a count that is not a whole number"),
-        (lambda r: r["shards"][0].update(chunks=1 << 17), "has more than 65,536 chunks"),
-        (lambda r: r["shards"][0].update(sha256="x"), "a sha256 that is not 64 hex digits"),
         (lambda r: r["shards"][0].update(tokens=10**12), "claims more than its .* bytes can hold"),
         (lambda r: r["shards"][0].update(segments=10**12), "claims more than its .* bytes can hold"),
         (lambda r: r["tokenizer"].update(fingerprint="0" * 64), "not the tokenizer the shards were written"),
@@ -59,6 +53,7 @@ def test_a_manifest_knows_its_shards_and_its_own_hash(written: Path, small: Toke
 def test_a_manifest_that_was_tampered_with_is_refused(
     written: Path, change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
+    """More such manifests are in test_hostile.py."""
     edit(written, change)
     with pytest.raises(InputError, match=reason):
         Manifest.load(written)
@@ -77,10 +72,6 @@ def test_a_damaged_or_missing_manifest_is_refused(written: Path) -> None:
     (written / NAME).write_text("[]")
     with pytest.raises(InputError, match="format version None"):
         Manifest.load(written)
-    for content in (b"\xff{", b"[" * 100_000):
-        (written / NAME).write_bytes(content)
-        with pytest.raises(InputError, match="not JSON"):
-            Manifest.load(written)
     (written / NAME).unlink()
     with pytest.raises(InputError, match=r"manifest.json: no such file; is this a finished folder of shards\?"):
         Manifest.load(written)

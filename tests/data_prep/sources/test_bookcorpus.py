@@ -1,9 +1,7 @@
 import gzip
-import pickle
 import tarfile
 import textwrap
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from data_prep.common.errors import InputError
 from data_prep.sources import bookcorpus, plain_text
 from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from data_prep.sources.document import Bad, Document, Dropped
+from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 from tests.samples import DATA, needs
 
@@ -205,11 +204,7 @@ def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_damaged_tar_is_one_clear_line(tmp_path: Path) -> None:
-    tar = gzip.compress(packed({f"{n}.txt": STORY[n % 3].encode() for n in range(50)}))
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(tar[: len(tar) // 2])
-    with pytest.raises(InputError, match="a.tar.gz: its gzip data is cut off at byte"):
-        list(BOOKCORPUS.documents([path]))
     path.write_bytes(gzip.compress(b"Once upon a time" * 100))
     with pytest.raises(InputError, match="a.tar.gz: not a tar from byte 0 "):
         list(BOOKCORPUS.documents([path]))
@@ -254,8 +249,6 @@ def test_the_reader_splits_tars_and_runs_and_workers_open_texts(tmp_path: Path) 
     [file] = BOOKCORPUS_SENTENCES.find([text])
     cut += BOOKCORPUS_SENTENCES.pieces(file, {})
     assert (cut[-1].where, cut[-1].size) == ("line 1", sum(map(len, STORY)))
-    everything = (BOOKCORPUS, BOOKCORPUS_SENTENCES, cut)
-    assert pickle.loads(pickle.dumps(everything)) == everything
 
 
 def test_sentences_make_documents_of_a_fixed_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,14 +277,6 @@ def test_every_sentence_is_in_one_run(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
 
 
-def test_an_empty_sentence_file_or_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").touch()
-    with pytest.raises(InputError, match="empty.txt: is empty"):
-        list(BOOKCORPUS_SENTENCES.documents([tmp_path / "empty.txt"]))
-    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
-        list(BOOKCORPUS_SENTENCES.documents([tmp_path]))
-
-
 def test_a_sentence_file_in_utf_16_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p1.txt").write_text("the fox .\n" * 9, encoding="utf-16-le")
     with pytest.raises(InputError, match="p1.txt: is not UTF-8 but utf_16_le; convert it, as iconv does"):
@@ -306,15 +291,6 @@ def test_sentence_files_are_streamed(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
-
-
-def check(records: Iterator[Document | Bad | Dropped]) -> None:
-    for record in records:
-        assert isinstance(record, Document | Bad | Dropped)
-        if isinstance(record, Document):
-            assert record.segments
-            assert set(record.headings) <= set(range(len(record.segments)))
-            assert all(segment and segment == " ".join(segment.split()) for segment in record.segments)
 
 
 pieces = st.sampled_from(
@@ -337,10 +313,8 @@ pieces = st.sampled_from(
 def test_a_book_of_any_text_is_one_record(tmp_path_factory: pytest.TempPathFactory, book: str, end: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
     path.write_bytes(b"-" + book.encode("utf-8", "replace") + end)
-    records = list(BOOKCORPUS.documents([path]))
-    assert len(records) == 1
-    check(iter(records))
-    check(BOOKCORPUS_SENTENCES.documents([path]))
+    assert len(sound(BOOKCORPUS.documents([path]))) == 1
+    sound(BOOKCORPUS_SENTENCES.documents([path]))
 
 
 @pytest.mark.slow

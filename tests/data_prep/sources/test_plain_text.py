@@ -1,17 +1,16 @@
 import gzip
 import json
 import os
-import pickle
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
 from data_prep.sources import plain_text
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.plain_text import JSONL, TEXT
+from tests.data_prep.sources.sound import sound
 
 EMPTY = Dropped("empty")
 
@@ -51,14 +50,6 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
     ]
 
 
-def test_ids_are_unique_across_folders(folder: Path) -> None:
-    again = list(TEXT.documents([folder / "a.TXT", folder, folder / "notes.md"]))
-    ids = [document.id for document in again if isinstance(document, Document)]
-    assert ids[:2] == ["text/a.TXT", "text/a.TXT#2"]
-    assert ids[-1] == "text/notes.md"
-    assert len(set(ids)) == len(ids) == 7
-
-
 def test_a_name_that_looks_numbered_is_not_given_twice(tmp_path: Path) -> None:
     plain, numbered = write(tmp_path / "a", b"fox"), write(tmp_path / "a#2", b"fox")
     for paths in ([plain, plain, numbered, numbered], [numbered, plain, plain, numbered]):
@@ -74,15 +65,6 @@ def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None
     [file] = JSONL.find([lines])
     pieces = list(JSONL.pieces(file, {}))
     assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
-    assert pickle.loads(pickle.dumps((TEXT, JSONL, file, pieces))) == (TEXT, JSONL, file, pieces)
-
-
-def test_a_text_that_is_cut_short_is_named(folder: Path) -> None:
-    path = folder / "b" / "two.txt.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    for source in (TEXT, JSONL):
-        with pytest.raises(InputError, match="two.txt.gz: its gzip data is cut off at byte"):
-            list(source.documents([path]))
 
 
 def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,19 +74,6 @@ def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.Monkey
         Document("text/a.TXT", ("Only this.",)),
         Bad(str(path), "the file", "more than 10 bytes"),
     ]
-
-
-def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no .txt file in this folder"):
-        list(TEXT.documents([tmp_path]))
-    with pytest.raises(InputError, match="nowhere: cannot read"):
-        list(TEXT.documents([tmp_path / "nowhere"]))
-    with pytest.raises(InputError, match="nowhere: cannot read"):
-        list(JSONL.documents([tmp_path / "nowhere"]))
-    with pytest.raises(InputError, match="not a plain file; name the files themselves"):
-        list(JSONL.documents([tmp_path]))
-    with pytest.raises(InputError, match="empty.jsonl: is empty"):
-        list(JSONL.documents([write(tmp_path / "empty.jsonl", b"")]))
 
 
 def write(path: Path, *lines: bytes) -> Path:
@@ -189,22 +158,4 @@ def test_every_line_of_any_bytes_is_one_record(tmp_path_factory: pytest.TempPath
     records = list(JSONL.documents([path], id="id"))
     content = path.read_bytes().split(b"\n")
     assert len(records) == sum(1 for line in content if line.removeprefix(b"\xef\xbb\xbf").strip())
-    check(records)
-
-
-@given(st.binary(max_size=400) | st.text(max_size=400).map(lambda value: value.encode("utf-8", "replace")))
-def test_a_file_of_any_bytes_is_one_record(tmp_path_factory: pytest.TempPathFactory, fuzzed: bytes) -> None:
-    path = write(tmp_path_factory.getbasetemp() / "fuzzed.txt", b"-" + fuzzed)  # so that it is not compressed
-    records = list(TEXT.documents([path]))
-    assert len(records) == 1
-    check(records)
-
-
-def check(records: list[Document | Bad | Dropped]) -> None:
-    for record in records:
-        assert isinstance(record, Document | Bad | Dropped)
-        if isinstance(record, Document):
-            assert record.segments
-            for segment in (record.id, *record.segments):
-                assert segment == " ".join(segment.split())
-                segment.encode()
+    sound(records)

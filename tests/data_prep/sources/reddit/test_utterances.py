@@ -15,6 +15,7 @@ from data_prep.sources.plain_text import Line
 from data_prep.sources.reddit import unwanted, utterances
 from data_prep.sources.reddit.threads import Utterance
 from tests import samples
+from tests.data_prep.sources.sound import sound
 
 DATA = samples.DATA / "reddit"
 Records = list[Document | Bad | Dropped]
@@ -268,12 +269,9 @@ def account_for(records: Records, lines: int) -> Counter[str]:
     left = Counter(d.reason for d in records if isinstance(d, Dropped))
     bad = sum(isinstance(d, Bad) for d in records)
     assert new + left.total() + bad == lines
-    ids = [d.id for d in records if isinstance(d, Document)]
-    assert len(ids) == len(set(ids))
-    for document in records:
-        if isinstance(document, Document):
-            assert 0 <= document.context < len(document.segments) >= 2
-            assert all(text == " ".join(text.split()) and text.encode() for text in document.segments)
+    documents = [d for d in sound(records) if isinstance(d, Document)]
+    assert len(documents) == len({d.id for d in documents})
+    assert all(0 <= d.context < len(d.segments) >= 2 for d in documents)
     return left
 
 

@@ -165,23 +165,6 @@ def test_files_are_found_in_folders_in_order(tmp_path: Path) -> None:
     assert list(WIKIPEDIA.documents([tmp_path])) == [dog] * 3 + [fox] * 4
 
 
-def test_missing_files_are_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "notes.xml").touch()
-    with pytest.raises(
-        InputError, match=f"{tmp_path}: no wiki_NN, .parquet or pages-articles .xml file in this folder"
-    ):
-        list(WIKIPEDIA.documents([tmp_path]))
-    with pytest.raises(InputError, match="nowhere: cannot read"):
-        list(WIKIPEDIA.documents([tmp_path / "nowhere"]))
-    for name, content in {
-        "wiki_00.bz2": bz2.compress(b'{"id": 1}' * 1000),
-        "wiki_00.gz": gzip.compress(dump()),
-    }.items():
-        (tmp_path / name).write_bytes(content[:-5])
-        with pytest.raises(InputError, match=f"{name}: its .* data is cut off at byte"):
-            list(WIKIPEDIA.documents([tmp_path / name]))
-
-
 @real
 def test_all_files_of_a_folder_are_found() -> None:
     names = [file.path.name for file in WIKIPEDIA.find([DATA])]

@@ -2,49 +2,21 @@
 
 import bz2
 import gzip
-import lzma
+import json
+import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.prepare import reading, spool
+from data_prep.prepare import output, reading, spool
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
-from tests.toy import ROOT, environment
 
 Capture = pytest.CaptureFixture[str]
-
-
-def zstd(content: bytes) -> bytes:
-    zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
-    return zstandard.ZstdCompressor().compress(content)
-
-
-COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
-    "bz2": bz2.compress,
-    "gz": gzip.compress,
-    "xz": lzma.compress,
-    "zst": zstd,
-}
-
-
-@pytest.mark.parametrize("suffix", COMPRESSED)
-def test_a_truncated_compressed_file_is_named_with_the_byte(tmp_path: Path, capfd: Capture, suffix: str) -> None:
-    whole = COMPRESSED[suffix](raw.jsonl(2000))
-    file = tmp_path / f"a.jsonl.{suffix}"
-    file.write_bytes(whole[: len(whole) // 2])
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
-    assert message.startswith(f"{file}: its ")
-    assert f"data is cut off at byte {len(whole) // 2:,}; get it again" in message
-    file.write_bytes(whole)
-    raw.run("jsonl", file, "--out", tmp_path / "out")
-    assert len(raw.documents(tmp_path / "out")) == 2000
 
 
 def test_a_decompression_bomb_is_named(tmp_path: Path, capfd: Capture) -> None:
@@ -74,10 +46,8 @@ def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
         write(path, *arguments)
 
     out = tmp_path / "out"
-    run = [sys.executable, "-m", "data_prep", *raw.command("jsonl", *files, "--out", out, workers=workers)]
-    done = subprocess.run(run, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"data_prep: {files[2]}: its gzip data is cut off")
+    message = refusal(capfd, "jsonl", *files, "--out", out, workers=workers)
+    assert message.startswith(f"{files[2]}: its gzip data is cut off")
     finished = set((out / ".partial" / "read").iterdir())
     assert len(finished) >= 2
     monkeypatch.setattr(spool, "write", noted)
@@ -87,29 +57,14 @@ def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
     assert len(raw.documents(out)) == 91
 
 
-BAD_LINES = {
-    b'{"text": "cut sh': "not JSON",
-    b'{"text": "\xff"}': "not UTF-8 at byte 10",
-    b"[1, 2]": "not a JSON object",
-    b'{"text": 3}': "field 'text' is missing or not a string",
-    b"[" * 100_000: "not JSON",
-    b'{"text": "\\ud800"}': "half of a surrogate pair",
-    b"\x89PNG\r": "not UTF-8 at byte 0",
-    b"\x00\x1b[2J": "not JSON",
-}
-
-
-@pytest.mark.parametrize("line", BAD_LINES, ids=range(len(BAD_LINES)))
-def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, capfd: Capture, line: bytes) -> None:
+def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, capfd: Capture) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_bytes(raw.jsonl(9) + line + b"\n")
+    file.write_bytes(raw.jsonl(9) + b"\x00\x1b[2J\n")
     message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.09)
-    assert message.startswith(
-        f"1 of 10 records are bad, more than --max-bad 0.09, as {file}: line 10: {BAD_LINES[line]}"
-    )
+    assert message.startswith(f"1 of 10 records are bad, more than --max-bad 0.09, as {file}: line 10: not JSON")
     raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1)
     printed = capfd.readouterr().err
-    assert printed.startswith(f"bad record: {file}: line 10: {BAD_LINES[line]}")
+    assert printed.startswith(f"bad record: {file}: line 10: not JSON")
     assert len(printed.splitlines()) == 1
     assert raw.source_of(tmp_path / "out")["counts"]["dropped"] == {"bad": 1}
     assert len(raw.documents(tmp_path / "out")) == 9
@@ -123,18 +78,6 @@ def test_the_first_few_bad_records_are_named(tmp_path: Path, capfd: Capture) -> 
     ]
 
 
-def test_an_export_cut_mid_page_is_named(tmp_path: Path, capfd: Capture) -> None:
-    file = raw.write_wikipedia(tmp_path / "a.xml", raw.texts(30))
-    content = file.read_bytes()
-    file.write_bytes(content[: content.index(b"<id>21</id>")])
-    message = refusal(capfd, "wikipedia", file, "--out", tmp_path / "out")
-    assert message.startswith(f"{file}: cut off at byte ")
-    assert "after 20 valid pages" in message
-    file.write_bytes(content)
-    raw.run("wikipedia", file, "--out", tmp_path / "out")
-    assert len(raw.documents(tmp_path / "out")) == 30
-
-
 def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None:
     text = tmp_path / "a.txt"
     text.write_text("Just some text.\n")
@@ -145,9 +88,6 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None
         ("wikipedia", text, "neither a MediaWiki XML export nor WikiExtractor's JSON lines"),
         ("jsonl", misnamed, "is named .gz but contains bzip2"),
         ("jsonl", tmp_path, "not a plain file; name the files themselves"),
-        ("reddit", tmp_path, "no RC_* or RS_* file in this folder"),
-        ("wikipedia", tmp_path, "no wiki_NN, .parquet or pages-articles .xml file in this folder"),
-        ("text", tmp_path / "none.txt", "cannot read: No such file or directory"),
     ]:
         message = refusal(capfd, source, file, "--out", tmp_path / "out")
         assert message.startswith(f"{file}: {expected}")
@@ -156,34 +96,26 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None
         assert f"records are bad, more than --max-bad 0.001, as {file}: line 1: " in message
 
 
+EXPORT = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n'
 REDDIT = {"id": "a", "link_id": "t3_a", "parent_id": "t3_a", "created_utc": 1, "body": "A comment.", "author": "u"}
 EXTRACTED = {"id": "1", "url": "u", "title": "Fox", "text": "A fox."}
+TEXTS = ("text", "bookcorpus", "bookcorpus-sentences")
+NOT_TEXT: list[tuple[str, str, str]] = [
+    *((source, EXPORT, "a MediaWiki XML export, not text; use the command wikipedia") for source in TEXTS),
+    ("text", json.dumps(REDDIT), "JSON lines of Reddit, not text; use the command reddit"),
+    ("text", json.dumps(EXTRACTED), "JSON lines of WikiExtractor, not text; use the command wikipedia"),
+    ("text", '{"text": "A fox."}', "JSON lines, not text; use the command jsonl"),
+    ("text", "PAR1\x15", "a Parquet file, not text"),
+]
 
 
-@pytest.mark.parametrize("source", ["text", "bookcorpus", "bookcorpus-sentences"])
-@pytest.mark.parametrize(
-    ("write", "kind"),
-    [
-        (
-            lambda path: raw.write_wikipedia(path, raw.texts(3)),
-            "a MediaWiki XML export, not text; use the command wikip",
-        ),
-        (lambda path: raw.write_jsonl(path, [REDDIT]), "JSON lines of Reddit, not text; use the command reddit"),
-        (
-            lambda path: raw.write_jsonl(path, [EXTRACTED]),
-            "JSON lines of WikiExtractor, not text; use the command wiki",
-        ),
-        (lambda path: raw.write_jsonl(path, raw.texts(3)), "JSON lines, not text; use the command jsonl"),
-        (lambda path: path.write_bytes(b"PAR1\x15"), "a Parquet file, not text"),
-    ],
-    ids=["export", "reddit", "extracted", "lines", "parquet"],
-)
-def test_the_wrong_source_is_refused(
-    tmp_path: Path, capfd: Capture, source: str, write: Callable[[Path], object], kind: str
+@pytest.mark.parametrize(("source", "content", "kind"), NOT_TEXT)
+def test_the_wrong_source_is_refused_and_leaves_nothing(
+    tmp_path: Path, capfd: Capture, source: str, content: str, kind: str
 ) -> None:
-    write(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text(f"{content}\n")
     assert kind in refusal(capfd, source, tmp_path / "a.txt", "--out", tmp_path / "out")
-    assert not (tmp_path / "out" / "shards").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_sentences_left_out_for_unknown_templates_are_counted(tmp_path: Path, capfd: Capture) -> None:
@@ -294,7 +226,7 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path: Path, capfd: Capture) -
         (["--tokenizer", "none"], "none: cannot read: No such file"),
         (["--against", "none"], "none/shards/manifest.json: no such file"),
         (["--decontaminate", "none"], "none: no such folder in BEIR's layout"),
-        (["--part", "1/2"], "--part: all parts need the same tokenizer"),
+        (["--part", "1/2"], "--part: all parts need the same tokenizer; name it with --tokenizer"),
         (["--language", "klingon"], "--language klingon: not known"),
         (["none.jsonl"], "none.jsonl: cannot read: No such file"),
     ],
@@ -307,12 +239,6 @@ def test_a_typo_is_found_before_anything_is_read(
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
     assert refusal(capfd, "jsonl", file, *options, "--out", tmp_path / "out").startswith(expected)
     assert not (tmp_path / "out").exists()
-
-
-def test_too_many_shards_are_refused(tmp_path: Path, capfd: Capture) -> None:
-    with pytest.raises(SystemExit):
-        main(["text", str(tmp_path), "--out", str(tmp_path / "out"), "--shards", "100000000"])
-    assert "--shards: 100,000,000 is more than 100,000" in capfd.readouterr().err
 
 
 def test_a_refused_command_leaves_no_folder_without_finished_work(tmp_path: Path, capfd: Capture) -> None:
@@ -332,18 +258,18 @@ def test_a_vocabulary_that_the_text_is_too_small_for_is_named(tmp_path: Path, ca
 
 def test_a_second_process_is_refused(tmp_path: Path, capfd: Capture) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
-    work = tmp_path / "out" / ".partial"
-    code = (
-        "import sys; from pathlib import Path; from data_prep.prepare import output\n"
-        "with output.alone(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(work)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        other.stdout.readline()
+    reading, writing = os.pipe()
+    if not (child := os.fork()):  # a lock belongs to a process
+        with output.alone(tmp_path / "out" / ".partial"):
+            os.write(writing, b"x")
+            signal.pause()
+    os.read(reading, 1)
+    try:
         message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
         assert message == f"{tmp_path}/out: is being prepared by another process; wait for it, or stop it"
-        other.kill()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     raw.run("jsonl", file, "--out", tmp_path / "out")
 
 
@@ -379,10 +305,3 @@ def test_an_unfinished_output_resumes_with_other_options(tmp_path: Path, capfd: 
     raw.run("jsonl", file, "--out", tmp_path / "out", "--min-words", 2)
     raw.run("jsonl", file, "--out", tmp_path / "whole", "--min-words", 2)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_parts_without_a_common_tokenizer_are_refused(tmp_path: Path, capfd: Capture) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--part", "1/2")
-    assert message == "--part: all parts need the same tokenizer; name it with --tokenizer"
-    assert not (tmp_path / "out").exists()

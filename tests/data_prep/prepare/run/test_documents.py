@@ -12,16 +12,10 @@ from data_prep.prepare.spool import key_of
 from data_prep.prepare.writing import is_held_out
 from data_prep.shards import verify
 from data_prep.text.normalize import fold
-from tests.data_prep import raw, server
-from tests.data_prep.raw import contents, source_of
-from tests.data_prep.server import serving
+from tests.data_prep import raw
+from tests.data_prep.raw import contents, near_copy, source_of
 
 NEAR = ["--near-duplicates", 0.8]
-
-
-@pytest.fixture
-def near() -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
 
 
 def prepared(folder: Path, texts: Sequence[str], *arguments: object, name: str = "out") -> Path:
@@ -35,18 +29,17 @@ def dropped(out: Path) -> dict[str, int]:
     return source_of(out)["counts"]["dropped"]
 
 
-def near_copy(text: str, number: int = 1) -> str:
-    """Return a near-duplicate, a different one for each number."""
-    return text.replace(" ", f" {'very ' * number}", 1)
-
-
 # duplicates
 
 
-def test_of_texts_that_differ_in_case_and_space_one_stays(tmp_path: Path) -> None:
-    out = prepared(tmp_path, ["One Two.", "one  two.", "ONE\ntwo.", "Three."])
+def test_of_texts_that_differ_in_case_and_space_one_stays_unless_all_are_kept(tmp_path: Path) -> None:
+    texts = ["One Two.", "one  two.", "ONE\ntwo.", "Three."]
+    out = prepared(tmp_path, texts)
     assert raw.ids(out) == {"1", "4"}
     assert dropped(out) == {"same_text": 2}
+    out = prepared(tmp_path, texts, "--keep-duplicates", name="all")
+    assert raw.ids(out) == {"1", "2", "3", "4"}
+    assert dropped(out) == {}
 
 
 def test_duplicates_in_different_files_are_found(tmp_path: Path) -> None:
@@ -56,13 +49,7 @@ def test_duplicates_in_different_files_are_found(tmp_path: Path) -> None:
     assert ids == {"jsonl/a.jsonl/1", "jsonl/a.jsonl/2", "jsonl/b.jsonl/2"}
 
 
-def test_duplicates_are_kept_with_keep_duplicates(tmp_path: Path) -> None:
-    out = prepared(tmp_path, ["One Two.", "one  two.", "Three."], "--keep-duplicates")
-    assert raw.ids(out) == {"1", "2", "3"}
-    assert dropped(out) == {}
-
-
-@pytest.mark.usefixtures("near")
+@pytest.mark.usefixtures("datasketch")
 def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
     texts = raw.texts(20, sentences=10)
     out = prepared(tmp_path, [*texts, *map(near_copy, texts[:5]), near_copy(texts[0], 2), "Very short."], *NEAR)
@@ -73,7 +60,7 @@ def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
     assert raw.ids(prepared(tmp_path, [*texts, *map(near_copy, texts)], name="all")) == set(map(str, range(1, 41)))
 
 
-@pytest.mark.usefixtures("near")
+@pytest.mark.usefixtures("datasketch")
 def test_near_duplicates_are_found_in_batches_with_short_documents(tmp_path: Path) -> None:
     """A short document has no bands; the bands of the others in its batch must not change."""
     text = raw.texts(1, sentences=10)[0]
@@ -92,7 +79,7 @@ def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
     assert dropped(out) == {"elsewhere": 21}
 
 
-@pytest.mark.usefixtures("near")
+@pytest.mark.usefixtures("datasketch")
 def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     texts = raw.texts(30, sentences=10)
     other = prepared(tmp_path, texts[:20], "--held-out", 0.4, *NEAR, name="other")
@@ -191,7 +178,7 @@ def check_counts(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert stages[-1]["out"] == counts["documents"] + counts["held_out_documents"]
 
 
-@pytest.mark.usefixtures("near")
+@pytest.mark.usefixtures("datasketch")
 def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     texts = raw.texts(60, sentences=10)
     other = prepared(tmp_path, texts[:5], *NEAR, name="other")
@@ -239,68 +226,17 @@ def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd:
     assert (cut["in"], cut["out"]) == (2, 4)
 
 
-def test_the_input_is_recorded_with_its_hash_and_no_path(tmp_path: Path) -> None:
-    out = prepared(tmp_path, raw.texts(3))
+def test_the_summary_has_the_stages_and_the_record_the_input_without_its_path(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = prepared(tmp_path, [*raw.texts(30), "One.", "One."])
+    message = capfd.readouterr().out
+    assert "31 documents" in message
+    assert "32            31  1 same_text" in message
     recorded = source_of(out)["inputs"]
     assert [file["name"] for file in recorded["files"]] == ["jsonl/out.jsonl"]
     assert recorded["bytes"] == (tmp_path / "out.jsonl").stat().st_size
     assert str(tmp_path).encode() not in b"".join(contents(out).values())
-
-
-def test_the_summary_has_the_stages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    prepared(tmp_path, [*raw.texts(30), "One.", "One."])
-    message = capfd.readouterr().out
-    assert "31 documents" in message
-    assert "32            31  1 same_text" in message
-
-
-# where the input is read from
-
-
-def test_a_url_gives_the_bytes_of_the_local_file(tmp_path: Path) -> None:
-    out = prepared(tmp_path, raw.texts(50))
-    file = tmp_path / "out.jsonl"
-    with serving(tmp_path) as folder:
-        raw.run("jsonl", f"{folder.url}/{file.name}", "--out", tmp_path / "http")
-        assert folder.requests[file.name] == 1
-    raw.run("jsonl", f"file://{file}", "--out", tmp_path / "file")
-    assert contents(tmp_path / "http") == contents(tmp_path / "file") == contents(out)
-
-
-def test_a_download_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    out = prepared(tmp_path, raw.texts(50))
-    with serving(tmp_path) as folder:
-        folder.misbehaviour["out.jsonl"] = [server.status(503), server.cut_short]
-        raw.run("jsonl", f"{folder.url}/out.jsonl", "--out", tmp_path / "http")
-        assert folder.requests["out.jsonl"] == 3
-    assert contents(tmp_path / "http") == contents(out)
-
-
-def test_a_missing_remote_file_is_named_and_not_requested_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with serving(tmp_path) as folder:
-        message = raw.refusal(capfd, "jsonl", f"{folder.url}/no.jsonl", "--out", tmp_path / "out")
-        assert message.startswith(f"{folder.url}/no.jsonl: ")
-        assert folder.requests["no.jsonl"] == 1
-
-
-def test_a_finished_data_set_of_a_url_is_not_downloaded_again(tmp_path: Path) -> None:
-    raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
-    with serving(tmp_path) as folder:
-        for _ in range(2):
-            raw.run("jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out")
-        assert folder.requests["a.jsonl"] == 1
-    assert not (tmp_path / "out" / ".partial").exists()
-
-
-def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
-    with serving(tmp_path) as folder:
-        raw.refusal(capfd, "jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out", "--vocab-size", 5)
-        raw.run("jsonl", f"{folder.url}/a.jsonl", "--out", tmp_path / "out")
-        assert folder.requests["a.jsonl"] == 1
 
 
 # the order of documents, and what else is kept of them

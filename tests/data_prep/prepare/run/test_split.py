@@ -1,7 +1,6 @@
 """The two sides of --held-out share no group and no sentence, in one run and in parts that are merged."""
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,11 @@ SHARE = 0.4
 NEAR = ["--near-duplicates", 0.6]
 
 
-@pytest.fixture(autouse=True)
-def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 @pytest.fixture(params=["", "keep", "near", "near keep"])
 def removal(request: pytest.FixtureRequest) -> list[object]:
-    """Return the options that decide which duplicates are removed."""
+    """Return the options that decide which duplicates are removed, whatever the source."""
     if "near" in request.param:
-        pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+        request.getfixturevalue("datasketch")
     return (NEAR if "near" in request.param else []) + (["--keep-duplicates"] if "keep" in request.param else [])
 
 
@@ -93,24 +87,11 @@ def test_threads_are_on_one_side(tmp_path: Path, removal: list[object]) -> None:
     check(tmp_path, "reddit", *dumps, "--any-language", *removal)
 
 
-def test_books_are_on_one_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: list[object]) -> None:
-    monkeypatch.setattr(reading, "LONGEST", 600)
-    some = unique_sentences()
-    books = ["\n\n".join(" ".join(next(some) for _ in range(8)) for _ in range(5)) for _ in range(30)]
-    books += books[:8]
-    if "--near-duplicates" in removal:
-        books += ["\n\n".join(map(reworded, book.split("\n\n"))) for book in books[8:20]]
-    folder = tmp_path / "books"
-    folder.mkdir()
-    for number, book in enumerate(books):
-        (folder / f"{number}.txt").write_text(book)
-    check(tmp_path, "bookcorpus", folder, *removal)
-    ids = {document["id"] for split in output.SPLITS for document in exported(tmp_path / "whole", split)}
-    assert sum("#" in id_ for id_ in ids) > 30
-
-
 def wikipedia(folder: Path, texts: list[str]) -> Path:
-    return raw.write_wikipedia(folder / "pages-articles.xml", texts)
+    (folder / "dumps").mkdir()
+    raw.write_wikipedia(folder / "dumps" / "pages-articles1.xml", texts[:20])
+    raw.write_wikipedia(folder / "dumps" / "pages-articles2.xml", texts[20:], first=21)
+    return folder / "dumps"
 
 
 def jsonl(folder: Path, texts: list[str]) -> Path:
@@ -122,16 +103,25 @@ def sentence_files(folder: Path, texts: list[str]) -> Path:
     return folder / "books_large_p1.txt"
 
 
+def books(folder: Path, texts: list[str]) -> Path:
+    (folder / "books").mkdir()
+    for number, text in enumerate(texts):
+        (folder / "books" / f"{number}.txt").write_text(text)
+    return folder / "books"
+
+
 def cleaned(folder: Path, texts: list[str]) -> Path:
     raw.run("jsonl", jsonl(folder, texts), "--out", folder / "text first", "--text-only", "--keep-duplicates")
     return folder / "text first"
 
 
+@pytest.mark.usefixtures("datasketch")
 @pytest.mark.parametrize(
     ("source", "write"),
     [
         ("wikipedia", wikipedia),
         ("jsonl", jsonl),
+        ("bookcorpus", books),
         ("bookcorpus-sentences", sentence_files),
         ("cleaned", cleaned),
     ],
@@ -139,13 +129,14 @@ def cleaned(folder: Path, texts: list[str]) -> Path:
 def test_documents_of_every_source_are_on_one_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, write: Callable[[Path, list[str]], Path]
 ) -> None:
-    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
     monkeypatch.setattr(reading, "LONGEST", 600)
     monkeypatch.setattr(bookcorpus, "LINES", 1)
     some = unique_sentences()
     texts = [" ".join(next(some) for _ in range(20)) for _ in range(30)]
     texts += [*texts[:8], *map(reworded, texts[8:20])]
     check(tmp_path, source, write(tmp_path, texts), *NEAR)
+    ids = {document["id"] for split in output.SPLITS for document in exported(tmp_path / "whole", split)}
+    assert sum("#" in id_ for id_ in ids) == 30  # each document is cut in two
 
 
 def test_books_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:

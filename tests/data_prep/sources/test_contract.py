@@ -1,0 +1,134 @@
+"""What every source must do, whatever its files: one suite over a sample of each; for `cleaned` see test_texts.py."""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.common.errors import InputError
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.registry import SOURCES
+from tests.data_prep.sources.sound import sound
+from tests.data_prep.sources.test_tar_stream import packed
+
+FOX, DOG = "The fox jumps over the dog.", "The dog sleeps and does not see it."
+ASKED = {"id": "p", "created_utc": 1, "title": FOX, "selftext": "", "author": "u"}
+ANSWERED = {"id": "c", "link_id": "t3_p", "parent_id": "t3_p", "created_utc": 2, "body": DOG, "author": "u"}
+PAGE = (
+    "<mediawiki><page><title>T</title><ns>0</ns><id>7</id><revision><text>{}\n\n{}</text></revision></page></mediawiki>"
+)
+
+
+class Sample(NamedTuple):
+    """A file of one document, FOX and DOG, by a name that is found in a folder; what is said of a folder without."""
+
+    name: str
+    content: bytes
+    missing: str
+    empty: Dropped | str = " is empty; get it again, or leave it out"  # a record, or an error
+
+
+NAME_FILES = "not a plain file; name the files themselves"
+SAMPLES = {
+    "wikipedia": Sample(
+        "a-pages-articles.xml",
+        PAGE.format(FOX, DOG).encode(),
+        "no wiki_NN, .parquet or pages-articles .xml file in this folder",
+    ),
+    "bookcorpus": Sample("a.txt", f"{FOX}\n\n{DOG}".encode(), "no .txt", Dropped("empty")),
+    "bookcorpus-sentences": Sample("a.txt", f"{FOX}\n{DOG}\n".encode(), NAME_FILES),
+    "reddit": Sample(
+        "RC_2020-01", f"{json.dumps(ASKED)}\n{json.dumps(ANSWERED)}".encode(), "no RC_* or RS_* file in this folder"
+    ),
+    "text": Sample("a.txt", f"{FOX}\n\n{DOG}".encode(), "no .txt file in this folder", Dropped("empty")),
+    "jsonl": Sample("a.jsonl", json.dumps({"text": f"{FOX}\n\n{DOG}"}).encode(), NAME_FILES),
+    "webdataset": Sample("a.tar", packed({"7.txt": f"{FOX}\n\n{DOG}".encode()}), "no .tar file in this folder"),
+}
+every_source = pytest.mark.parametrize("source", SAMPLES)
+
+
+def written(folder: Path, source: str, suffix: str = "") -> Path:
+    """Write the sample of a source, compressed if the suffix says so."""
+    name, content, *_ = SAMPLES[source]
+    path = folder / f"{name}{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    return path
+
+
+def test_every_source_has_a_sample() -> None:
+    assert SAMPLES.keys() == SOURCES.keys() - {"cleaned"}
+
+
+@every_source
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_sample_is_read_from_a_file_and_a_folder(tmp_path: Path, source: str, suffix: str) -> None:
+    path = written(tmp_path, source, suffix)
+    (tmp_path / "README").write_text("Not looked at.")
+    for place in [path] if SAMPLES[source].missing == NAME_FILES else [path, tmp_path]:
+        (document,) = sound(SOURCES[source].documents([place]))
+        assert isinstance(document, Document)
+        assert document.segments == (FOX, DOG)
+
+
+@every_source
+def test_a_file_or_folder_without_records_is_named(tmp_path: Path, source: str) -> None:
+    _, _, missing, empty = SAMPLES[source]
+    with pytest.raises(InputError, match="nowhere: cannot read"):
+        list(SOURCES[source].documents([tmp_path / "nowhere"]))
+    with pytest.raises(InputError) as refusal:
+        list(SOURCES[source].documents([tmp_path]))
+    assert str(refusal.value).startswith(f"{tmp_path}: {missing}")
+    path = written(tmp_path, source)
+    path.write_bytes(b"")
+    if isinstance(empty, Dropped):
+        assert list(SOURCES[source].documents([path])) == [empty]
+        return
+    said = []
+    try:
+        said = [f"{bad.file}: {bad.reason}" for bad in SOURCES[source].documents([path]) if isinstance(bad, Bad)]
+    except InputError as error:
+        said = [str(error)]
+    assert said == [f"{path}:{empty}"]
+
+
+@every_source
+def test_a_file_that_is_cut_off_is_named_with_the_byte(tmp_path: Path, source: str) -> None:
+    path = written(tmp_path, source, ".gz")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=f"^{path}: its gzip data is cut off at byte {path.stat().st_size:,}"):
+        list(SOURCES[source].documents([path]))
+
+
+@every_source
+def test_files_of_one_name_have_different_names_and_workers_get_what_was_cut(tmp_path: Path, source: str) -> None:
+    path = written(tmp_path, source)
+    kind = SOURCES[source]
+    files = list(kind.find([path, path, path]))
+    assert [file.name.partition("#")[2] for file in files] == ["", "2", "3"]
+    assert len({file.name.partition("#")[0] for file in files}) == 1
+    pieces = list(kind.pieces(files[0], kind.choices()))
+    assert pieces
+    assert pickle.loads(pickle.dumps((kind, files, pieces))) == (kind, files, pieces)
+
+
+@every_source
+@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace")), st.data())
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, source: str, added: bytes, data: st.DataObject
+) -> None:
+    name, content, *_ = SAMPLES[source]
+    path = tmp_path_factory.getbasetemp() / f"fuzzed {name}"
+    at = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:at] + added + content[at + data.draw(st.integers(0, 30)) :])
+    said = f"{path}: "
+    try:
+        sound(SOURCES[source].documents([path]))
+    except InputError as error:
+        said = str(error)
+    assert said.startswith(f"{path}: ")
+    assert said.isprintable()
