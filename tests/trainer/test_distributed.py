@@ -101,7 +101,7 @@ def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 def test_a_recipe_typo_is_reported_once_for_all_ranks(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    done = toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1", through_launcher=True)
+    done = toy.launch(2, "trainer.pretrain", recipe, "optimizer.lrr=1")
     one_line(done, "optimizer.lrr", "did you mean optimizer.lr?")
     assert not (tmp_path / "run").exists()
 
