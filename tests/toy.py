@@ -185,9 +185,11 @@ def launch(
     return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
 
 
-def run(module: str, *arguments: object, timeout: float = warm.PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module argument ...` to its end, forked as in `launch`."""
-    own = environment() | {"MASTER_PORT": str(free_port())}
+def run(
+    module: str, *arguments: object, timeout: float = warm.PATIENCE, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m module argument ...` to its end, with environment variables, forked as in `launch`."""
+    own = environment() | {"MASTER_PORT": str(free_port())} | variables
     return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
 
 
