@@ -1,4 +1,4 @@
-"""The Slurm and Kubernetes files of docs/cluster.md; tests/trainer/test_hosts.py runs the commands in them."""
+"""The Slurm and Kubernetes files of docs/cluster.md; tests/trainer/launches/test_hosts.py runs the commands in them."""
 
 import json
 import shlex

@@ -136,6 +136,29 @@ def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
     return write_recipe(path, **{**values, **changes})
 
 
+def finetune_values(run: Path, collection: Path, *, method: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+    """The values of a siamese fine-tuning small enough for a test; it needs a `trunk` or `init_from`.
+
+    Those of `method` are added, and take the place of those of the same name; all other changes replace whole keys.
+    """
+    values = {
+        "run": str(run),
+        "steps": 2,
+        "log_every": 1,
+        "deepspeed": "cpu",
+        "data": {"collection": str(collection), "lanes": 4, "window": 2},
+        "batch": {"size": 8, "micro": 4},
+        "method": {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32, **(method or {})},
+        "optimizer": {"lr": 1e-3},
+    }
+    return {**values, **changes}
+
+
+def finetune_recipe(path: Path, collection: Path, **changes: Any) -> Path:
+    """A recipe of `finetune_values`; its run has the recipe's name."""
+    return write_recipe(path, **finetune_values(path.with_suffix(""), collection, **changes))
+
+
 def launch_command(ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
     """The deepspeed command line for `ranks` processes on this host."""
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", str(ranks)]
@@ -162,9 +185,11 @@ def launch(
     return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
 
 
-def run(module: str, *arguments: object, timeout: float = warm.PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module argument ...` to its end, forked as in `launch`."""
-    own = environment() | {"MASTER_PORT": str(free_port())}
+def run(
+    module: str, *arguments: object, timeout: float = warm.PATIENCE, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m module argument ...` to its end, with environment variables, forked as in `launch`."""
+    own = environment() | {"MASTER_PORT": str(free_port())} | variables
     return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
 
 

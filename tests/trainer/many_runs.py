@@ -5,7 +5,7 @@ fp16 runs on any CPU here: where the processor lacks it, PyTorch emulates it in 
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,41 @@ def ds_config(folder: Path, name: str, power: int) -> Path:
         values["fp16"]["initial_scale_power"] = power
     (folder / f"{name}.json").write_text(json.dumps(values))
     return folder / f"{name}.json"
+
+
+def stage_file(folder: Path, stage: int) -> Path:
+    """Write a configuration of a ZeRO stage in fp32."""
+    # no parameter stays whole: even a small model is fully partitioned
+    zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
+    (folder / f"zero{stage}_fp32.json").write_text(json.dumps({"zero_optimization": zero}))
+    return folder / f"zero{stage}_fp32.json"
+
+
+# every file of ds_configs/; stage 3 comes last: later runs in a launch would inherit its linear layer, which rounds
+# differently
+CONFIGS = ("cpu", "zero1_bf16", "zero1_fp16", "zero2_bf16", "zero2_fp16", "zero3_bf16", "zero3_fp16")
+OF_EVERY_MODEL = ("cpu", "zero1_fp16", "zero2_bf16", "zero3_bf16")  # with every precision, and with every stage
+LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
+
+
+def train_in_all_ways(recipes: Mapping[str, Path], complete: str, folder: Path) -> None:
+    """Train the recipes of all models as runs NAME, on one rank in fp32, and NAME-CONFIG, on two ranks.
+
+    The model named `complete` is trained with every file of ds_configs/, the others with those of `configs_of`.
+    """
+    train(1, [[recipe] for recipe in recipes.values()], folder)
+    runs = [
+        [recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"]
+        for config in CONFIGS
+        for name, recipe in recipes.items()
+        if config in configs_of(name, complete)
+    ]
+    train(2, runs, folder)
+
+
+def configs_of(name: str, complete: str) -> tuple[str, ...]:
+    """The files that a model is trained with: stages and precisions meet in DeepSpeed, the same for all models."""
+    return CONFIGS if name == complete else OF_EVERY_MODEL
 
 
 class _AlwaysTrue:

@@ -8,7 +8,6 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.registry import MATCHING
 from tests import toy
@@ -25,12 +24,16 @@ STEP = 7
 def set_invariants(run: Path, invariants: dict[str, Any]) -> Path:
     """Write the resume invariants into the run's checkpoint; return the run."""
     folder = checkpoint.folder(run, STEP)
-    state, manifest = (json.loads((folder / name).read_text()) for name in (checkpoint.STATE, checkpoint.MANIFEST))
+    state = json.loads((folder / checkpoint.STATE).read_text())
     (folder / checkpoint.STATE).write_text(json.dumps({**state, "fixed": invariants}))
-    size, sha256 = (folder / checkpoint.STATE).stat().st_size, sha256_of(folder / checkpoint.STATE)
-    manifest["files"][checkpoint.STATE] = {"bytes": size, "sha256": sha256}
-    (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    vouch(folder)
     return run
+
+
+def vouch(folder: Path) -> None:
+    """Let the manifest of a checkpoint vouch for its files as they are now."""
+    (folder / checkpoint.MANIFEST).unlink()
+    checkpoint.write_manifest(folder)
 
 
 def write_run(
@@ -73,6 +76,5 @@ def write_run(
     cursor = Cursor([[START] * 4], micro_sizes={0: 4})  # of one source, as in `toy.seed_recipe`
     state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": cursor.to_json()}
     (folder / checkpoint.STATE).write_text(json.dumps(state))
-    files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in folder.iterdir()}
-    (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": checkpoint.FORMAT, "files": files}))
+    checkpoint.write_manifest(folder)
     return run

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,17 +27,9 @@ METHODS = {
 }
 
 
-def values(start: dict[str, object], collection: Path, folder: Path) -> dict[str, object]:
-    """A recipe's values; `start` sets what it starts from and may replace other values."""
-    return {
-        "run": str(folder / "run"),
-        "steps": 2,
-        "data": {"collection": str(collection), "lanes": 4},
-        "batch": {"size": 4, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "method": {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16},
-        **start,
-    }
+def recipe_of(collection: Path, folder: Path, **start: Any) -> FinetuneRecipe:
+    """A recipe; `start` sets what it starts from and may replace other values."""
+    return build(FinetuneRecipe, toy.finetune_values(folder / "run", collection, **start), "test")
 
 
 @pytest.mark.parametrize("learned", [1, 3])
@@ -45,9 +38,7 @@ def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[learned])
     export_encoder(load_trained(run), tmp_path / "exported")
     for wanted, pretrained in product((1, 2, 3), (run, tmp_path / "exported")):
-        method = {"name": "siamese", "special_tokens": wanted, "max_query_tokens": 8, "max_document_tokens": 16}
-        start = {"init_from": str(pretrained), "method": method}
-        recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
+        recipe = recipe_of(toy_collection, tmp_path, init_from=str(pretrained), method={"special_tokens": wanted})
         if wanted == learned:
             assert finetune.build(recipe).model.keys.special_tokens == learned
         else:
@@ -56,16 +47,19 @@ def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_
 
 
 def test_a_new_encoder_needs_no_start(toy_collection: Path, tmp_path: Path) -> None:
-    jobs = [
-        finetune.build(build(FinetuneRecipe, values({"trunk": toy.TRUNK}, toy_collection, tmp_path), "test"))
-        for _ in range(2)
-    ]
-    first, second = (job.model.state_dict() for job in jobs)
-    for name, weight in first.items():
-        torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+    same_start(*(recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK) for _ in range(2)))
     for start in ({}, {"trunk": toy.TRUNK, "init_from": "x"}):
         with pytest.raises(InputError, match="trunk: name a trained encoder in init_from, or describe a new one there"):
-            build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
+            recipe_of(toy_collection, tmp_path, **start)
+
+
+def same_start(one: FinetuneRecipe, other: FinetuneRecipe) -> set[str]:
+    """Check that two recipes start from equal weights; return the names of these."""
+    first, second = (finetune.build(recipe).model.state_dict() for recipe in (one, other))
+    assert first.keys() == second.keys()
+    for name, weight in first.items():
+        torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+    return set(first)
 
 
 MARKED = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
@@ -88,35 +82,24 @@ def start_of(tmp_path: Path, kind: str, tokenizer_json: Path) -> Path:
 CROSS = {"name": "cross_encoder", "max_query_tokens": 8, "max_document_tokens": 16, "negatives_per_query": 1}
 
 
-@pytest.mark.parametrize(
-    ("own", "head"), [(METHODS[1], "decoder"), (MARKED, "projection.weight"), (CROSS, "head.3.weight")]
-)
+@pytest.mark.parametrize(("own", "head"), [(METHODS[1], ""), (MARKED, "projection.weight"), (CROSS, "head.3.weight")])
 def test_an_export_is_fine_tuned_like_its_run(
     toy_collection: Path, tmp_path: Path, own: dict[str, object], head: str
 ) -> None:
+    """With the head of the run's model, where the fine-tuned one has it too."""
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **own)
     export_encoder(load_trained(run), tmp_path / "export")
-    siamese = values({}, toy_collection, tmp_path)["method"]
-    for method in [siamese] if own == METHODS[1] else [siamese, own]:
-        first, second = (
-            finetune.build(
-                build(FinetuneRecipe, values({"init_from": str(s), "method": method}, toy_collection, tmp_path), "test")
-            ).model.state_dict()
-            for s in (run, tmp_path / "export")
-        )
-        assert (head in first) == (method == own)
-        assert first.keys() == second.keys()
-        for name, weight in first.items():
-            torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+    for method in [own, {}] if head else [{}]:
+        starts = (str(run), str(tmp_path / "export"))
+        names = same_start(*(recipe_of(toy_collection, tmp_path, init_from=start, method=method) for start in starts))
+        assert (head in names) == bool(method)
 
 
 @pytest.mark.parametrize("kind", [1, "export", "folder", "colbert"])
 def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_path: Path, kind: str) -> None:
     tokenizer_json = toy_collection / "tokenizer.json"
     start = start_of(tmp_path, kind, tokenizer_json)
-    recipe = build(
-        FinetuneRecipe, values({"init_from": str(start), "method": MARKED}, toy_collection, tmp_path), "test"
-    )
+    recipe = recipe_of(toy_collection, tmp_path, init_from=str(start), method=MARKED)
     trunk, again = (finetune.build(recipe).model.trunk for _ in range(2))
     rows, known = (each.get_input_embeddings().weight for each in (trunk, load_encoder_of(start, tokenizer_json)))
     size = tokenizers.load(tokenizer_json).vocab_size
@@ -137,15 +120,14 @@ def test_an_encoder_of_several_special_tokens_is_refused_where_they_are_not_read
 ) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[3])  # as many rows as ColBERT adds
     method = {**MARKED, "name": name, **({"m": 4} if name == "poly_encoder" else {})}
-    recipe = build(FinetuneRecipe, values({"init_from": str(run), "method": method}, toy_collection, tmp_path), "test")
+    recipe = recipe_of(toy_collection, tmp_path, init_from=str(run), method=method)
     with pytest.raises(InputError, match=f"^init_from: .*run was trained with 3 special tokens, and .*{name} has"):
         finetune.build(recipe)
 
 
 def test_the_marker_is_one_of_the_tokens_of_a_text(toy_collection: Path, tmp_path: Path) -> None:
     for most in (64, 65):  # the trunk has 64 positions
-        start = {"trunk": toy.TRUNK, "method": {**MARKED, "max_query_tokens": most}}
-        recipe = build(FinetuneRecipe, values(start, toy_collection, tmp_path), "test")
+        recipe = recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, method={**MARKED, "max_query_tokens": most})
         if most == 64:
             model = finetune.build(recipe).model
             arrays = recipe.method.query_framing(tokenizers.load(toy_collection / "tokenizer.json")).arrays(

@@ -32,18 +32,7 @@ def pretrained(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def recipe_of(path: Path, collection: Path, method: dict[str, Any], **changes: Any) -> Path:
     """A run from random weights."""
-    values = {
-        "run": str(path.with_suffix("")),
-        "steps": 2,
-        "log_every": 1,
-        "deepspeed": "cpu",
-        "data": {"collection": str(collection), "lanes": 4, "window": 2},
-        "batch": {"size": 8, "micro": 4},
-        "trunk": toy.TRUNK,
-        "method": method,
-        "optimizer": {"lr": 1e-3},
-    }
-    return toy.write_recipe(path, **{**values, **changes})
+    return toy.finetune_recipe(path, collection, method=method, **{"trunk": toy.TRUNK, **changes})
 
 
 def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from data_prep.collections.collection import Collection
-from tests.trainer.runs import STEP, write_run
+from tests.trainer.runs import STEP, vouch, write_run
 from trainer import analyse
 from trainer.analysis import learning
 from trainer.ranking.evaluation.task import evaluate_split
@@ -25,8 +25,7 @@ def with_pairs(run: Path, pairs: int | None) -> Path:
     folder = checkpoint.folder(run, STEP)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text())
     (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values | {"data": values["data"] | {"pairs": pairs}}))
-    (folder / checkpoint.MANIFEST).unlink()
-    checkpoint.write_manifest(folder)
+    vouch(folder)
     return run
 
 

@@ -1,6 +1,5 @@
 """The checks before a launch: each one passes when all is right and fails when something is wrong."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests import toy
+from tests.trainer.cluster.hosts.finding import only
 from trainer.cluster.hosts import checks
-from trainer.cluster.hosts.checks import Finding, bytes_of
+from trainer.cluster.hosts.checks import bytes_of
 from trainer.cluster.hosts.facts import Facts
 from trainer.training.data.open_data import shard_data
 from trainer.training.recipe.schema import PretrainRecipe
@@ -23,12 +23,6 @@ TWO = {"a": FACTS, "b": FACTS}
 def changed(**changes: Any) -> dict[str, Facts]:
     """Return the facts of two hosts; the second host's are changed."""
     return {"a": FACTS, "b": replace(FACTS, **changes)}
-
-
-def only(findings: Iterable[Finding]) -> Finding:
-    (finding,) = findings
-    assert bool(finding.todo) == (finding.state != "ok")
-    return finding
 
 
 def recipe(folder: Path, **changes: Any) -> PretrainRecipe:

@@ -1,8 +1,6 @@
 """What a host reports about itself."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,7 @@ from trainer.cluster.hosts.facts import gather
 
 
 def told(*of: object) -> dict[str, Any]:
-    command = [sys.executable, "-m", "trainer.cluster.hosts.facts", *map(str, of)]
-    done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    done = toy.run("trainer.cluster.hosts.facts", *of)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -2,15 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.trainer.cluster.hosts.finding import only
 from trainer.cluster.hosts import network
-from trainer.cluster.hosts.checks import Finding
 from trainer.cluster.hosts.facts import Facts
 from trainer.cluster.hosts.network import bandwidth, seconds_of, sum_over_ranks
 from trainer.training.engine.all_reduce import Measured
@@ -21,12 +20,6 @@ TWO = {"a": FACTS, "b": FACTS}
 GPUS = {host: replace(facts, gpus=[80]) for host, facts in TWO.items()}
 # four ranks, 3,000,000 bytes in 0.011 s; 0.001 s of that pass before the first byte
 FOUND = Measured(4, "10.0.0.1", 3_000_000, 0.011, 0.001, [{"lo": 10, "eth0": 13_500_000}, {}, {}, {}])
-
-
-def only(findings: Iterable[Finding]) -> Finding:
-    (finding,) = findings
-    assert bool(finding.todo) == (finding.state != "ok")
-    return finding
 
 
 @pytest.mark.parametrize(

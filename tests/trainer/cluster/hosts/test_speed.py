@@ -1,6 +1,5 @@
 """The predicted speed: one micro-batch is timed, and the run's speed follows from it."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -8,19 +7,13 @@ import torch
 
 from data_prep.common.errors import InputError
 from tests import toy
+from tests.trainer.cluster.hosts.finding import only
 from trainer import pretrain
 from trainer.cluster.hosts import speed
-from trainer.cluster.hosts.checks import Finding
 from trainer.cluster.hosts.speed import Pace, in_days, predicted, time_micro_batch
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 from trainer.training.run.job import Job
-
-
-def only(findings: Iterable[Finding]) -> Finding:
-    (finding,) = findings
-    assert bool(finding.todo) == (finding.state != "ok")
-    return finding
 
 
 @pytest.fixture

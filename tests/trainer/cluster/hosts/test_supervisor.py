@@ -14,7 +14,7 @@ import pytest
 
 from data_prep.common.errors import InputError
 from tests import toy
-from tests.trainer.runs import STEP, write_run
+from tests.trainer.runs import STEP, vouch, write_run
 from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
 from trainer.training.checkpoints import checkpoint
 from trainer.training.run.stop import RESUME, STOP_FILE
@@ -71,12 +71,7 @@ def prepared(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         later = shutil.copytree(first, checkpoint.folder(run, step))
         state = json.loads((later / checkpoint.STATE).read_text())
         (later / checkpoint.STATE).write_text(json.dumps({**state, "step": step}))
-        manifest = json.loads((later / checkpoint.MANIFEST).read_text())
-        manifest["files"][checkpoint.STATE] = {
-            "bytes": (later / checkpoint.STATE).stat().st_size,
-            "sha256": checkpoint.sha256_of(later / checkpoint.STATE),
-        }
-        (later / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+        vouch(later)
     return run / "checkpoints"
 
 
@@ -316,10 +311,7 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     assert any(line.startswith("stopped on request after step ") for line in lines)
     assert "(stopped on request, saved): stopped; the same command continues from step " in reports[4]
 
-    rest = supervised_training(command)
-    lines = rest.communicate()[0].splitlines()
-    assert rest.returncode == 0
-    assert [line for line in lines if line.startswith("supervise: ")][-1].endswith("trained to the last step")
+    assert toy.launch(2, "trainer.pretrain", recipe, "--resume").returncode == 0
     final = Path("checkpoints") / "step-00000100" / checkpoint.WEIGHTS
     assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
 

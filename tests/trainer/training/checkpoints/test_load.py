@@ -1,6 +1,5 @@
 """Loading a trained model from a run or from one checkpoint, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from tests.trainer.runs import STEP, write_run
+from tests.trainer.runs import STEP, vouch, write_run
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 
@@ -33,9 +31,7 @@ def test_weights_of_another_model_are_refused(run: Path) -> None:
     folder = checkpoint.folder(run, STEP)
     weights = folder / checkpoint.WEIGHTS
     save_file({**load_file(weights), "trunk.extra": torch.zeros(1)}, weights)
-    manifest = json.loads((folder / checkpoint.MANIFEST).read_text())
-    manifest["files"][checkpoint.WEIGHTS] = {"bytes": weights.stat().st_size, "sha256": sha256_of(weights)}
-    (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    vouch(folder)
     with pytest.raises(InputError, match="do not match: trunk.extra is only in one"):
         load_trained(run)
 

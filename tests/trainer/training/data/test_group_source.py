@@ -178,17 +178,9 @@ def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> Non
 
 
 def recipe(path: Path, collection: Path, lanes: int, window: int) -> FinetuneRecipe:
-    values = {
-        "run": str(path),
-        "steps": 2,
-        "init_from": "none",
-        "data": {"collection": str(collection), "lanes": lanes, "window": window},
-        "validation": {"split": "test", "every": 1},
-        "batch": {"size": 16, "micro": 8},
-        "method": {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32},
-        "optimizer": {"lr": 1e-3},
-    }
-    return load(FinetuneRecipe, toy.write_recipe(path, **values))
+    data = {"collection": str(collection), "lanes": lanes, "window": window}
+    changes = {"validation": {"split": "test", "every": 1}, "batch": {"size": 16, "micro": 8}}
+    return load(FinetuneRecipe, toy.finetune_recipe(path, collection, init_from="none", data=data, **changes))
 
 
 @pytest.mark.parametrize(("lanes", "window", "unit"), [(2, 1, 32), (2, 2, 25), (4, 5, 5), (25, 16, 1), (100, 16, 1)])

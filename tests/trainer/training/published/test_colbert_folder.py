@@ -29,16 +29,8 @@ IN_VOCABULARY = ("a", "b")  # tokens that the tokenizer has anyway, as BERT's ha
 
 
 def job(start: Path, collection: Path, **keys: Any) -> Job:
-    values = {
-        "run": str(start / "run"),
-        "init_from": str(start),
-        "steps": 2,
-        "data": {"collection": str(collection), "lanes": 4},
-        "batch": {"size": 4, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "method": METHOD,
-        **keys,
-    }
+    given = {"init_from": str(start), "method": METHOD, **keys}
+    values = toy.finetune_values(start / "run", collection, **given)
     return finetune.build(build(FinetuneRecipe, values, "test"))
 
 

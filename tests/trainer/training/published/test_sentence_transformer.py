@@ -109,15 +109,7 @@ def test_what_cannot_be_taken_over_is_one_clear_line(
 
 
 def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
-    values = {
-        "run": str(folder / "run"),
-        "init_from": str(folder),
-        "steps": 2,
-        "data": {"collection": str(collection), "lanes": 4},
-        "batch": {"size": 4, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "method": {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16, **method},
-    }
+    values = toy.finetune_values(folder / "run", collection, init_from=str(folder), method=method)
     return build(FinetuneRecipe, values, "test")
 
 

@@ -221,16 +221,7 @@ def test_a_rank_ends_its_loader_workers_with_itself() -> None:
 
 def siamese_recipe(folder: Path, collection: Path, **method: object) -> Path:
     """Write a recipe that fine-tunes `folder`/pre on a collection into `folder`/tuned."""
-    return toy.write_recipe(
-        folder / "tune.yaml",
-        run=str(folder / "tuned"),
-        steps=2,
-        init_from=str(folder / "pre"),
-        data={"collection": str(collection), "lanes": 4},
-        batch={"size": 8, "micro": 4},
-        method={"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32, **method},
-        optimizer={"lr": 1e-3},
-    )
+    return toy.finetune_recipe(folder / "tuned.yaml", collection, init_from=str(folder / "pre"), method=method)
 
 
 def test_fine_tuning_from_nothing_and_with_another_tokenizer(

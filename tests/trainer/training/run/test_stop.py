@@ -25,7 +25,7 @@ def test_the_first_signal_is_a_request_and_the_previous_handlers_are_restored(nu
 
 def test_a_second_request_ends_the_process_at_once() -> None:
     program = (
-        "import os, signal, time\nfrom trainer.run import stop\nstop.SAME_REQUEST = 0.1\n"
+        "import os, signal, time\nfrom trainer.training.run import stop\nstop.SAME_REQUEST = 0.1\n"
         "with stop.Stop():\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.3)\n    os.kill(os.getpid(), signal.SIGTERM)\n"
         "print('still running')"

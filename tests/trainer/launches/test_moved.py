@@ -44,18 +44,8 @@ def test_a_fine_tuning_resumes_without_its_start_and_with_moved_data(toy_collect
     (start / "1_Pooling" / "config.json").write_text(
         '{"word_embedding_dimension": 32, "pooling_mode_mean_tokens": true}'
     )
-    recipe = toy.write_recipe(
-        tmp_path / "run.yaml",
-        run=str(tmp_path / "run"),
-        steps=STEPS,
-        init_from=str(start),
-        deepspeed="cpu",
-        data={"collection": str(data), "lanes": 4, "window": 2},
-        batch={"size": 8, "micro": 4},
-        method={"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32},
-        optimizer={"lr": 1e-3, "warmup_steps": 2},
-        checkpoint={"every": 2},
-    )
+    keys = {"init_from": str(start), "optimizer": {"lr": 1e-3, "warmup_steps": 2}, "checkpoint": {"every": 2}}
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", data, steps=STEPS, **keys)
     whole = toy.launch(2, "trainer.finetune", recipe)
     assert whole.returncode == 0, whole.stderr
     again = tmp_path / "again"

@@ -1,6 +1,5 @@
 """Faults during a run, with real processes: signals, another number of ranks, NaN, hangs, bad data."""
 
-import json
 import os
 import random
 import re
@@ -19,6 +18,7 @@ import pytest
 
 from tests import toy
 from tests.trainer.killed import read_to
+from tests.trainer.many_runs import train
 from tests.warm import PATIENCE
 from trainer.trace import digest, trace
 from trainer.training.checkpoints import checkpoint
@@ -64,8 +64,12 @@ def tampered(kind: str, recipe: Path, *arguments: object, **more: Any) -> subpro
     return toy.launch(2, "tests.trainer.tampered", recipe, *arguments, TAMPER=kind, **more)
 
 
-def final_weights(run: Path, step: int) -> bytes:
-    return (checkpoint.folder(run, step) / checkpoint.WEIGHTS).read_bytes()
+def same_run(run: Path, other: Path) -> None:
+    """Check that two runs of 30 steps have the same numbers at every step, and the same final weights."""
+    for tag in ("loss/mlm", "loss/decoder", "grad_norm"):
+        assert toy.scalars(run, tag) == toy.scalars(other, tag)
+    first, second = (checkpoint.folder(each, 30) / checkpoint.WEIGHTS for each in (run, other))
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +108,11 @@ def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     assert 13 <= checkpoint.step_of(stopped) < 30
     resumed = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
+    assert f"resuming from {stopped}" in resumed.stdout
+    same_run(tmp_path / "run", undisturbed)
 
 
-KILLS = int(os.environ.get("KILLS", "5"))
+KILLS = int(os.environ.get("KILLS", "3"))  # one of each kind
 
 
 def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undisturbed_run(
@@ -119,7 +124,7 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
     for number in range(KILLS):
         step = 1 + step_reached(tmp_path / "run")
         if step > 30:  # more kills than steps: start a new run
-            assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
+            same_run(tmp_path / "run", undisturbed)
             shutil.rmtree(tmp_path / "run")
             step = 1
         training = Training(recipe, "--resume", through_launcher=number % 3 == 1)
@@ -136,7 +141,7 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
         psutil.wait_procs(ranks, timeout=PATIENCE)
     last = toy.launch(2, "trainer.pretrain", recipe, "--resume")
     assert last.returncode == 0, last.stderr
-    assert final_weights(tmp_path / "run", 30) == final_weights(undisturbed, 30)
+    same_run(tmp_path / "run", undisturbed)
     assert not list((tmp_path / "run" / "checkpoints").glob("*.partial"))
 
 
@@ -157,30 +162,22 @@ def test_two_processes_cannot_train_the_same_run(shards: Path, tmp_path: Path) -
     first.end()
 
 
-@pytest.mark.parametrize(("stage", "ranks"), [(1, 4), (2, 1), (3, 4)])
-def test_a_run_resumes_with_another_number_of_ranks(shards: Path, tmp_path: Path, stage: int, ranks: int) -> None:
-    config = tmp_path / "deepspeed.json"
-    config.write_text(json.dumps({"zero_optimization": {"stage": stage}}))
-    changes = {
-        "steps": 28,
-        "deepspeed": str(config),
-        "checkpoint": {"every": 8, "keep": 4},
-        "batch": {"size": 16, "micro": 4},
-    }
+def test_a_run_resumes_with_more_ranks(shards: Path, tmp_path: Path) -> None:
+    """With fewer, and under the other ZeRO stages: see test_half_precision, test_optimizers and test_step_negatives."""
+    changes = {"steps": 20, "checkpoint": {"every": 8, "keep": 4}, "batch": {"size": 16, "micro": 4}}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
     two = toy.launch(2, "trainer.pretrain", recipe)
     assert two.returncode == 0, two.stderr
     other = tmp_path / "other"
     shutil.copytree(checkpoint.folder(tmp_path / "run", 8), checkpoint.folder(other, 8))
-    done = toy.launch(ranks, "trainer.pretrain", recipe, "--resume", f"run={other}")
+    done = toy.launch(4, "trainer.pretrain", recipe, "--resume", f"run={other}")
     assert done.returncode == 0, done.stderr
-    assert f"was saved by 2 ranks: converting it for {ranks}" in done.stdout
+    assert "was saved by 2 ranks: converting it for 4" in done.stdout
     for term in ("mlm", "decoder"):
         expected = toy.scalars(tmp_path / "run", f"loss/{term}")
         seen = toy.scalars(other, f"loss/{term}")
-        assert list(seen) == list(range(9, 29))
-        for step, loss in seen.items():
-            assert loss == pytest.approx(expected[step], rel=1e-4)
+        assert list(seen) == list(range(9, 21))
+        assert seen == pytest.approx({step: expected[step] for step in seen}, rel=1e-4)
     assert not (other / "universal").exists()
 
 
@@ -332,7 +329,7 @@ def test_bad_shards_are_skipped_up_to_a_number(shards: Path, tmp_path: Path) -> 
     flipped = bytearray(tars[2].read_bytes())
     flipped[2000] ^= 1
     tars[2].write_bytes(flipped)
-    recipe = toy.seed_recipe(tmp_path / "run.yaml", copy, steps=120, faults={"on_bad_shard": "skip"})
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", copy, steps=75, faults={"on_bad_shard": "skip"})
     done = toy.launch(2, "trainer.pretrain", recipe)
     assert done.returncode == 0, done.stderr
     newest = checkpoint.newest(tmp_path / "run")
@@ -347,21 +344,14 @@ def test_bad_shards_are_skipped_up_to_a_number(shards: Path, tmp_path: Path) -> 
     assert "3 bad shards, faults.most_bad_shards is 2" in lines[0]
 
 
-@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
-def test_validation_is_the_same_for_any_number_of_ranks(shards: Path, tmp_path: Path, config: str) -> None:
-    held_out = toy.write_shards_with(tmp_path, shards, count=70)
-    losses = []
+def test_validation_is_the_same_for_any_number_of_ranks(shards: Path, tmp_path: Path) -> None:
+    validation = {"shards": str(toy.write_shards_with(tmp_path, shards, count=70)), "every": 2}
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=4, validation=validation)
+    tolerances = {"cpu": 1e-4, "zero3_bf16": 1e-2}
     for ranks in (1, 2):
-        recipe = toy.seed_recipe(
-            tmp_path / f"{ranks}.yaml",
-            shards,
-            steps=4,
-            deepspeed=config,
-            validation={"shards": str(held_out), "every": 2},
-        )
-        done = toy.launch(ranks, "trainer.pretrain", recipe)
-        assert done.returncode == 0, done.stderr
-        losses.append(toy.scalars(tmp_path / str(ranks), "validation/mlm"))
-        assert "step 2  validation  mlm " in done.stdout
-    assert list(losses[0]) == [2, 4]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4 if config == "cpu" else 1e-2)
+        runs = [[recipe, f"run={tmp_path}/{config}-{ranks}", f"deepspeed={config}"] for config in tolerances]
+        assert train(ranks, runs, tmp_path).count("step 2  validation  mlm ") == 2
+    for config, tolerance in tolerances.items():
+        one, two = (toy.scalars(tmp_path / f"{config}-{ranks}", "validation/mlm") for ranks in (1, 2))
+        assert list(one) == [2, 4]
+        assert one == pytest.approx(two, rel=tolerance)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout",
 
 
 def doctor(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "trainer.doctor", *map(str, arguments), "--master_port", str(toy.free_port())]
-    env = {**toy.environment(), **variables}
-    return subprocess.run(command, cwd=toy.ROOT, env=env, capture_output=True, text=True)
+    return toy.run("trainer.doctor", *arguments, "--master_port", toy.free_port(), **variables)
 
 
 def found(done: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, Any]]:

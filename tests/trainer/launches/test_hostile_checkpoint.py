@@ -9,6 +9,7 @@ import pytest
 from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer import many_runs
+from tests.trainer.runs import vouch
 from tests.trainer.training.engine.hostile_pickles import callers, plant
 from trainer.training.checkpoints import checkpoint
 from trainer.training.engine import plain_files
@@ -48,8 +49,7 @@ def hostile_copy(runs: Path, name: str, kind: str, to: Path) -> tuple[Path, Path
     saved = checkpoint.folder(to / "run", STEP)
     file = sorted((saved / checkpoint.ENGINE).glob(f"*{kind}_states.pt"))[-1]
     plant(file, callers(to / "ran")["system"])
-    (saved / checkpoint.MANIFEST).unlink()
-    checkpoint.write_manifest(saved)
+    vouch(saved)
     assert checkpoint.verify(saved) is None
     return saved, file
 

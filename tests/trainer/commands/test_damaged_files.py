@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from data_prep.common.files import sha256_of
+from tests.trainer.commands.test_report import log
 from tests.trainer.damage import damaged, restored
 from tests.trainer.runs import STEP, write_run
-from tests.trainer.test_report import log
 from trainer import evaluate, export, index, report, search
 from trainer.training.checkpoints import checkpoint
 

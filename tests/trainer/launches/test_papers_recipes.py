@@ -22,8 +22,8 @@ from models.matching.pair_model import PairModelConfig
 from models.registry import MATCHING
 from tests import toy
 from tests.data_prep import raw
+from tests.trainer.launches.papers_samples import SAMPLES
 from tests.trainer.many_runs import train
-from tests.trainer.papers_samples import SAMPLES
 from trainer import evaluate
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load, read

@@ -7,8 +7,8 @@ import pytest
 
 from data_prep.collections.build import build
 from data_prep.tokenizers import tokenizer as tokenizers
+from tests.trainer.commands.test_evaluate import SIAMESE, arguments
 from tests.trainer.runs import write_run
-from tests.trainer.test_evaluate import SIAMESE, arguments
 from trainer import evaluate
 
 

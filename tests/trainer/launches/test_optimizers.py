@@ -1,6 +1,5 @@
 """Adamax, partly frozen encoders and plateaus on real ranks: ZeRO stages, precisions, stopping and resuming."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from safetensors.torch import load_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tests import toy
-from tests.trainer.many_runs import ds_config, train
+from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train
 from trainer import finetune
 from trainer.training.checkpoints import checkpoint
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -34,31 +33,19 @@ FROZEN = {
 CONFIGS = ("zero1", "zero2", "zero3")
 HALF = (("adamax", "zero1_bf16"), ("adamax", "zero3_fp16"), ("top", "zero1_fp16"), ("top", "zero3_bf16"))
 RESUMED = (("adamax", "zero1"), ("adamax", "zero3"), ("top", "zero2"), ("top", "zero3"), ("plateau", "zero1"))
-LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows and is skipped
 
 
 @pytest.fixture(scope="module")
 def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fine-tuning with head and dropout at a constant rate; the large weight decay would show in a frozen weight."""
     folder = tmp_path_factory.mktemp("optimizers")
-    return toy.write_recipe(
+    return toy.finetune_recipe(
         folder / "run.yaml",
-        run=str(folder / "run"),
+        toy_collection,
         steps=STEPS,
-        log_every=1,
-        deepspeed="cpu",
-        data={"collection": str(toy_collection), "lanes": 4, "window": 2},
         validation={"split": "test", "every": 3},
-        batch={"size": 8, "micro": 4},
         trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
-        method={
-            "name": "siamese",
-            "loss": "softmax",
-            "projection": 16,
-            "temperature": 4.0,
-            "max_query_tokens": 16,
-            "max_document_tokens": 32,
-        },
+        method={"loss": "softmax", "projection": 16, "temperature": 4.0},
         # with a small eps, rounding alone could move a weight by a whole lr
         optimizer={"lr": LR, "eps": 1e-3, "weight_decay": 0.1, "schedule": "constant"},
         checkpoint={"every": STEPS // 2},
@@ -72,15 +59,11 @@ def runs(recipe: Path) -> Path:
     Runs on 2 ranks that ended half-way and were resumed end in -same (on 2 ranks) and -other (on one rank).
     """
     folder = recipe.parent
-    for stage in (1, 2, 3):
-        # no parameter stays whole: even a small model is fully partitioned
-        zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
-        (folder / f"zero{stage}.json").write_text(json.dumps({"zero_optimization": zero}))
-    for _, config in HALF:
-        ds_config(folder, config, LOSS_SCALE_POWER)
+    files = {f"zero{stage}": stage_file(folder, stage) for stage in (1, 2, 3)}
+    files |= {config: ds_config(folder, config, LOSS_SCALE_POWER) for _, config in HALF}
 
     def run(kind: str, config: str, name: str, *changes: str) -> list[object]:
-        folders = [f"run={folder}/{kind}-{name}", f"deepspeed={folder}/{config}.json"]
+        folders = [f"run={folder}/{kind}-{name}", f"deepspeed={files[config]}"]
         return [recipe, *folders, f"optimizer.lr={LR}", *KINDS[kind], *changes]
 
     whole = [run(kind, config, f"2-{config}") for kind in KINDS for config in CONFIGS]
