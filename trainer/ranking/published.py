@@ -55,7 +55,7 @@ def load_published(path: Path) -> LoadedModel:
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
-            not supported (`published_settings.TABLE`).
+            not supported (`published.settings.TABLE`).
     """
     folder, keys = read_modules(path)
     refuse_to_rank(path)

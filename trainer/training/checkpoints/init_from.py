@@ -78,7 +78,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
 
     Raises:
         InputError: the folder is none of these, is damaged, has a setting that is not supported
-            (`published_settings.TABLE`), or its token ids differ from those of `tokenizer`.
+            (`published.settings.TABLE`), or its token ids differ from those of `tokenizer`.
     """
     folder = modules_of(path)["Transformer"] if is_sentence_transformer(path) else path
     if not (folder / CONFIG).is_file():
