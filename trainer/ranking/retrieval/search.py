@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
+ON_DEVICE = 2048, 65536  # likewise on an accelerator: 512 MiB
 PRODUCTS = 2**15  # numbers of documents that are copied at once to be scored one by one: 256 KiB in fp64
 NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
@@ -48,32 +50,39 @@ def search(
     k: int,
     *,
     salts: np.ndarray | None = None,
-    query_block: int = QUERY_BLOCK,
-    corpus_block: int = CORPUS_BLOCK,
+    device: torch.device | None = None,
+    query_block: int | None = None,
+    corpus_block: int | None = None,
 ) -> Ranking:
     """Find the k documents of largest inner product with each query: exact, ties in corpus order.
 
     Scores are summed in fp64 and rounded to fp32: summed in fp32, two equal documents could differ in the last bit,
     because BLAS adds in another order at the edge of a block. But the error of fp32 is bounded (Higham, 2002, section
     3.1), so fp32 scores show which documents cannot be among the k best; only the few others are scored in fp64. Every
-    block of the corpus is read once. The memory needed is one block of scores, and k keys for each query.
+    block of the corpus is read once. The memory needed is one block of scores, and k keys for each query. On a `device`
+    only the fp32 scores are computed and compared, so the ranking is the same there.
 
     Args:
         queries: fp32 [Q, H], Q >= 1.
         corpus: fp32 or fp16 [N, H], N >= 1; may be memory-mapped.
         k: all N are ranked where N < k.
         salts: uint32 [Q], see `salts_of`: compare rounded scores; the ranking has these.
+        device: an accelerator for most of the work; by default numpy does it.
         query_block: queries scored at once; the result does not depend on it.
         corpus_block: documents scored at once; the result does not depend on it.
     """
+    usual = (QUERY_BLOCK, CORPUS_BLOCK) if device is None else ON_DEVICE
+    query_block, corpus_block = query_block or usual[0], corpus_block or usual[1]
     query_blocks = [slice(at, at + query_block) for at in range(0, len(queries), query_block)]
     kept = [np.empty((len(queries[block]), 0), np.uint64) for block in query_blocks]
     with meter("search", "documents", len(corpus)) as report:
         for start in range(0, len(corpus), corpus_block):
             documents = corpus[start : start + corpus_block].astype(np.float32, copy=False)
             longest = float(_norms(documents).max())
+            there = None if device is None else torch.tensor(documents, device=device)
             for i, block in enumerate(query_blocks):
-                found = _found(queries[block], documents, longest, kept[i], k, start, some(salts, block))
+                scores = _fp32_scores(queries[block], documents, there)
+                found = _found(scores, queries[block], documents, longest, kept[i], k, start, some(salts, block))
                 kept[i] = _smallest(np.concatenate([kept[i], found], axis=1), k)
             report(start + len(documents), "")
     return _ranking(np.concatenate(kept), salts)
@@ -89,7 +98,30 @@ def some(salts: np.ndarray | None, queries: Any) -> np.ndarray | None:
     return None if salts is None else salts[queries]
 
 
+def _fp32_scores(queries: np.ndarray, documents: np.ndarray, there: torch.Tensor | None) -> np.ndarray | torch.Tensor:
+    """Return the products [n, q] of fp32 [n, H] and [q, H]: of the documents `there`, on a device, or in numpy."""
+    if there is None:
+        scores: np.ndarray = documents @ queries.T  # the faster way round
+        return scores
+    return there @ torch.from_numpy(queries).to(there.device).T
+
+
+def _kth_largest(scores: np.ndarray | torch.Tensor, k: int) -> np.ndarray:
+    """Return the k-th largest number of each column."""
+    if isinstance(scores, torch.Tensor):
+        return scores.topk(k, dim=0).values[-1].cpu().numpy()
+    return np.partition(scores.T, -k, axis=1)[:, -k]
+
+
+def _not_below(scores: np.ndarray | torch.Tensor, limits: np.ndarray) -> np.ndarray:
+    """Return where numbers are not below their column's limit, int64 in flattened order; NaN is not below."""
+    if isinstance(scores, torch.Tensor):
+        return (~(scores < torch.from_numpy(limits).to(scores.device))).flatten().nonzero()[:, 0].cpu().numpy()
+    return np.flatnonzero(~(scores < limits))  # twenty times as fast as np.nonzero
+
+
 def _found(
+    scores: np.ndarray | torch.Tensor,
     queries: np.ndarray,
     documents: np.ndarray,
     longest: float,
@@ -101,6 +133,7 @@ def _found(
     """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `NONE`.
 
     Args:
+        scores: as `_fp32_scores` computes them.
         queries: fp32 [q, H].
         documents: fp32 [n, H].
         longest: the largest norm of a document.
@@ -110,20 +143,18 @@ def _found(
         salts: uint32 [q], as in `search`.
     """
     width = queries.shape[1]
-    scores = documents @ queries.T  # [n, q]: the faster way round
     # error of a sum of `width` products in any order, doubled for the errors of the norms and of scores that underflow
     error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
     if kept.shape[1] == k:
         least = _scores_of(kept.max(axis=1)).astype(np.float64)
     elif len(documents) > k:
-        least = np.partition(scores.T, -k, axis=1)[:, -k] - error
+        least = _kth_largest(scores, k) - error
     else:
         least = np.full(len(queries), -np.inf)
     least -= error + abs(least) * 2.0 ** (-23 if salts is None else DROPPED - 22)  # exact scores are rounded
     limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
-    possible = ~(scores < limits)  # true for NaN, too
-    columns, rows = np.divmod(np.flatnonzero(possible), len(queries))  # twenty times as fast as np.nonzero
-    if len(rows) * ONE_BY_ONE > scores.size:
+    columns, rows = np.divmod(_not_below(scores, limits), len(queries))
+    if len(rows) * ONE_BY_ONE > len(documents) * len(queries):
         return _keys(inner_products(queries, documents.astype(np.float64)), start, salts)
     order = rows.argsort(kind="stable")
     rows, columns = rows[order], columns[order]

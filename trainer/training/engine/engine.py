@@ -24,6 +24,7 @@ from models.trunk import Encoder, TrunkModel
 from trainer.training.engine import ds_config, grad_cache
 from trainer.training.engine.clock import DeviceClock
 from trainer.training.engine.compiler import without_compiler
+from trainer.training.engine.copies import sent
 from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.plain_files import REMEDY, plain_values_only
@@ -33,12 +34,12 @@ from trainer.training.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of an optimizer step."""
+    """The result of an optimizer step; its tensors are on the device, which may still be computing them."""
 
-    grad_norm: float  # before clipping
+    grad_norm: torch.Tensor  # before clipping; fp64, a scalar
     loss_scale: float
     skipped: bool  # by DeepSpeed, for an overflow
-    losses: torch.Tensor  # this rank's sums, fp32 [micro-batches, terms] on the device
+    losses: torch.Tensor  # this rank's sums, fp32 [micro-batches, terms]
 
 
 class Engine:
@@ -81,7 +82,7 @@ class Engine:
             self.deepspeed.backward(objective * (self.world.size * self.accumulation))
             self.deepspeed.step()
         return StepResult(
-            grad_norm=float(self.deepspeed.get_global_grad_norm() or 0.0),
+            grad_norm=self._grad_norm(),
             loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
             skipped=self.deepspeed.skipped_steps > skipped_before,
             losses=torch.stack(losses),
@@ -134,7 +135,7 @@ class Engine:
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
-        values = values.to(self.device)
+        values = sent(values, self.device)
         dist.all_reduce(values)
         return values
 
@@ -167,6 +168,7 @@ class Engine:
         """
         self.deepspeed._config.load_universal_checkpoint = universal
         decays = [group["weight_decay"] for group in self.optimizer.param_groups]
+        fused = self.optimizer.param_groups[0].get("fused")
         with rank_0_speaks(self.world.rank), plain_values_only():
             try:
                 loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
@@ -180,6 +182,11 @@ class Engine:
                 group["weight_decay"] = decay
             for state in self.optimizer.state.values():
                 state["step"] = torch.clone(torch.as_tensor(state["step"]))
+        # the file may be of another device: a fused step needs its counters beside the weights, others on the host
+        for group in self.optimizer.param_groups:
+            group["fused"] = fused
+        for parameter, state in self.optimizer.state.items():
+            state["step"] = torch.as_tensor(state["step"]).to(parameter.device if fused else "cpu")
 
     def _objectives(
         self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int]
@@ -203,6 +210,13 @@ class Engine:
             for micro_batch, seed in zip(micro_batches, seeds, strict=True):
                 sums = forward(self._tensors(micro_batch), seed)
                 yield sums, objective(sums)
+
+    def _grad_norm(self) -> torch.Tensor:
+        """Return the norm of the last step's gradient, as in `StepResult`, without waiting for the device."""
+        norm = self.deepspeed.get_global_grad_norm()
+        if isinstance(norm, torch.Tensor):
+            return norm.to(self.device, torch.float64, non_blocking=True)
+        return torch.full((), norm or 0.0, dtype=torch.float64, device=self.device)
 
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
         return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}

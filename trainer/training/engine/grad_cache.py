@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from models.matching.dual_encoder import DualEncoder
 from models.vectors import Vectors
+from trainer.training.engine.copies import sent
 
 Tensors = Mapping[str, Tensor]
 
@@ -94,10 +96,12 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     Micro-batch j of rank r has the number j * ranks + r, so the documents have the same order for any number of ranks.
     Micro-batches may differ in the number of documents and in the number of vectors per document.
     """
-    shapes = [texts["document_vectors"].shape[:2] for texts in encoded]
-    sizes = _all_gather(torch.tensor(shapes, device=keys[0].device))  # [micro-batches of all ranks, 2]
-    most, width = sizes.amax(dim=0).tolist()
-    real = torch.arange(most, device=sizes.device) < sizes[:, :1]  # [micro-batches of all ranks, most]
+    device, shapes = keys[0].device, torch.tensor([texts["document_vectors"].shape[:2] for texts in encoded])
+    numbers, widths = np.array(_all_gather(sent(shapes, device)).tolist()).T  # of the micro-batches of all ranks
+    most, width = int(numbers.max()), int(widths.max())
+    # the places of the documents among the padded ones, found on the host: a boolean mask would wait for the device
+    places = torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None]))
+    real = sent(places, device)
 
     def gathered(rows: Sequence[Tensor]) -> Tensor:
         """[D_j], [D_j, m_j] or [D_j, m_j, H] of each micro-batch -> [D, ...]."""
@@ -105,9 +109,9 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
         padded = rows[0].new_zeros(len(rows), *shape)
         for place, row in zip(padded, rows, strict=True):
             place[tuple(map(slice, row.shape))] = row
-        return _all_gather(padded)[real]
+        return _all_gather(padded).flatten(0, 1)[real]
 
-    ends = sizes[:, 0].cumsum(dim=0).tolist()
+    ends = numbers.cumsum().tolist()
     starts = [0, *ends]
     own = [slice(starts[i], ends[i]) for i in range(dist.get_rank(), len(ends), dist.get_world_size())]
     vectors = gathered([texts["document_vectors"].detach() for texts in encoded])

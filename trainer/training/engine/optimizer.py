@@ -16,8 +16,9 @@ def build_optimizer(model: nn.Module, keys: OptimizerConfig) -> torch.optim.Opti
     groups = parameter_groups(model, keys.weight_decay)
     if keys.name == "adamax":
         return Adamax(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps)
-    # on a CPU one fused pass over the states takes a quarter of the time; accelerators use torch's default
-    fused = None if torch.accelerator.is_available() else True
+    # one fused pass over the states: on a CPU a quarter of the time of torch's default, on a GPU fewer bytes moved
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    fused = True if accelerator is None or accelerator.type == "cuda" else None
     return torch.optim.AdamW(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps, fused=fused)
 
 

@@ -26,25 +26,50 @@ MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of th
 
 
 class Health:
-    """Check every step against the policies of the recipe's `faults`; all ranks come to the same result."""
+    """Check every step against the policies of the recipe's `faults`; all ranks come to the same result.
+
+    A step is judged when the ranks next exchange numbers: before the next step is computed, or anything is saved. So
+    the device is not waited for in between.
+    """
 
     def __init__(self, recipe: Recipe, engine: Engine, order: Order):
         self.recipe, self.engine, self.order = recipe, engine, order
         self.overflows = self.rollbacks = self.still = 0  # consecutive
+        self.pending: tuple[int, Sequence[LaneBatch], StepResult] | None = None  # computed, not judged yet
         self.equal = False  # whether the texts had equal vectors when last compared
 
-    def is_sound(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> bool:
-        """Whether a step's losses and gradients are finite on every rank; all ranks call.
+    def expect(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> None:
+        """Take note of a step that was computed; the ranks judge it when they next exchange `flags`."""
+        self.pending = step, batches, result
+
+    def flags(self) -> torch.Tensor:
+        """Return this rank's numbers for the verdict on the pending step, to be summed over the ranks.
+
+        They are computed on the device, int64 [2]: whether something is not finite, and whether the gradient is zero.
+        """
+        if self.pending is None:
+            return torch.zeros(2, dtype=torch.int64, device=self.engine.device)
+        _, _, result = self.pending
+        finite = torch.isfinite(result.losses).all()
+        if not self._overflowed(result):
+            finite &= torch.isfinite(result.grad_norm)
+        return torch.stack([~finite, result.grad_norm <= ZERO]).long()
+
+    def is_sound(self, bad: int, still: int) -> bool:
+        """Judge the pending step by the sums of the ranks' `flags`: are losses and gradients finite on every rank?
 
         fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a
-        rollback, or rollbacks do not help, raise SharedError, naming lane, micro-batch and documents.
+        rollback, or rollbacks do not help, raise SharedError, naming lane, micro-batch and documents. All ranks call.
         """
-        overflow = self.engine.fp16 and result.skipped
-        blamed = blame(result.losses, result.grad_norm, overflow=overflow)
-        if not self.engine.sum_over_ranks(torch.tensor(len(blamed))).item():
-            self._count_overflow(overflow)
-            self._count_still(step, result.grad_norm)
+        if self.pending is None:
             return True
+        (step, batches, result), self.pending = self.pending, None
+        overflow = self._overflowed(result)
+        if not bad:
+            self._count_overflow(overflow)
+            self._count_still(step, still > 0)
+            return True
+        blamed = blame(result.losses, float(result.grad_norm), overflow=overflow)
         problem = f"step {step}: {self._describe([(batches[i], result.losses[i].tolist()) for i in blamed])}"
         hint = f"show the step: python -m trainer.trace {self.recipe.run}/recipe.yaml --show {step}"
         if self.recipe.faults.on_nan == "stop":
@@ -87,6 +112,9 @@ class Health:
             )
         self._warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
 
+    def _overflowed(self, result: StepResult) -> bool:
+        return self.engine.fp16 and result.skipped
+
     def _count_overflow(self, overflow: bool) -> None:
         self.overflows = self.overflows + 1 if overflow else 0
         if self.overflows > MOST_OVERFLOWS:
@@ -94,8 +122,8 @@ class Health:
                 f"fp16 overflow skipped {self.overflows} steps in a row: lower optimizer.lr, or train in bf16 or fp32"
             )
 
-    def _count_still(self, step: int, grad_norm: float) -> None:
-        self.still = self.still + 1 if grad_norm <= ZERO else 0
+    def _count_still(self, step: int, still: bool) -> None:
+        self.still = self.still + 1 if still else 0
         if self.still == MOST_STILL:
             self._warn(
                 f"step {step}: the gradient was zero in the last {MOST_STILL} steps: nothing is learned: check "

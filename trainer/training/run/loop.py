@@ -14,6 +14,7 @@ from trainer.training.data.cursor import Cursor
 from trainer.training.data.loader import Loader
 from trainer.training.data.order import LaneBatch
 from trainer.training.data.rng import dropout_seed
+from trainer.training.engine.copies import sent
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
@@ -54,7 +55,10 @@ class Run:
                     stream = self.loader.micro_batches(self.cursor)
                 with self.monitor.waiting():
                     batches = list(islice(stream, self.engine.accumulation))
-                targets, stop_requested = self._agree(batches)
+                targets, stop_requested, sound = self._agree(batches)
+                if not sound:
+                    stream = self._roll_back()
+                    continue
                 if stop_requested:
                     self._save(must_succeed=True)
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
@@ -62,12 +66,12 @@ class Run:
                 self._probe(batches)
                 result = self._optimize(batches, targets)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
-                if not self.health.is_sound(self.step + 1, batches, result):
-                    self._roll_back()
-                    stream = self.loader.micro_batches(self.cursor)
-                    continue
                 self.step += 1
+                self.health.expect(self.step, batches, result)
                 self.monitor.count(batches, result)
+                if self._pauses() and not self.health.is_sound(*self._sum(self.health.flags())):
+                    stream = self._roll_back()
+                    continue
                 self._report_and_save(batches, result)
                 self.watchdog.beat()
         return self.step == self.recipe.steps
@@ -87,21 +91,29 @@ class Run:
             self.monitor.generation = refresh.current
         return True
 
-    def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool]:
-        """Before a step, sum the targets of every loss term and the stop requests over the ranks.
+    def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool, bool]:
+        """Before a step, sum over the ranks: the targets of every loss term, stop requests, the last step's flags.
 
-        Shards that any rank had to skip since the last step are recorded and reported.
+        Return the targets, whether a stop is requested, and whether the last step was sound: if not, the rest does not
+        count. Shards that any rank had to skip since the last step are recorded and reported. This is the only place
+        where a step waits for the device, apart from DeepSpeed's own.
         """
         terms = self.engine.weights
         targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in terms]
         skips = [skip for batch in batches for skip in batch.skips]
         own = torch.tensor([*targets, self.stop.requested, len(skips)], dtype=torch.int64)
-        *targets, stop_requests, skip_count = self.engine.sum_over_ranks(own).tolist()
-        if skip_count:
+        flags = self.health.flags()
+        *targets, stop_requests, skip_count, bad, still = self._sum(torch.cat([sent(own, flags.device), flags]))
+        sound = self.health.is_sound(bad, still)
+        if sound and skip_count:
             skips = [skip for rank_skips in self.engine.gather(skips) for skip in rank_skips]
             self.cursor.skips.update(skips)
             self.health.check_bad_shards(self.cursor, skips)
-        return dict(zip(terms, targets, strict=True)), stop_requests > 0
+        return dict(zip(terms, targets, strict=True)), stop_requests > 0, sound
+
+    def _sum(self, values: torch.Tensor) -> list[int]:
+        """Sum int64 values over the ranks, and wait for the result."""
+        return self.engine.sum_over_ranks(values).tolist()
 
     def _probe(self, batches: Sequence[LaneBatch]) -> None:
         """Run the probe, if due, before the model is trained on `batches`."""
@@ -120,6 +132,16 @@ class Run:
     def _learning_rate(self, step: int) -> float:
         rate = self.recipe.optimizer.rate(step, self.recipe.steps)
         return rate * self.plateau.scale if self.recipe.optimizer.plateau else rate
+
+    def _pauses(self) -> bool:
+        """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""
+        validation, refresh = self.job.validation, self.job.refresh
+        return (
+            self._is_due(self.recipe.checkpoint.every)
+            or self.step % self.recipe.log_every == 0
+            or (validation is not None and self._is_due(validation.every))
+            or (refresh is not None and refresh.is_due(self.step))
+        )
 
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
         save, validation = self._is_due(self.recipe.checkpoint.every), self.job.validation
@@ -169,10 +191,11 @@ class Run:
         self.step, self.plateau = state.step, state.plateau
         return state
 
-    def _roll_back(self) -> None:
-        """Load the last checkpoint, to continue with the data after the bad step."""
+    def _roll_back(self) -> Iterator[LaneBatch]:
+        """Load the last checkpoint; return the micro-batches after the bad step."""
         if self.saved is None:
             raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
         self._load(self.saved)
         self.monitor.warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
+        return self.loader.micro_batches(self.cursor)

@@ -84,7 +84,8 @@ class Monitor:
             return
         rate = interval.tokens * ranks / seconds
         scalars = {f"loss/{term}": value for term, value in losses.items()}
-        scalars |= {"lr": lr, "grad_norm": result.grad_norm, "loss_scale": result.loss_scale}
+        grad_norm = float(result.grad_norm)
+        scalars |= {"lr": lr, "grad_norm": grad_norm, "loss_scale": result.loss_scale}
         scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
         scalars |= {"data_wait_share": interval.waited / seconds}
         scalars |= {"padding_share": 1 - interval.filled / interval.slots}
@@ -98,7 +99,7 @@ class Monitor:
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
         shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
         self.info(
-            f"step {step}/{self.recipe.steps}  {shown}  lr {lr:.2e}  grad {result.grad_norm:.2f}  "
+            f"step {step}/{self.recipe.steps}  {shown}  lr {lr:.2e}  grad {grad_norm:.2f}  "
             f"{rate / 1000:.1f}k tokens/s  data wait {scalars['data_wait_share']:.0%}  ETA {duration(eta)}"
         )
 

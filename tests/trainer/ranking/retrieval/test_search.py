@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -40,10 +41,11 @@ def test_best_is_the_stable_sort(scores: np.ndarray, k: int) -> None:
 def test_search_equals_a_stable_sort_under_heavy_ties(
     queries: np.ndarray, corpus: np.ndarray, k: int, query_block: int, corpus_block: int
 ) -> None:
-    ranking = search(queries, corpus, k, query_block=query_block, corpus_block=corpus_block)
     expected = reference(queries @ corpus.T, k)
-    np.testing.assert_array_equal(ranking.documents, expected)
-    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(queries @ corpus.T, expected, axis=1))
+    for device in (None, torch.device("cpu")):
+        ranking = search(queries, corpus, k, device=device, query_block=query_block, corpus_block=corpus_block)
+        np.testing.assert_array_equal(ranking.documents, expected)
+        np.testing.assert_array_equal(ranking.scores, np.take_along_axis(queries @ corpus.T, expected, axis=1))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 130))
@@ -68,10 +70,11 @@ def test_scores_too_near_for_fp32_are_told_apart(seed: int, k: int, corpus_block
     queries = np.concatenate([of_queries, of_queries, np.ones((7, 1))], axis=1).astype(np.float32)
     corpus = np.concatenate([large, -large, rng.integers(-9, 10, (65, 1))], axis=1).astype(dtype)
     exact = (queries.astype(np.float64) @ corpus.astype(np.float64).T).astype(np.float32)
-    ranking = search(queries, corpus, k, query_block=3, corpus_block=corpus_block)
     expected = reference(exact, k)
-    np.testing.assert_array_equal(ranking.documents, expected)
-    np.testing.assert_array_equal(ranking.scores, np.take_along_axis(exact, expected, axis=1))
+    for device in (None, torch.device("cpu")):
+        ranking = search(queries, corpus, k, device=device, query_block=3, corpus_block=corpus_block)
+        np.testing.assert_array_equal(ranking.documents, expected)
+        np.testing.assert_array_equal(ranking.scores, np.take_along_axis(exact, expected, axis=1))
 
 
 def rounded(scores: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 class OneRank:
-    world, weights, fp16 = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False
+    world, weights, fp16, device = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False, torch.device("cpu")
     spread = 1e-2  # how much the second number of a vector depends on the text
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
@@ -52,7 +52,13 @@ def batch(index: int) -> LaneBatch:
 
 
 def result(*losses: list[float], norm: float = 1.0, skipped: bool = False) -> StepResult:
-    return StepResult(norm, 1.0, skipped, torch.tensor(losses))
+    return StepResult(torch.tensor(norm, dtype=torch.float64), 1.0, skipped, torch.tensor(losses))
+
+
+def judged(checks: Health, step: int, batches: list[LaneBatch], of_step: StepResult) -> bool:
+    """Judge a step as the loop does: by its flags, at the next exchange."""
+    checks.expect(step, batches, of_step)
+    return checks.is_sound(*checks.flags().tolist())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_who_is_to_blame(losses: list[list[float]], norm: float, overflow: bool,
 
 def test_a_loss_that_is_nan_ends_the_run_with_lane_micro_batch_and_documents() -> None:
     with pytest.raises(SharedError) as stopped:
-        health().is_sound(37, [batch(74), batch(75)], result([1.0, 2.0], [1.0, NAN]))
+        judged(health(), 37, [batch(74), batch(75)], result([1.0, 2.0], [1.0, NAN]))
     message = str(stopped.value)
     assert message.startswith("step 37: the decoder loss is nan: micro-batch 75, wiki lane 3, documents document 0;")
     assert "document 4 and 3 more" in message
@@ -81,23 +87,23 @@ def test_a_loss_that_is_nan_ends_the_run_with_lane_micro_batch_and_documents() -
 def test_the_run_goes_back_a_few_times_only() -> None:
     checks = health(on_nan="skip")
     for _ in range(MOST_ROLLBACKS):
-        assert not checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+        assert not judged(checks, 5, [batch(1)], result([NAN, 1.0]))
     with pytest.raises(SharedError, match="went back 3 times without reaching a new checkpoint"):
-        checks.is_sound(5, [batch(1)], result([NAN, 1.0]))
+        judged(checks, 5, [batch(1)], result([NAN, 1.0]))
     checks.rollbacks = 0  # as after a save
-    assert not checks.is_sound(6, [batch(1)], result([NAN, 1.0]))
+    assert not judged(checks, 6, [batch(1)], result([NAN, 1.0]))
 
 
 def test_fp16_overflow_is_normal_up_to_40_times_in_a_row() -> None:
     checks = health(fp16=True)
     overflow = result([1.0, 1.0], norm=float("inf"), skipped=True)
     for _ in range(MOST_OVERFLOWS):
-        assert checks.is_sound(1, [batch(1)], overflow)
-    assert checks.is_sound(1, [batch(1)], result([1.0, 1.0]))
+        assert judged(checks, 1, [batch(1)], overflow)
+    assert judged(checks, 1, [batch(1)], result([1.0, 1.0]))
     for _ in range(MOST_OVERFLOWS):
-        assert checks.is_sound(1, [batch(1)], overflow)
+        assert judged(checks, 1, [batch(1)], overflow)
     with pytest.raises(SharedError, match="fp16 overflow skipped 41 steps in a row"):
-        checks.is_sound(1, [batch(1)], overflow)
+        judged(checks, 1, [batch(1)], overflow)
 
 
 def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,9 +121,9 @@ def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixtur
 def test_a_gradient_of_zero_is_said_after_ten_steps_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     checks = health()
     for step in [*range(1, MOST_STILL), *range(11, 11 + 2 * MOST_STILL)]:
-        assert checks.is_sound(step, [batch(1)], result([1.0, 1.0], norm=1e-9))
+        assert judged(checks, step, [batch(1)], result([1.0, 1.0], norm=1e-9))
         if step == MOST_STILL - 1:
-            assert checks.is_sound(10, [batch(1)], result([1.0, 1.0], norm=1e-3))
+            assert judged(checks, 10, [batch(1)], result([1.0, 1.0], norm=1e-3))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("step 20: the gradient was zero in the last 10 steps: nothing is learned: check method.pool")
 

@@ -51,7 +51,7 @@ def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
 
 
 def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
-    result = StepResult(0.5, 1.0, skipped, torch.tensor([[loss * 4]]))
+    result = StepResult(torch.tensor(0.5), 1.0, skipped, torch.tensor([[loss * 4]]))
     monitor.count([batch()], result)
     monitor.log(step, 1e-4, result)
 
@@ -60,7 +60,7 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     m = monitor(tmp_path, sources=("wiki", "books"))
-    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
+    result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
     m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result)
     m.log(1, 1e-4, result)
     m.close()
@@ -72,7 +72,7 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
 
 def test_the_share_of_padding(tmp_path: Path) -> None:
     m = monitor(tmp_path)
-    result = StepResult(0.5, 1.0, False, torch.tensor([[8.0], [30.0]]))
+    result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0]]))
     m.count([batch(tokens=97), batch(tokens=91)], result)
     m.log(1, 1e-4, result)
     m.close()
