@@ -14,20 +14,22 @@ LENGTHS = "_lengths"  # the attribute of a mask on a device that keeps its lengt
 def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
     """Return the arrays as tensors on a device; each mask (`…mask`) also keeps its lengths on the host.
 
-    The copies to a GPU are queued, from pinned memory. A model that asked a GPU for lengths would wait until it has
+    A model that asked a GPU for lengths would wait until it has
     done all its work.
     """
     device = torch.device(device)
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    moved = {name: sent(torch.from_numpy(array), device) for name, array in arrays.items()}
     if device.type == "cpu":
-        return tensors
-    if device.type == "cuda":
-        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
-    moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return moved
     for name, tensor in moved.items():
         if name.endswith("mask"):
             setattr(tensor, LENGTHS, arrays[name].sum(axis=-1))
     return moved
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host on a device; the copy to a GPU is queued, from pinned memory."""
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
 
 def lengths_of(mask: Tensor) -> np.ndarray:

@@ -18,14 +18,13 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from deepspeed.utils import safe_get_full_fp32_param
 
 from data_prep.common.errors import InputError
-from models.arrays import on_device
+from models.arrays import on_device, sent
 from models.interface import MicroBatch
 from models.matching.dual_encoder import DualEncoder
 from models.trunk import Encoder, TrunkModel
 from trainer.training.engine import ds_config, grad_cache
 from trainer.training.engine.clock import DeviceClock
 from trainer.training.engine.compiler import without_compiler
-from trainer.training.engine.copies import sent
 from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.plain_files import REMEDY, plain_values_only

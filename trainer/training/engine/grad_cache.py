@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from models.arrays import sent
 from models.matching.dual_encoder import DualEncoder
 from models.vectors import Vectors
-from trainer.training.engine.copies import sent
 
 Tensors = Mapping[str, Tensor]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
+from models.arrays import sent
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.loader import Loader
 from trainer.training.data.order import LaneBatch
 from trainer.training.data.rng import dropout_seed
-from trainer.training.engine.copies import sent
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
