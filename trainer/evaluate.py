@@ -32,8 +32,7 @@ from trainer.ranking.evaluation.results_file import write_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
 from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.indexes.ranks import rank_0_first
-from trainer.ranking.retrieval.shared import shared_by
+from trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 

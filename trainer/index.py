@@ -17,9 +17,9 @@ from data_prep.common.parser import Parser
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
-from trainer.ranking.indexes.ranks import rank_0_first
 from trainer.ranking.indexes.registry import APPROXIMATIONS, kind_of
 from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.retrieval.shared import rank_0_first
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 

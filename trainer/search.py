@@ -22,13 +22,12 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
 from trainer.ranking.evaluation import run_file
-from trainer.ranking.indexes.found import Found, found
-from trainer.ranking.indexes.index import Index, require_choice
+from trainer.ranking.indexes.index import Found, Index, require_choice
 from trainer.ranking.indexes.query_file import documents_left_out, read_queries
-from trainer.ranking.indexes.ranks import merge, rank_0_first
 from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
 from trainer.ranking.indexes.serve import make_server
 from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.shared import merge, rank_0_first
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
 WIDTH = 100  # characters that are shown of a document
@@ -61,18 +60,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif chosen.queries:
             with rank_0_speaks(world.rank):
                 _write_run(index, queries, absent, chosen, world)
-        elif chosen.words:
-            rankings = index.search(chosen.words, chosen.k, chosen.approximate)
-            for query, ranked in zip(chosen.words, rankings, strict=True):
-                _show(query, found(ranked, index.collection))
-        elif not chosen.verify:
-            for query in _typed():
-                _show(query, _find(index, query, chosen.k, chosen.approximate))
-
-
-def _find(index: Index, query: str, k: int, approximation: str | None) -> list[Found]:
-    (ranked,) = index.search([query], k, approximation)
-    return found(ranked, index.collection)
+        elif chosen.words or not chosen.verify:
+            for words in [chosen.words] if chosen.words else ([query] for query in _typed()):
+                _show(words, index.find(words, chosen.k, chosen.approximate))
 
 
 def _serve(index: Index, chosen: argparse.Namespace) -> None:
@@ -85,7 +75,7 @@ def _serve(index: Index, chosen: argparse.Namespace) -> None:
             beside.require(approximation)
         indexes[str(chosen.beside)] = beside, approximation
     systems = {
-        name: lambda query, k, of=of, by=approximation: _find(of, query, k, by)
+        name: lambda query, k, of=of, by=approximation: of.find([query], k, by)[0]
         for name, (of, approximation) in indexes.items()
     }
     with make_server(systems, chosen.host, chosen.serve, chosen.k) as server:
@@ -135,12 +125,13 @@ def _typed() -> Iterator[str]:
             yield query
 
 
-def _show(query: str, documents: Sequence[Found]) -> None:
-    print(query)
-    for rank, (name, score, text) in enumerate(documents, 1):
-        line = " ".join(text.split())
-        print(f"{rank:4}  {score:8.4f}  {name}  {line if len(line) <= WIDTH else line[:WIDTH] + '…'}")
-    print(flush=True)
+def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
+    for query, documents in zip(queries, found, strict=True):
+        print(query)
+        for rank, (name, score, text) in enumerate(documents, 1):
+            line = " ".join(text.split())
+            print(f"{rank:4}  {score:8.4f}  {name}  {line if len(line) <= WIDTH else line[:WIDTH] + '…'}")
+        print(flush=True)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -21,12 +21,11 @@ from trainer.ranking.export.export_files import write_json
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.published.settings import MARK
 
-# the functions that write a matching model's files and fill in its README.md
-STOCK: dict[str, tuple[Callable[..., None], Callable[..., str]]] = {
-    "siamese": (export_siamese.write, export_siamese.card),
-    "cross_encoder": (export_cross_encoder.write, export_cross_encoder.card),
-    "colbert": (export_colbert.write, export_colbert.card),
-    "poly_encoder": (export_poly_encoder.write, export_poly_encoder.card),
+STOCK: dict[str, Callable[..., str]] = {
+    "siamese": export_siamese.write,
+    "cross_encoder": export_cross_encoder.write,
+    "colbert": export_colbert.write,
+    "poly_encoder": export_poly_encoder.write,
 }
 
 
@@ -65,16 +64,11 @@ def _write(trained: TrainedModel, folder: Path, facts: dict[str, Any], onnx: boo
     if not isinstance(method, MatchingConfig):
         if onnx:
             raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
-        export_pretrained.write(trained, folder)
-        return export_pretrained.card(trained, facts)
-    if onnx:
-        write, card = export_onnx.write, export_onnx.card
-    elif method.name in STOCK:
-        write, card = STOCK[method.name]
-    else:
+        return export_pretrained.write(trained, folder, facts)
+    if not onnx and method.name not in STOCK:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
-    write(trained, method, folder)
-    return card(trained, method, facts)
+    write = export_onnx.write if onnx else STOCK[method.name]
+    return write(trained, method, folder, facts)
 
 
 def _facts(trained: TrainedModel, out: Path) -> dict[str, Any]:

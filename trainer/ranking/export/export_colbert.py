@@ -10,9 +10,15 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
 from models.matching.colbert import ColbertConfig
-from trainer.ranking.export.export_files import save_tensors, write_encoder, write_json, write_modules, write_tokenizer
+from trainer.ranking.export.export_files import (
+    refuse,
+    save_tensors,
+    write_encoder,
+    write_json,
+    write_modules,
+    write_tokenizer,
+)
 from trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
@@ -47,13 +53,17 @@ print(model.similarity(queries, documents))
 """
 
 
-def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
-    """Write encoder, tokenizer with the two markers, projection and settings.
+def write(trained: TrainedModel, method: ColbertConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write encoder, tokenizer with the two markers, projection and settings; return the README.md.
 
     Raises:
         InputError: PyLate would not compute the scores of this model.
     """
-    _check(trained, method)
+    beyond = {
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "PyLate", beyond)
     write_encoder(trained.model.trunk, folder)
     vocabulary = trained.tokenizer.vocabulary()
     query, document = markers = _markers(vocabulary)
@@ -81,10 +91,6 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path) -> None:
     }
     write_json(folder / "1_Dense" / "config.json", dense)
     save_tensors({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
-
-
-def card(trained: TrainedModel, method: ColbertConfig, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
     return CARD.format(**facts, dimension=method.dimension, query_tokens=method.max_query_tokens)
 
 
@@ -96,13 +102,3 @@ def _markers(vocabulary: Container[str]) -> tuple[str, str]:
     numbers = chain([""], (f" {number}" for number in count(2)))
     names = ((f"[query marker{number}]", f"[document marker{number}]") for number in numbers)
     return next(pair for pair in names if pair[0] not in vocabulary and pair[1] not in vocabulary)
-
-
-def _check(trained: TrainedModel, method: ColbertConfig) -> None:
-    beyond = {
-        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
-        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
-    }
-    for what, is_asked in beyond.items():
-        if is_asked:
-            raise InputError(f"{trained.checkpoint}: PyLate cannot {what}; use the run")

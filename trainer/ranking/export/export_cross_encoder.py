@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.trunk import token_types
-from trainer.ranking.export.export_files import save_tensors, write_tokenizer
+from trainer.ranking.export.export_files import refuse, save_tensors, write_tokenizer
 from trainer.training.checkpoints.load import TrainedModel
 
 CARD = """---
@@ -34,14 +33,22 @@ print(model.predict([("a query", "a document"), ("a query", "another")]))
 """
 
 
-def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
-    """Write the model, whose pooler and classifier are the head, and a tokenizer of pairs.
+def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write the model, whose pooler and classifier are the head, and a tokenizer of pairs; return the README.md.
 
     Raises:
         InputError: BERT's sequence classifier would not compute the scores of this model.
     """
-    _check(trained, method)
     trunk, head = trained.model.trunk, trained.model.heads
+    beyond = {
+        f"have a trunk of {trunk.config.model_type}": trunk.config.model_type != "bert",
+        "pool all states (method.pooling)": method.pooling != "cls",
+        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
+        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
+        or method.hidden_activation != "tanh",
+        "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "BERT's sequence classifier", beyond)
     config = copy.deepcopy(trunk.config)
     config.num_labels = method.classes or 1
     config.architectures = ["BertForSequenceClassification"]
@@ -54,17 +61,6 @@ def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> No
     save_tensors(state, folder / "model.safetensors")
     config.save_pretrained(folder)
     write_pair_tokenizer(trained, method, folder)
-
-
-def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
-    """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
-    (pair,) = method.input_lengths.values()
-    types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
-    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, separators=method.separators)
-
-
-def card(trained: TrainedModel, method: CrossEncoderConfig, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
     return CARD.format(
         **facts,
         does=f"predicts one of {method.classes} classes" if method.classes else "scores a document for a query",
@@ -74,15 +70,8 @@ def card(trained: TrainedModel, method: CrossEncoderConfig, facts: Mapping[str, 
     )
 
 
-def _check(trained: TrainedModel, method: CrossEncoderConfig) -> None:
-    beyond = {
-        f"have a trunk of {trained.model.trunk.config.model_type}": trained.model.trunk.config.model_type != "bert",
-        "pool all states (method.pooling)": method.pooling != "cls",
-        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
-        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
-        or method.hidden_activation != "tanh",
-        "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
-    }
-    for what, is_asked in beyond.items():
-        if is_asked:
-            raise InputError(f"{trained.checkpoint}: BERT's sequence classifier cannot {what}; use the run")
+def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
+    """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
+    (pair,) = method.input_lengths.values()
+    types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, separators=method.separators)

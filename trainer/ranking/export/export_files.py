@@ -18,8 +18,16 @@ from transformers import AutoModel, PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
+from trainer.training.checkpoints.load import TrainedModel
 
 SETTINGS = "config_sentence_transformers.json"
+
+
+def refuse(trained: TrainedModel, library: str, beyond: Mapping[str, bool], or_else: str = "") -> None:
+    """Raise InputError if a run has one of the settings that a library cannot compute."""
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: {library} cannot {what}; use the run{or_else}")
 
 
 def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:

@@ -17,7 +17,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from models.config import MatchingConfig
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
-from models.matching.siamese import Siamese, SiameseConfig
+from models.matching.siamese import Siamese
 from models.vectors import Vectors
 from trainer.ranking.export.export_cross_encoder import write_pair_tokenizer
 from trainer.ranking.export.export_files import write_tokenizer
@@ -81,8 +81,10 @@ class PairScore(nn.Module):
         return self.model.score_pairs(input_ids, attention_mask.bool(), types)
 
 
-def write(trained: TrainedModel, method: MatchingConfig, folder: Path) -> None:
-    """Write a tokenizer and `model.onnx`, or `query.onnx` and `document.onnx`, each with a separate weights file.
+def write(trained: TrainedModel, method: MatchingConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write a tokenizer and `model.onnx`, or `query.onnx` and `document.onnx`; return the README.md.
+
+    Each graph has a separate weights file.
 
     Raises:
         InputError: the model has no graph, a package of the extra is missing, or the outputs differ from the run's.
@@ -101,21 +103,16 @@ def write(trained: TrainedModel, method: MatchingConfig, folder: Path) -> None:
                 f"{path.name}: its outputs differ from the run's by {difference:.1e} of the largest, more than "
                 f"{TOLERANCE}; try another version of torch"
             )
-
-
-def card(trained: TrainedModel, method: MatchingConfig, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
     pairs = isinstance(method, CrossEncoderConfig)
-    two_sides = isinstance(method, SiameseConfig) and method.towers == 2
     text = CARD.format(
         **facts,
         tolerance=TOLERANCE,
         task="text-ranking" if pairs else "sentence-similarity",
         what="A cross-encoder, pairs of texts to scores" if pairs else "A Siamese text encoder, texts to embeddings",
         texts='["a query"] * 2, ["a document", "another"]' if pairs else '["a document", "another"]',
-        graph="document" if two_sides else "model",
+        graph=[*graphs][-1],
     )
-    return text + (QUERIES if two_sides else "")
+    return text + (QUERIES if len(graphs) == 2 else "")
 
 
 def _graphs(trained: TrainedModel) -> dict[str, Embedding | PairScore]:

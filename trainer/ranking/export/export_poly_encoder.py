@@ -50,9 +50,9 @@ VECTORS = {
 POOLED = {"first": "states[0]", "mean": "states.mean(dim=0)"}
 
 
-def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path) -> None:
-    """Write both encoders and their tokenizers, and the codes if they are learnt."""
-    model = trained.model
+def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write both encoders and their tokenizers, and the codes if they are learnt; return the README.md."""
+    model, learnt, out = trained.model, method.codes == "learnt", facts["out"]
     assert isinstance(model, PolyEncoder)
     write_encoder(model.trunk, folder)
     side = {"start": "right", "end": "left"}[method.kept_of_query]
@@ -61,14 +61,8 @@ def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path) -> Non
     write_tokenizer(trained.tokenizer, method.max_document_tokens, folder / CANDIDATE)
     if method.towers == 2:
         write_encoder(model.tower_of_documents, folder / CANDIDATE)
-    if method.codes == "learnt":
+    if learnt:
         save_tensors({"codes": model.codes.weight}, folder / CODES)
-
-
-def card(trained: TrainedModel, method: PolyEncoderConfig, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
-    assert isinstance(trained.model, PolyEncoder)
-    learnt, out = method.codes == "learnt", facts["out"]
     of_candidates = f'AutoModel.from_pretrained("{out}/{CANDIDATE}").requires_grad_(False)'
     return CARD.format(
         **facts,
@@ -77,7 +71,7 @@ def card(trained: TrainedModel, method: PolyEncoderConfig, facts: Mapping[str, A
         load_file="\nfrom safetensors.torch import load_file" if learnt else "",
         codes=f'\ncodes = load_file("{out}/{CODES}")["codes"]' if learnt else "",
         candidate=of_candidates if method.towers == 2 else "context",
-        scaling=trained.model.scaling,
+        scaling=model.scaling,
         vectors=VECTORS[method.codes].format(m=method.m),
         pooled=POOLED[method.reduction],
     )

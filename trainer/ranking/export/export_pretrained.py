@@ -48,14 +48,10 @@ DECODER_CARD = """
 """
 
 
-def write(trained: TrainedModel, folder: Path) -> None:
-    """Write encoder and tokenizer."""
+def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write encoder and tokenizer; return the README.md."""
     write_encoder(trained.model.trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
-
-
-def card(trained: TrainedModel, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
     text = CARD.format(**facts)
     if (special := 1 + trained.method.added_tokens) > 1:
         first, own = trained.tokenizer.vocab_size, special - 1

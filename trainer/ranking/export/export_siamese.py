@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
 from models.matching.siamese import SiameseConfig
-from trainer.ranking.export.export_files import write_encoder, write_json, write_modules, write_tokenizer
+from trainer.ranking.export.export_files import refuse, write_encoder, write_json, write_modules, write_tokenizer
 from trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {  # class names that every version resolves
@@ -39,13 +38,21 @@ print(model.similarity(queries, documents))
 """
 
 
-def write(trained: TrainedModel, method: SiameseConfig, folder: Path) -> None:
-    """Write the encoder, and the modules and trained similarity that make it a SentenceTransformer.
+def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write the encoder, and what makes it a SentenceTransformer: modules, similarity; return the README.md.
 
     Raises:
         InputError: a SentenceTransformer would not compute the embeddings of this model.
     """
-    _check(trained, method)
+    beyond = {
+        "pool several special tokens": method.special_tokens > 1,
+        "pool the first states alone": method.pooling == "first_m",
+        "have a projection with LayerNorm": method.projection is not None,
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "read documents in chunks": method.document_chunks > 1,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "a SentenceTransformer", beyond, "" if method.document_chunks > 1 else ", or --format onnx")
     trunk = trained.model.trunk
     write_encoder(trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
@@ -60,24 +67,5 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path) -> None:
         "pooling_mode_lasttoken": method.pooling == "last",
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
-
-
-def card(trained: TrainedModel, method: SiameseConfig, facts: Mapping[str, Any]) -> str:
-    """Fill in the README.md."""
-    pooling = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
-    return CARD.format(**facts, pooling=pooling, similarity=method.similarity, query_tokens=method.max_query_tokens)
-
-
-def _check(trained: TrainedModel, method: SiameseConfig) -> None:
-    beyond = {
-        "pool several special tokens": method.special_tokens > 1,
-        "pool the first states alone": method.pooling == "first_m",
-        "have a projection with LayerNorm": method.projection is not None,
-        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
-        "read documents in chunks": method.document_chunks > 1,
-        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
-    }
-    for what, is_asked in beyond.items():
-        if is_asked:
-            onnx = "" if method.document_chunks > 1 else ", or --format onnx"
-            raise InputError(f"{trained.checkpoint}: a SentenceTransformer cannot {what}; use the run{onnx}")
+    name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
+    return CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.common.progress import meter
+from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.retrieval.search import Ranked, order_of
 
 LISTS_LOOKED_AT = 16  # one in this many lists is searched
@@ -28,14 +29,7 @@ MORE, LEAST = 10, 200  # candidates to score exactly: MORE times k, and at least
 BATCH = 65536  # vectors added at once
 
 
-class Vectors(Protocol):
-    """The vectors of the distinct texts, fp32 or fp16 [U, H]."""
-
-    def __len__(self) -> int:
-        """The number of vectors."""
-
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Return consecutive vectors, by a slice, or any of them, by their rows int64 [n]."""
+Vectors = Blocks | np.ndarray  # of the distinct texts, fp32 or fp16 [U, H]
 
 
 def ivf(width: int, texts: int) -> Any:

@@ -9,53 +9,38 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
 from data_prep.common.files import whole_folder
 from data_prep.common.json_file import Count, Record, read_json
 from trainer.ranking.indexes import folder as folders
 from trainer.ranking.indexes.folder import REMEDY, Folder
-from trainer.ranking.indexes.index import require_choice
-from trainer.ranking.indexes.ranks import each_its_queries, rank_0_first
+from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, index_words, rank_by_words
+from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, index_words
 from trainer.ranking.retrieval.search import Ranked
+from trainer.ranking.retrieval.shared import each_its_queries, rank_0_first
 
 LARGEST_VOCABULARY = 1 << 32  # bytes
 
 
 @dataclass(frozen=True)
-class Bm25Index:
+class Bm25Index(Index):
     """An opened index of words."""
 
-    folder: Folder
-    collection: Collection
     words: Any  # a bm25s.BM25, memory-mapped; None where no document has a word
 
-    DTYPES: ClassVar[tuple[str, ...]] = ()
-    APPROXIMATIONS: ClassVar[tuple[str, ...]] = ()
-
     @classmethod
-    def build(
-        cls,
-        ranker: Ranker,
-        directory: Path,
-        rank: int = 0,
-        ranks: int = 1,
-        *,
-        dtype: str | None = None,
-    ) -> Bm25Index:
-        """Make an index on rank 0, from the start if it was stopped, and open it; it has no `dtype`."""
-        collection = ranker.collection
-        made_of = folders.about(ranker, len(collection.corpus))
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Index all words on rank 0, from the start if it was stopped; there is no `dtype`."""
+        corpus = ranker.collection.corpus
+        made_of = folders.about(ranker, len(corpus))
         with rank_0_first(rank, ranks):
             if rank == 0 and not folders.begin(directory, made_of):
-                _write(directory / NAME, [collection.corpus.text(i) for i in range(len(collection.corpus))])
+                _write(directory / NAME, [corpus.text(i) for i in range(len(corpus))])
                 folders.finish(directory, made_of, sorted((directory / NAME).glob("*")))
-        return cls.open(Folder.open(directory), ranker)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> Bm25Index:
@@ -63,25 +48,17 @@ class Bm25Index:
         import bm25s
 
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
-            return cls(folder, ranker.collection, None)
+            return cls(folder, ranker, None)
         _check(folder)
         try:
             words = bm25s.BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
         except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise folder.damaged(error) from error
-        return cls(folder, ranker.collection, words)
+        return cls(folder, ranker, words)
 
     def __str__(self) -> str:
         """Describe what the index holds."""
         return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
-
-    def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Refuse any approximation: BM25 has none."""
-        self.require(approximation)
-
-    def require(self, approximation: str) -> None:
-        """Refuse any approximation: BM25 has none."""
-        require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
 
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
@@ -89,7 +66,7 @@ class Bm25Index:
         """Find the k best documents for each query text; documents that share no word with it are not ranked."""
 
         def find(part: slice) -> list[Ranked]:
-            return rank_by_words(self.words, queries[part], self.folder.manifest["documents"], k)
+            return Bm25(queries[part], self.words, self.folder.manifest["documents"]).rank(k)
 
         return each_its_queries(find, len(queries), rank, ranks)  # every rank maps the whole index
 

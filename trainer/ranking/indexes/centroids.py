@@ -17,12 +17,12 @@ import torch
 
 from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.ranks import wait_for
+from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.retrieval.shared import wait_for
 
 NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query
@@ -43,7 +43,7 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
     file = _file(folder)
     if rank == 0 and not file.is_file():
         make_directory(file.parent)
-        _save(file, train(vectors))
+        save(file, train(vectors))
     wait_for(ranks)
     of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
     own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
@@ -52,7 +52,7 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
         for i, path in own:
             belongs = nearest(vectors.arrays[i], of_centroids)
             pairs = np.stack([belongs, np.repeat(np.arange(len(counts[i])), counts[i])])
-            _save(path, np.unique(pairs, axis=1).astype(np.int32))
+            save(path, np.unique(pairs, axis=1).astype(np.int32))
             report(done := done + len(belongs), "")
     wait_for(ranks)
 
@@ -138,8 +138,3 @@ def _file(folder: Folder) -> Path:
 
 def _lists(folder: Folder) -> list[Path]:
     return [folder.directory / NAME / block for block in folder.manifest["blocks"]]
-
-
-def _save(file: Path, array: np.ndarray) -> None:
-    with whole_file(file) as opened:
-        np.save(opened, array)

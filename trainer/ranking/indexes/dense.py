@@ -6,60 +6,42 @@ approximate-KIND.faiss        optional: see approximate.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import Layout, encode_blocks
+from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.ranks import NOTHING, each_its_queries, wait_for
+from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.retrieval.search import Ranked, search
+from trainer.ranking.retrieval.shared import NOTHING, each_its_queries, wait_for
 
 
 @dataclass(frozen=True)
-class DenseIndex:
+class DenseIndex(Index):
     """An opened index of one vector per text."""
 
-    folder: Folder
     ranker: Dense
     vectors: Blocks
     documents: TextDocuments
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    BLOCK: ClassVar[int] = 32_768  # texts in a block: some 100 MB at a width of 768
+    STORAGE: ClassVar[Storage] = Storage(32_768, "float32", several=False)  # a block: some 100 MB at a width of 768
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 
-    @property
-    def collection(self) -> Collection:
-        """The collection whose documents are indexed."""
-        return self.ranker.collection
-
     @classmethod
-    def build(
-        cls,
-        ranker: Ranker,
-        directory: Path,
-        rank: int = 0,
-        ranks: int = 1,
-        *,
-        dtype: str | None = None,
-        documents: np.ndarray | None = None,
-        beat: Callable[[], None] = lambda: None,
-    ) -> DenseIndex:
-        """Make or resume an index, and open it; `documents` and `beat` are as in `encode_blocks`."""
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Encode all documents."""
         assert isinstance(ranker, Dense)
-        layout = Layout(cls.BLOCK, dtype or cls.DTYPES[0], several=False)
-        encode_blocks(layout, ranker, directory, rank, ranks, documents=documents, beat=beat)
-        return cls.open(Folder.open(directory), ranker)
+        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
@@ -77,7 +59,7 @@ class DenseIndex:
         return f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Make faiss's index on rank 0, unless it exists."""
+        """Make faiss's index on rank 0."""
         file = approximate.file_of(self.folder.directory, approximation)
         if rank == 0 and not file.is_file():
             approximate.make(approximation, self.vectors, file)

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory
 from data_prep.common.progress import Report, meter
 from trainer.ranking.indexes import folder
 from trainer.ranking.indexes.blocks import ROWS
-from trainer.ranking.indexes.ranks import rank_0_first, wait_for
 from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
+from trainer.ranking.retrieval.shared import rank_0_first, wait_for
 
 
-class Layout(NamedTuple):
+class Storage(NamedTuple):
     """How a kind of index stores vectors."""
 
     block: int  # texts in a block
@@ -40,7 +40,7 @@ class Builder:
     """An index under construction; every rank has a builder."""
 
     directory: Path
-    layout: Layout
+    storage: Storage
     made_of: dict[str, Any]  # for the manifest
     texts: Callable[[int], np.ndarray]  # the token ids of a document, as the model reads them
     encoder: TextEncoder
@@ -50,7 +50,7 @@ class Builder:
     @property
     def files(self) -> list[Path]:
         """The files of all blocks."""
-        blocks = -(-len(self.first) // self.layout.block)
+        blocks = -(-len(self.first) // self.storage.block)
         return [self.directory / "blocks" / f"{i:06d}.npy" for i in range(blocks)]
 
     def write(self, rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> None:
@@ -63,7 +63,7 @@ class Builder:
                 done = self._write(i, report, done, beat)
 
     def _documents(self, block: int) -> np.ndarray:
-        return self.first[block * self.layout.block : (block + 1) * self.layout.block]
+        return self.first[block * self.storage.block : (block + 1) * self.storage.block]
 
     def _write(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
         """Encode a block after `done` texts; return the number of texts done afterwards."""
@@ -76,32 +76,32 @@ class Builder:
             report(done + len(vectors), "")
             beat()
         of_texts = [vectors[i] for i in range(len(texts))]
-        if self.layout.several:
-            _save(ends_of(file), np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64))
-        _save(file, np.concatenate(of_texts))
+        if self.storage.several:
+            folder.save(ends_of(file), np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64))
+        folder.save(file, np.concatenate(of_texts))
         return done + len(texts)
 
     def _stored(self, vectors: np.ndarray, file: Path) -> np.ndarray:
         """Convert a text's vectors to the stored dtype, and check them."""
-        if len(vectors) != 1 and not self.layout.several:
+        if len(vectors) != 1 and not self.storage.several:
             raise ValueError(f"a text has {len(vectors)} vectors, not one")
         with np.errstate(over="ignore"):  # refused below
-            stored = vectors.astype(self.layout.dtype)
+            stored = vectors.astype(self.storage.dtype)
         require_finite(vectors, f"encode {file.name}")
-        require_finite(stored, f"{file.name} as {self.layout.dtype}")
+        require_finite(stored, f"{file.name} as {self.storage.dtype}")
         return stored
 
     def finish(self) -> None:
         """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
         rows = self.directory / ROWS
-        _save(rows, self.rows)
-        ends = [ends_of(file) for file in self.files] if self.layout.several else []
+        folder.save(rows, self.rows)
+        ends = [ends_of(file) for file in self.files] if self.storage.several else []
         made_of = self.made_of | {"texts": len(self.first), "blocks": [file.name for file in self.files]}
         folder.finish(self.directory, made_of, [rows, *self.files, *ends])
 
 
 def encode_blocks(
-    layout: Layout,
+    storage: Storage,
     ranker: VectorRanker,
     directory: Path,
     rank: int,
@@ -113,7 +113,7 @@ def encode_blocks(
     """Make or resume the folder of an index, unless it is complete; all ranks must call this.
 
     Args:
-        layout: the layout of the index's kind.
+        storage: the index's kind has one.
         ranker: embeds the documents of its collection.
         directory: the folder of the index, which all ranks share.
         rank: this rank.
@@ -126,7 +126,7 @@ def encode_blocks(
         InputError: the folder holds something else, or a vector is not finite.
     """
     with rank_0_first(rank, ranks):
-        building = builder(layout, ranker, directory, documents)
+        building = builder(storage, ranker, directory, documents)
     if building:
         building.write(rank, ranks, beat)
     wait_for(ranks)
@@ -136,28 +136,23 @@ def encode_blocks(
 
 
 def builder(
-    layout: Layout, ranker: VectorRanker, directory: Path, documents: np.ndarray | None = None
+    storage: Storage, ranker: VectorRanker, directory: Path, documents: np.ndarray | None = None
 ) -> Builder | None:
     """Start or resume an index; None where it is complete; `documents` is as in `encode_blocks`."""
     numbers = np.arange(len(ranker.collection.corpus)) if documents is None else documents
-    made_of = folder.about(ranker, len(numbers)) | {"dtype": layout.dtype}
+    made_of = folder.about(ranker, len(numbers)) | {"dtype": storage.dtype}
     if folder.begin(directory, made_of):
         return None
-    for name in ("blocks", *(["ends"] if layout.several else [])):
+    for name in ("blocks", *(["ends"] if storage.several else [])):
         make_directory(directory / name)
     encoder, corpus = ranker.documents, ranker.collection.corpus
 
     def text(document: int) -> np.ndarray:
         return encoder.framing.cut(corpus.tokens(int(numbers[document])))
 
-    return Builder(directory, layout, made_of, text, encoder, *distinct(map(text, range(len(numbers)))))
+    return Builder(directory, storage, made_of, text, encoder, *distinct(map(text, range(len(numbers)))))
 
 
 def ends_of(file: Path) -> Path:
     """Return the file of the ends of a block's texts, given the file of the block's vectors."""
     return file.parents[1] / "ends" / file.name
-
-
-def _save(file: Path, array: np.ndarray) -> None:
-    with whole_file(file) as opened:
-        np.save(opened, array)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, TypeVar
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
+
+Kind = TypeVar("Kind", bound="Index")
 
 
 def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:
@@ -20,59 +24,84 @@ def require_choice(option: str, given: str | None, names: Sequence[str], index: 
         raise InputError(f"{option} {given}: {index} {has}")
 
 
-class Index(Protocol):
-    """A kind of index: how it is made, opened and searched.
+class Found(NamedTuple):
+    """What to show of a document that was found."""
 
-    An opened index has what it needs to read queries. All ranks must call `build`, `prepare` and `search`: each rank
-    does its share of the work.
+    name: str  # its id
+    score: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Index(ABC):
+    """An opened index of a kind: it has the ranker of its documents, to read queries.
+
+    All ranks must call `build`, `prepare` and `search`: each rank does its share of the work.
     """
 
-    DTYPES: ClassVar[tuple[str, ...]]  # of the stored numbers, where there is a choice; the first is the default
-    APPROXIMATIONS: ClassVar[tuple[str, ...]]  # the kinds of approximate search that can be prepared
+    folder: Folder
+    ranker: Ranker
 
-    @property
-    def folder(self) -> Folder:
-        """Where the index is, and what it was made of."""
+    DTYPES: ClassVar[tuple[str, ...]] = ()  # of the stored numbers, where there is a choice; the first is the default
+    APPROXIMATIONS: ClassVar[tuple[str, ...]] = ()  # the kinds of approximate search that can be prepared
 
     @property
     def collection(self) -> Collection:
         """The collection whose documents are indexed."""
+        return self.ranker.collection
 
     @classmethod
     def build(
-        cls,
-        ranker: Ranker,
-        directory: Path,
-        rank: int = 0,
-        ranks: int = 1,
-        *,
-        dtype: str | None = None,
-    ) -> Index:
+        cls: type[Kind], ranker: Ranker, directory: Path, rank: int = 0, ranks: int = 1, *, dtype: str | None = None
+    ) -> Kind:
         """Make or resume an index, and open it; a complete one is only opened.
 
         Raises:
             InputError: the folder holds something else, a file cannot be written, or a vector is not finite.
         """
+        cls.write(ranker, directory, rank, ranks, dtype or next(iter(cls.DTYPES), ""))
+        return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    def open(cls, folder: Folder, ranker: Ranker) -> Index:
+    @abstractmethod
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Make or resume the folder of an index, unless it is complete; all ranks must call this."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls: type[Kind], folder: Folder, ranker: Ranker) -> Kind:
         """Open an index of this ranker; raise InputError where its files are damaged."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Describe what the index holds."""
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Prepare a kind of approximate search, unless it is prepared already."""
+        self.require(approximation)
 
     def require(self, approximation: str) -> None:
         """Raise InputError unless a kind of approximate search is prepared."""
+        require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
 
+    @abstractmethod
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         """Find the k best documents for each query in this rank's share of the index, ties in the order of documents.
 
         The search is exact unless an approximation is named; `require` must allow it, and it may find fewer documents.
-        Every document is in the share of one rank: `ranks.merge` turns all ranks' results into one ranking, which is
+        Every document is in the share of one rank: `shared.merge` turns all ranks' results into one ranking, which is
         the same for any number of ranks.
 
         Raises:
             InputError: an embedding is not finite.
         """
+
+    def find(self, queries: Sequence[str], k: int, approximation: str | None = None) -> list[list[Found]]:
+        """Search on a single rank, for documents to show."""
+        names, corpus = self.collection.corpus.ids, self.collection.corpus
+        return [
+            [Found(names[i], score, corpus.text(i)) for i, score in zip(*map(list, ranked), strict=True)]
+            for ranked in self.search(queries, k, approximation)
+        ]

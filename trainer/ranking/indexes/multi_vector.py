@@ -18,54 +18,39 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection
 from data_prep.common.progress import meter, track
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
-from trainer.ranking.indexes.encode_blocks import Layout, encode_blocks
+from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.ranks import NOTHING
+from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import Ranked, best, merged, packed
+from trainer.ranking.retrieval.shared import NOTHING
 from trainer.ranking.retrieval.system import Scored
 
 
 @dataclass(frozen=True)
-class MultiVectorIndex:
+class MultiVectorIndex(Index):
     """An opened index of several vectors per text."""
 
-    folder: Folder
     ranker: MultiVector
     vectors: Blocks
     documents: TextDocuments
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
-    BLOCK: ClassVar[int] = 4096  # texts in a block: some 100 MiB
+    STORAGE: ClassVar[Storage] = Storage(4096, "float16", several=True)  # a block: some 100 MiB
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
 
-    @property
-    def collection(self) -> Collection:
-        """The collection whose documents are indexed."""
-        return self.ranker.collection
-
     @classmethod
-    def build(
-        cls,
-        ranker: Ranker,
-        directory: Path,
-        rank: int = 0,
-        ranks: int = 1,
-        *,
-        dtype: str | None = None,
-    ) -> MultiVectorIndex:
-        """Make or resume an index, and open it."""
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Encode all documents."""
         assert isinstance(ranker, MultiVector)
-        encode_blocks(Layout(cls.BLOCK, dtype or cls.DTYPES[0], several=True), ranker, directory, rank, ranks)
-        return cls.open(Folder.open(directory), ranker)
+        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:

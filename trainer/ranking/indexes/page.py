@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from data_prep.common.html_page import marked, words_of
-from trainer.ranking.indexes.found import Found
+from trainer.ranking.indexes.index import Found
 
 SHOWN = 600  # characters of a document
 STYLE = """

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from data_prep.common.errors import InputError
-from trainer.ranking.indexes.found import Found
+from trainer.ranking.indexes.index import Found
 from trainer.ranking.indexes.page import page
 
 MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number

@@ -24,7 +24,7 @@ class Bm25Ranker(Ranker):
     def system(self, texts: Texts) -> Bm25:
         """Index the words of texts."""
         queries, documents = self.collection.queries, self.collection.corpus
-        return Bm25([queries.text(i) for i in texts.queries], [documents.text(i) for i in texts.pool])
+        return Bm25.of_texts([queries.text(i) for i in texts.queries], [documents.text(i) for i in texts.pool])
 
     @cached_property
     def identity(self) -> dict[str, str]:

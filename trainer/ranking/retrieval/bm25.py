@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,35 @@ K1, B = 1.2, 0.75  # Lucene's defaults
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
 
 
+@dataclass(frozen=True)
 class Bm25:
-    """A system (see `System`) that scores documents by the words that they share with a query.
+    """A system (see `System`) that scores documents by the words that they share with a query."""
 
-    Args:
-        queries: their texts.
-        documents: the texts of the pool.
-    """
+    queries: Sequence[str]
+    words: Any  # the documents', from `index_words`
+    documents: int  # how many
 
-    def __init__(self, queries: Sequence[str], documents: Sequence[str]) -> None:
-        self.shape = len(queries), len(documents)
-        self._words = index_words(documents)
-        self._queries = queries
+    @classmethod
+    def of_texts(cls, queries: Sequence[str], documents: Sequence[str]) -> Bm25:
+        """Index the texts of a pool."""
+        return cls(queries, index_words(documents), len(documents))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
+        return len(self.queries), self.documents
 
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
-        return word_scores(self._words, self._queries[rows], self.shape[1])
+        import bm25s
+
+        queries = self.queries[rows]
+        scores = np.zeros((len(queries), self.documents), np.float32)
+        if self.words:
+            split = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
+            for row, terms in zip(scores, split, strict=True):
+                row[:] = self.words.get_scores_from_ids(self.words.get_tokens_ids(terms))
+        return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         """Return the scores of some documents, fp32 [n], for a query."""
@@ -42,7 +56,11 @@ class Bm25:
 
         A document that shares no word with the query is not ranked.
         """
-        return rank_by_words(self._words, self._queries, self.shape[1], k, salts)
+        ranked = []
+        for i in track(range(len(self.queries)), "search", "queries"):
+            ((found, scores),) = best(self.scores(slice(i, i + 1)), k, some(salts, [i])).each()
+            ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
+        return ranked
 
 
 def index_words(documents: Sequence[str]) -> Any:
@@ -55,26 +73,3 @@ def index_words(documents: Sequence[str]) -> Any:
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index(words, show_progress=False)
     return index
-
-
-def word_scores(index: Any, queries: Sequence[str], documents: int) -> np.ndarray:
-    """Return the scores fp32 [Q, N] of `documents` indexed texts for some queries; 0 where no word is shared."""
-    import bm25s
-
-    scores = np.zeros((len(queries), documents), np.float32)
-    if index:
-        split = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
-        for row, terms in zip(scores, split, strict=True):
-            row[:] = index.get_scores_from_ids(index.get_tokens_ids(terms))
-    return scores
-
-
-def rank_by_words(
-    index: Any, queries: Sequence[str], documents: int, k: int, salts: np.ndarray | None = None
-) -> list[Ranked]:
-    """Find at most k of `documents` indexed texts for each query; see `Bm25.rank`."""
-    ranked = []
-    for i, query in enumerate(track(queries, "search", "queries")):
-        ((found, scores),) = best(word_scores(index, [query], documents), k, some(salts, [i])).each()
-        ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
-    return ranked

@@ -27,7 +27,10 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
 from data_prep.common.json_file import read_json
 from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.encode_blocks import encode_blocks
+from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.mining import mine, mining_texts
+from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
@@ -115,7 +118,9 @@ class Refresh:
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
         pool = np.array(texts.pool)
         ranker = ranker_of(load_trained(saved), texts.collection)
-        index = DenseIndex.build(ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        assert isinstance(ranker, Dense)
+        encode_blocks(DenseIndex.STORAGE, ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        index = DenseIndex.open(Folder.open(work / INDEX), ranker)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():

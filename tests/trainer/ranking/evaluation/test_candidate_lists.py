@@ -147,7 +147,7 @@ def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) ->
     scored = (ranker.scores(plain_lists(task)) for ranker in (ranker_of(siamese, lists), Bm25Ranker(lists)))
     for (query, positions), ours, bm25 in zip(task.lists, *scored, strict=True):
         text = lists.queries.text(task.queries[query])
-        np.testing.assert_array_equal(bm25, Bm25([text], pool).scores(slice(0, 1))[0, positions])
+        np.testing.assert_array_equal(bm25, Bm25.of_texts([text], pool).scores(slice(0, 1))[0, positions])
         assert len(ours) == len(positions)
         assert len(set(ours.tolist())) == len(ours)
 

@@ -240,7 +240,7 @@ def test_bm25_and_an_encoder() -> None:
     documents = ["wing", "drag wing", "heat", "heat wing"]
     rng = np.random.default_rng(0)
     encoder = Embedded(*(rng.standard_normal((rows, 4)).astype(np.float32) for rows in (2, 4)))
-    bm25 = Bm25(["wing", "unheard"], documents)
+    bm25 = Bm25.of_texts(["wing", "unheard"], documents)
     ranked = positions(fusion.rank(bm25, encoder, [0.5], 4)[0])
     assert ranked[0] == plain_order(
         [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4

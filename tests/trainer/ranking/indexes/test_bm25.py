@@ -30,7 +30,7 @@ def texts(index: Bm25Index) -> list[str]:
 @pytest.mark.parametrize("k", [1, 10, 500])
 def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int) -> None:
     documents = [index.collection.corpus.text(i) for i in range(120)]
-    expected = Bm25(texts(index), documents).rank(k)
+    expected = Bm25.of_texts(texts(index), documents).rank(k)
     for one, other in zip(index.search(texts(index), k), expected, strict=True):
         np.testing.assert_array_equal(one.documents, other.documents)
         np.testing.assert_array_equal(one.scores, other.scores)

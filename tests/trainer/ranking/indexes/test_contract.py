@@ -15,7 +15,7 @@ from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.registry import KINDS
-from trainer.ranking.ranker import Ranker
+from trainer.ranking.ranker import Ranker, VectorRanker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
@@ -43,7 +43,8 @@ def rankers(runs: dict[str, list[Path]], copies: Collection) -> dict[str, Ranker
 def build(kind: str, ranker: Ranker, folder: Path) -> Index:
     """Make an index of five blocks, if it has blocks."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(KINDS[kind], "BLOCK", 20, raising=False)
+        if isinstance(ranker, VectorRanker):
+            patched.setattr(KINDS[kind], "STORAGE", KINDS[kind].STORAGE._replace(block=20))  # type: ignore[attr-defined]
         index = KINDS[kind].build(ranker, folder)
     if centroids.NAME in KINDS[kind].APPROXIMATIONS:
         index.prepare(centroids.NAME)

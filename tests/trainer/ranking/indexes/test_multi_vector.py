@@ -18,14 +18,14 @@ from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.centroids import nearest, nearest_of_query, texts_of, train
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from trainer.ranking.indexes.ranks import NOTHING
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked, merged, packed
+from trainer.ranking.retrieval.shared import NOTHING
 from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 
-BLOCK = 25  # of 120 texts
+STORAGE = encode_blocks.Storage(25, "float16", several=True)  # a block has 25 of 120 texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}
 QUERIES = list(range(0, 120, 9))
 
@@ -53,7 +53,7 @@ def index(
 
 def build(trained: LoadedModel, collection: Collection, folder: Path, dtype: str | None = None) -> MultiVectorIndex:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MultiVectorIndex, "BLOCK", BLOCK)
+        patched.setattr(MultiVectorIndex, "STORAGE", STORAGE)
         index = MultiVectorIndex.build(ranker_of(trained, collection), folder, dtype=dtype)
     index.prepare(centroids.NAME)
     return index
@@ -149,29 +149,28 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     trained: LoadedModel, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tree(build(trained, collection, tmp_path / "one").folder.directory)
-    monkeypatch.setattr(MultiVectorIndex, "BLOCK", BLOCK)
-    layout = encode_blocks.Layout(BLOCK, "float16", several=True)
+    monkeypatch.setattr(MultiVectorIndex, "STORAGE", STORAGE)
     stopped = tmp_path / "stopped"
     ranker = ranker_of(trained, collection)
     assert isinstance(ranker, MultiVector)
-    begun = encode_blocks.builder(layout, ranker, stopped)
+    begun = encode_blocks.builder(STORAGE, ranker, stopped)
     assert begun
     saved: list[Path] = []
 
-    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks._save) -> None:
+    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks.folder.save) -> None:
         if len(saved) == 3:  # after the second block's ends, before its vectors
             raise KeyboardInterrupt
         saved.append(file)
         original(file, array)
 
     with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks, "_save", stops)
+        patched.setattr(encode_blocks.folder, "save", stops)
         with pytest.raises(KeyboardInterrupt):
             begun.write(0, 1)
     with pytest.raises(InputError, match="an unfinished index"):
         Folder.open(stopped)
     for rank in range(3):
-        again = encode_blocks.builder(layout, ranker, stopped)
+        again = encode_blocks.builder(STORAGE, ranker, stopped)
         assert again
         again.write(rank, 3)
     again.finish()

@@ -17,7 +17,7 @@ from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index
-from trainer.ranking.indexes.found import Found
+from trainer.ranking.indexes.index import Found
 from trainer.ranking.indexes.page import SHOWN, page
 from trainer.ranking.indexes.serve import LONGEST, MOST, make_server
 

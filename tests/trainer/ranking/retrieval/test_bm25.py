@@ -33,31 +33,31 @@ def test_order_is_the_formulas() -> None:
     for query in ("wing", "heat drag", "lift wing heat", "drag drag shock"):
         scores = formula(query, documents)
         expected = [i for i in sorted(range(len(documents)), key=lambda i: -scores[i]) if scores[i] > 0]
-        assert positions(Bm25([query], documents).rank(10)) == [expected]
+        assert positions(Bm25.of_texts([query], documents).rank(10)) == [expected]
 
 
 def test_scores_are_the_formulas_for_every_document() -> None:
     documents = ["lift drag wing", "wing wing wing flow heat", "heat", "drag drag heat", "shock wave tube lift lift"]
     queries = ["wing", "heat drag", "unheard", "drag drag shock"]
-    bm25 = Bm25(queries, documents)
+    bm25 = Bm25.of_texts(queries, documents)
     assert bm25.shape == (4, 5)
     scores = bm25.scores(slice(1, 4))
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, [formula(query, documents) for query in queries[1:]], rtol=1e-6)
-    np.testing.assert_array_equal(Bm25(queries, ["", "the"]).scores(slice(0, 4)), np.zeros((4, 2), np.float32))
+    np.testing.assert_array_equal(Bm25.of_texts(queries, ["", "the"]).scores(slice(0, 4)), np.zeros((4, 2), np.float32))
 
 
 def test_equal_scores_rank_in_the_order_given_and_k_limits() -> None:
     documents = ["other words", "lift and drag", "the lift or drag", "drag lift"]
-    bm25 = Bm25(["drag lift", "LIFT"], documents)
+    bm25 = Bm25.of_texts(["drag lift", "LIFT"], documents)
     ranked = bm25.rank(2)
     assert positions(ranked) == [[1, 2], [1, 2]]
     np.testing.assert_array_equal([row.scores for row in ranked], bm25.scores(slice(0, 2))[:, 1:3])
 
 
 def test_documents_without_a_word_of_the_query_are_not_ranked() -> None:
-    assert positions(Bm25(["unheard", "", "the of"], ["lift", "the of and"]).rank(10)) == [[], [], []]
-    assert positions(Bm25(["lift"], ["", "the"]).rank(10)) == [[]]
+    assert positions(Bm25.of_texts(["unheard", "", "the of"], ["lift", "the of and"]).rank(10)) == [[], [], []]
+    assert positions(Bm25.of_texts(["lift"], ["", "the"]).rank(10)) == [[]]
 
 
 @needs("cranfield")
@@ -72,7 +72,7 @@ def test_cranfield() -> None:
     for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]:
         query, document, grade = line.split("\t")
         qrels.setdefault(query, {})[document] = int(grade)
-    ranked = Bm25([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus]).rank(100)
+    ranked = Bm25.of_texts([q["text"] for q in queries], [f"{d['title']} {d['text']}" for d in corpus]).rank(100)
     metrics = measure(
         qrels, {q["_id"]: [corpus[i]["_id"] for i in row] for q, row in zip(queries, positions(ranked), strict=True)}
     )

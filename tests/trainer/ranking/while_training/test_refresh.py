@@ -54,7 +54,7 @@ def saved(toy_collection: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DenseIndex, "BLOCK", 30)
+    monkeypatch.setattr(DenseIndex, "STORAGE", DenseIndex.STORAGE._replace(block=30))
     monkeypatch.setattr(refresh_module, "PART", 25)
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
