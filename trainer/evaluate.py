@@ -32,6 +32,7 @@ from trainer.ranking.evaluation.results_file import write_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
 from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task
+from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
                 make_directory(folder)
-            systems = Systems.open(collection, given)
+            systems = Systems.open(collection, given, arguments.precision)
             if not (arguments.candidates or arguments.classes):
                 systems.check(arguments.split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
@@ -150,6 +151,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         help="leave the document with the query's id out of its ranking, as BEIR does; auto: where it is the same text",
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)

@@ -18,6 +18,7 @@ from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.registry import APPROXIMATIONS, kind_of
+from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             join(world)
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
-            ranker = open_ranker(chosen.system, collection)
+            ranker = open_ranker(chosen.system, collection, chosen.precision)
             kind = kind_of(ranker)
             what = f"the index of {chosen.system}"
             require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
@@ -58,6 +59,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--dtype", choices=("float32", "float16"), help="of the stored numbers (float32; float16 for several vectors)"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_args(argv)

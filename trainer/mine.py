@@ -21,6 +21,7 @@ from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
+from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Add what a system finds to each group of the split."""
     texts = mining_texts(collection, chosen.split)
-    ranker = open_ranker(chosen.system, collection)
+    ranker = open_ranker(chosen.system, collection, chosen.precision)
     groups = collection.groups(chosen.split)
     ranked = ranker.system(texts).rank(chosen.depth, salts_of(texts.queries))
     mined = mine(texts, Relevant(collection, groups), ranked, chosen.margin)
@@ -75,7 +76,7 @@ def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) 
 
 def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Put a teacher's scores in place of the labels of the split."""
-    teacher, split = ranker_of(load_any(chosen.score), collection), chosen.split
+    teacher, split = ranker_of(load_any(chosen.score), collection, chosen.precision), chosen.split
     teacher.require_score()
     candidates = with_scores(split, teacher)
     about = {"scored_by": teacher.name, "split": split}
@@ -103,6 +104,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new collection")
     chosen = parser.parse_args(argv)
     if chosen.score and (chosen.depth or chosen.margin is not None):

@@ -25,7 +25,15 @@ from trainer.ranking.retrieval.system import List, System, Texts, scores_of_list
 from trainer.training.checkpoints.load import LoadedModel
 
 CLASSES = "classes"  # the loss of models that classify pairs
+PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LONG = 1 << 16  # tokens, more than any model reads
+
+
+def usual_precision(device: torch.device) -> str:
+    """Return what models compute in, unless told otherwise: bf16 on a GPU that has it, else fp32."""
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if has_bf16 else "fp32"
 
 
 class Ranker(ABC):
@@ -84,20 +92,31 @@ class Ranker(ABC):
 class ModelRanker(Ranker):
     """A trained model, on its device, in eval mode."""
 
-    def __init__(self, loaded: LoadedModel, collection: Collection) -> None:
-        """Move the model to the GPU, if there is one."""
+    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+        """Move the model to the GPU, if there is one, and make it compute in a precision of `PRECISIONS`.
+
+        The default is `usual_precision`. Vectors and scores are fp32 in either.
+        """
         assert isinstance(loaded.method, MatchingConfig)
         self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
         self.title = f"{self.name}: a {loaded.kind}"
         self.model: Any = loaded.model
         self.method: MatchingConfig = loaded.method
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model.to(self.device)
+        self.precision = precision or usual_precision(self.device)
+        if self.precision != "fp32":
+            _ = self.identity  # that of the weights as they were trained
+        self.model.to(self.device, PRECISIONS[self.precision])
 
     @property
     def kind(self) -> str:
         """The kind that the model says it is."""
         return str(self.model.kind)
+
+    @property
+    def accelerator(self) -> torch.device | None:
+        """The device for work that numpy does on a CPU; None for that."""
+        return None if self.device.type == "cpu" else self.device
 
     @property
     def predicts_classes(self) -> bool:

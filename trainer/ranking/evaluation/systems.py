@@ -66,10 +66,10 @@ class Systems:
     rankers: dict[Leaf, Ranker]  # of every leaf that is not a run file
 
     @classmethod
-    def open(cls, collection: Collection, given: list[Given]) -> Systems:
+    def open(cls, collection: Collection, given: list[Given], precision: str | None = None) -> Systems:
         """Open BM25 and the models; raise InputError for one that cannot rank the collection."""
         every = dict.fromkeys(leaf for system in given for leaf in leaves(system.expression))
-        rankers = {leaf: open_ranker(leaf.path, collection) for leaf in every if not is_run_file(leaf)}
+        rankers = {leaf: open_ranker(leaf.path, collection, precision) for leaf in every if not is_run_file(leaf)}
         return cls(collection, given, rankers)
 
     def require_scores(self) -> None:

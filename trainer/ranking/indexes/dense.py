@@ -101,6 +101,7 @@ class DenseIndex(Index):
             share = self.vectors.share(rank, ranks)
             if not len(share):
                 return [NOTHING] * len(queries)
-            exact = search(queries, share, k, salts=salts).each()  # type: ignore[arg-type]  # reads only slices
+            device = self.ranker.accelerator
+            exact = search(queries, share, k, salts=salts, device=device).each()  # type: ignore[arg-type]  # slices
             found = [Ranked(share.numbers(texts), scores) for texts, scores in exact]
         return [self.documents.of(texts, k) for texts in found]

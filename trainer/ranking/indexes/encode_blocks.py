@@ -141,6 +141,8 @@ def builder(
     """Start or resume an index; None where it is complete; `documents` is as in `encode_blocks`."""
     numbers = np.arange(len(ranker.collection.corpus)) if documents is None else documents
     made_of = folder.about(ranker, len(numbers)) | {"dtype": storage.dtype}
+    if ranker.precision != "fp32":
+        made_of["precision"] = ranker.precision
     if folder.begin(directory, made_of):
         return None
     for name in ("blocks", *(["ends"] if storage.several else [])):

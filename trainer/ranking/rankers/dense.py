@@ -11,4 +11,7 @@ class Dense(VectorRanker):
 
     def system(self, texts: Texts) -> Embedded:
         """Encode texts."""
-        return Embedded(self.queries.embeddings(texts.query_tokens()), self.documents.embeddings(texts.pool_tokens()))
+        queries, documents = self.queries, self.documents
+        return Embedded(
+            queries.embeddings(texts.query_tokens()), documents.embeddings(texts.pool_tokens()), self.accelerator
+        )

@@ -26,17 +26,21 @@ RANKERS: dict[str, type[ModelRanker]] = {
 }
 
 
-def open_ranker(model: str | Path, collection: Collection) -> Ranker:
+def open_ranker(model: str | Path, collection: Collection, precision: str | None = None) -> Ranker:
     """Open `bm25`, or the model of a run or of a published folder, to rank a collection.
+
+    A model computes in `precision`, as in `ModelRanker`.
 
     Raises:
         InputError: the model is missing, damaged, or cannot rank this collection.
     """
-    return Bm25Ranker(collection) if str(model) == NAME else ranker_of(load_any(Path(model)), collection)
+    if str(model) == NAME:
+        return Bm25Ranker(collection)
+    return ranker_of(load_any(Path(model)), collection, precision)
 
 
-def ranker_of(loaded: LoadedModel, collection: Collection) -> ModelRanker:
-    """Return a loaded model as a ranker of a collection.
+def ranker_of(loaded: LoadedModel, collection: Collection, precision: str | None = None) -> ModelRanker:
+    """Return a loaded model as a ranker of a collection; it computes in `precision`, as in `ModelRanker`.
 
     Raises:
         InputError: it was not trained to compare texts, or its tokenizer is not the collection's.
@@ -54,4 +58,4 @@ def ranker_of(loaded: LoadedModel, collection: Collection) -> ModelRanker:
         collection.directory,
         remedy(collection.directory, loaded.tokenizer.path),
     )
-    return RANKERS[kind](loaded, collection)
+    return RANKERS[kind](loaded, collection, precision)

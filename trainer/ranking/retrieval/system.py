@@ -91,6 +91,7 @@ class Embedded:
 
     queries: np.ndarray  # fp32 [Q, H]
     documents: np.ndarray  # fp32 [N, H]
+    device: torch.device | None = None  # as in `search`
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,7 +113,7 @@ class Embedded:
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         """Return at most k documents for each query, by exact search."""
-        return search(self.queries, self.documents, k, salts=salts).each()
+        return search(self.queries, self.documents, k, salts=salts, device=self.device).each()
 
 
 @dataclass(frozen=True)
