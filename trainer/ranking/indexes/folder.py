@@ -127,6 +127,15 @@ def about(ranker: Ranker, documents: int) -> dict[str, Any]:
     }
 
 
+FIXED = {
+    "kind": "kind",
+    "model": "model",
+    "collection": "collection",
+    "dtype": "--dtype",
+    "precision": "--precision",
+}  # the keys of a manifest that a resumed index must share, and their names in a message
+
+
 def begin(directory: Path, made_of: dict[str, Any]) -> bool:
     """Make or resume the folder of an index; return whether the index is complete.
 
@@ -136,7 +145,7 @@ def begin(directory: Path, made_of: dict[str, Any]) -> bool:
     for name in (MANIFEST, BUILDING):
         if (directory / name).is_file():
             there = _read(directory / name)
-            for key, what in {"kind": "kind", "model": "model", "collection": "collection", "dtype": "--dtype"}.items():
+            for key, what in FIXED.items():
                 if _identity(there, key) != _identity(made_of, key):
                     raise InputError(f"{directory}: holds an index with another {what}: name another folder")
             return name == MANIFEST
