@@ -141,15 +141,10 @@ def results_of(
     return Results(version=1, systems=systems, about=about, pairs=pairs)
 
 
-def as_json(results: Results) -> str:
-    """Format results as the file has them; keys without a value are left out."""
-    return json.dumps(results.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-
-
 def write_results(path: Path, results: Results) -> None:
-    """Write the file."""
+    """Write the file; keys without a value are left out."""
     with whole_file(path) as file:
-        file.write(as_json(results).encode())
+        file.write((json.dumps(results.model_dump(mode="json", exclude_none=True), indent=1) + "\n").encode())
 
 
 def read_results(path: Path) -> Results:

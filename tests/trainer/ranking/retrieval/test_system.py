@@ -9,11 +9,12 @@ from hypothesis.extra import numpy as hnp
 
 from models.vectors import Vectors
 from tests.trainer.ranking.retrieval.fakes import positions
+from trainer.ranking.rankers.lists import score_together
 from trainer.ranking.retrieval import search as search_module
 from trainer.ranking.retrieval import system
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import search
-from trainer.ranking.retrieval.system import Embedded, Scored, ScoredTogether
+from trainer.ranking.retrieval.system import Embedded, Scored
 
 
 def test_an_encoders_scores_are_those_of_its_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ def test_a_score_that_depends_on_the_list_sees_all_of_it_and_equal_texts_tie(mon
         return MaxSim()(queries, documents).softmax(dim=1)
 
     documents = np.array([9, 0, 3, 8, 7])  # 9 equals 3, and 0 equals 8
-    scores = ScoredTogether(softmax, QUERIES, DOCUMENTS).of(3, documents)
+    scores = score_together(softmax, "cpu", QUERIES, DOCUMENTS, 3, documents)
     logits = plain_scores(QUERIES, DOCUMENTS)[3, documents]
     np.testing.assert_allclose(scores, np.exp(logits) / np.exp(logits).sum(), rtol=1e-4)
     assert scores[0] == scores[2]
