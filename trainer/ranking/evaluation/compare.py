@@ -23,14 +23,9 @@ def compare(
     metrics: Sequence[str] = (),
     identical_ids: IdenticalIds = "auto",
 ) -> Results:
-    """Evaluate every system on a split.
+    """Evaluate every system on a split; write a run file of each to a folder, if there is one.
 
-    Args:
-        systems: what to evaluate.
-        split: names the queries.
-        write_runs: a folder for a run file of each system.
-        metrics: in addition to those of HEADINGS.
-        identical_ids: whether documents with the queries' ids are left out.
+    `metrics` are in addition to those of HEADINGS; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
 
     Raises:
         InputError: a system cannot be used as it is given; raised before the first is evaluated.

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainer.ranking.evaluation import fusion, run_file
 from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Rerank, walk
-from trainer.ranking.evaluation.results_file import Stage
+from trainer.ranking.evaluation.results_file import SystemStage
 from trainer.ranking.evaluation.systems import Choice, Systems, is_run_file, ranks_all
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.retrieval.search import Ranked
@@ -73,21 +73,21 @@ class Parts:
         needed = {leaf for wanted in self._wanted for leaf in self._needed(wanted)}
         self._encoded = {leaf: system for leaf, system in self._encoded.items() if leaf in needed}
 
-    def stages(self, expression: Expression) -> list[Stage]:
+    def stages(self, expression: Expression) -> list[SystemStage]:
         """Describe a system that was ranked."""
         return [self._stage(part) for part in dict.fromkeys(walk(expression))]
 
-    def _stage(self, part: Expression) -> Stage:
+    def _stage(self, part: Expression) -> SystemStage:
         seconds = round(self._seconds[part], 3)
         if isinstance(part, Leaf):
-            return Stage(stage=str(part), seconds=seconds, **self.systems.about(part))
+            return SystemStage(stage=str(part), seconds=seconds, **self.systems.about(part))
         second = part.scorer if isinstance(part, Rerank) else part.second
         choice = self.choices.get(part)
         fused = {"fused": [str(part.first), str(second)], **choice._asdict()} if choice else {}
         if isinstance(part, Fuse):
-            return Stage(stage="fuse", seconds=seconds, **fused)
+            return SystemStage(stage="fuse", seconds=seconds, **fused)
         about = self.systems.about(part.scorer)
-        return Stage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
+        return SystemStage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
 
     def _rank(self, part: Expression, k: int) -> Rankings:
         if is_run_file(part):
