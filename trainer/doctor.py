@@ -29,7 +29,7 @@ with without_collecting():
     from trainer.cluster.hosts import checks, network, speed
     from trainer.cluster.hosts.ask import ask
     from trainer.cluster.hosts.checks import Finding
-    from trainer.cluster.hosts.facts import Facts, existing, gather
+    from trainer.cluster.hosts.facts import HostFacts, existing, gather
     from trainer.cluster.hosts.launch import Launch
     from trainer.cluster.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
     from trainer.training.checkpoints import checkpoint
@@ -96,13 +96,13 @@ def examine(
     alone = list(cluster.slots) == [HERE]
     with _probe(place) as probe:
         here = gather(recipe.run, cluster.port, file, cache)
-        told: Mapping[str, Facts | str]
+        told: Mapping[str, HostFacts | str]
         if alone:
             told = {HERE: _alone(here)}
         else:
             told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port, file, cache)
     slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
-    facts = {host: one for host, one in told.items() if isinstance(one, Facts)}
+    facts = {host: one for host, one in told.items() if isinstance(one, HostFacts)}
     found = list(checks.answers(told))
     if facts:
         found += checks.versions(facts, here)
@@ -121,7 +121,7 @@ def examine(
 def _examine_recipe(
     recipe: PretrainRecipe | FinetuneRecipe,
     start: Sequence[str],
-    facts: Mapping[str, Facts],
+    facts: Mapping[str, HostFacts],
     slots: Mapping[str, int],
     full: bool,
 ) -> Iterator[Finding]:
@@ -184,7 +184,7 @@ def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulati
     return step_seconds(step, Network(met.ranks, 1, between=link, within=link, backend=backend))
 
 
-def _interface(facts: Mapping[str, Facts], alone: bool) -> Iterator[Finding]:
+def _interface(facts: Mapping[str, HostFacts], alone: bool) -> Iterator[Finding]:
     try:
         variables = os.environ if alone else launcher.exported()
     except InputError as error:
@@ -204,8 +204,8 @@ def table(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _alone(facts: Facts) -> Facts:
-    return Facts(**{**asdict(facts), "clock": 0.0})  # relative to the clock here
+def _alone(facts: HostFacts) -> HostFacts:
+    return HostFacts(**{**asdict(facts), "clock": 0.0})  # relative to the clock here
 
 
 def _build(recipe: PretrainRecipe | FinetuneRecipe) -> Job:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from data_prep.common.parser import Parser
 from trainer.ranking.evaluation import run_file
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.ranking.evaluation.classes import compare_classes, read_classes
-from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.compare import compare
 from trainer.ranking.evaluation.expression import Given, Leaf
 from trainer.ranking.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
 from trainer.ranking.evaluation.results_file import write_results
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             given = read_systems(arguments.system)
             if arguments.candidates or arguments.classes:
                 _require_models(arguments, given)
-            asked = Asked(arguments.write_runs, _metrics(arguments.metrics or []), arguments.ignore_identical_ids)
+            metrics, identical_ids = _metrics(arguments.metrics or []), arguments.ignore_identical_ids
             collection = Collection.open(arguments.collection)
             _read(collection, arguments)  # raise for a wrong split before loading a model
             refuse_folder(arguments.out)
@@ -60,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 systems.check(arguments.split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             if arguments.candidates:
-                results = compare_lists(systems, arguments.split, arguments.ignore_identical_ids)
+                results = compare_lists(systems, arguments.split, identical_ids)
             elif arguments.classes:
                 results = compare_classes(systems, arguments.split)
             else:
-                asked = asked if world.rank == 0 else replace(asked, write_runs=None)
-                results = compare(systems, arguments.split, asked)
+                write_runs = arguments.write_runs if world.rank == 0 else None
+                results = compare(systems, arguments.split, write_runs, metrics, identical_ids)
         if world.rank == 0:
             write_results(arguments.out, results)
             print("\n".join(table(results, arguments.all_pairs)))

@@ -23,7 +23,7 @@ from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
 from trainer.ranking.evaluation import run_file
 from trainer.ranking.indexes.index import Found, Index, require_choice
-from trainer.ranking.indexes.query_file import documents_left_out, read_queries
+from trainer.ranking.indexes.query_file import read_queries
 from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
 from trainer.ranking.indexes.serve import make_server
 from trainer.ranking.retrieval.search import Ranked
@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.verify and world.rank == 0:
                 index.folder.verify()
                 print(f"{chosen.index}: its files are those of its manifest", flush=True)
-            queries = read_queries(chosen.queries, index.collection) if chosen.queries else {}
-            absent = documents_left_out(chosen.queries, index.collection, chosen.ignore_identical_ids)
+            if chosen.queries:
+                queries, absent = read_queries(chosen.queries, index.collection, chosen.ignore_identical_ids)
         if chosen.serve is not None:
             _serve(index, chosen)
         elif chosen.queries:

@@ -8,8 +8,10 @@ from benchmarks.claims.matching_collections import Kind
 from data_prep.collections.collection import Collection
 from trainer.ranking.evaluation.candidate_lists import CandidateTask
 from trainer.ranking.evaluation.classes import predict, read_classes
+from trainer.ranking.evaluation.expression import BM25, Leaf, Rerank
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics
-from trainer.ranking.evaluation.rerank import rerank_task
+from trainer.ranking.evaluation.parts import Parts
+from trainer.ranking.evaluation.systems import Systems
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
@@ -29,8 +31,9 @@ def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str
     task = Task.of(collection, split)
     if ranker.searches:
         return task.measure(task.rank(ranker.system(task), DEPTH))
-    found = task.rank(Bm25Ranker(collection).system(task), max(RERANKED, DEPTH))
-    return task.measure(rerank_task(ranker, task, found, RERANKED))
+    system = Rerank(BM25, RERANKED, Leaf(str(trained.checkpoint)))
+    systems = Systems(collection, [], {BM25: Bm25Ranker(collection), system.scorer: ranker})
+    return task.measure(Parts(systems, task, DEPTH, [system], {}).rank(system, DEPTH))
 
 
 def baseline(kind: Kind, collection: Collection, split: str) -> Metrics:

@@ -10,13 +10,13 @@ import numpy as np
 
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.cluster.planning.preparing import Preparation
-from trainer.cluster.planning.training import Row
+from trainer.cluster.planning.training import PlanRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_training(rows: Sequence[Row], out: Path) -> Path:
+def draw_training(rows: Sequence[PlanRow], out: Path) -> Path:
     """Draw over the number of hosts: tokens a second, the parts of a step, the days with and without failures."""
     figure, (rate, step, days) = new_figure(3, width=4.2, height=3.6)
     hosts = [row.hosts for row in rows]

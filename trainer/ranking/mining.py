@@ -134,25 +134,21 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> NewCandidates:
         mined: the negatives for their queries.
         system: the number of the system that found them, for `found_by`.
     """
-    parts: list[tuple[np.ndarray, ...]] = []
-    found_by, found_scores = _found_by(groups), _found_scores(groups)
-    for i in range(len(groups)):
-        query, candidates, labels = groups[i]
+    added: list[Ranked] = []
+    for query, candidates, _ in map(groups.__getitem__, range(len(groups))):
         found = mined.negatives[query]
         new = ~np.isin(found.documents, candidates)
-        end = int(groups.candidates.ends[i])
-        before = slice(end - len(candidates), end)
-        parts.append(
-            (
-                np.concatenate([candidates, found.documents[new]]),
-                np.concatenate([labels, np.zeros(new.sum(), np.float32)]),
-                np.concatenate([found_by[before], np.full(new.sum(), system, np.uint8)]),
-                np.concatenate([found_scores[before], found.scores[new]]),
-            )
-        )
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    ends = np.cumsum([len(documents) for documents, *_ in parts], dtype=np.int64)
-    return NewCandidates(ends, *columns)
+        added.append(Ranked(found.documents[new], found.scores[new]))
+    documents, scores = map(np.concatenate, zip(*added, strict=True))
+    ends, counts = np.asarray(groups.candidates.ends), [len(negatives.documents) for negatives in added]
+    at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
+    return NewCandidates(
+        ends + np.cumsum(counts),
+        np.insert(groups.candidates.flat, at, documents),
+        np.insert(groups.labels, at, 0),
+        np.insert(found_by, at, system),
+        np.insert(found_scores, at, scores),
+    )
 
 
 def with_scores(split: str, teacher: Ranker) -> NewCandidates:
@@ -174,16 +170,14 @@ def with_scores(split: str, teacher: Ranker) -> NewCandidates:
         np.asarray(groups.candidates.ends),
         np.asarray(groups.candidates.flat),
         labels.astype(np.float32),
-        _found_by(groups),
-        _found_scores(groups),
+        *_found(groups),
     )
 
 
-def _found_by(groups: Groups) -> np.ndarray:
-    return np.zeros(len(groups.labels), np.uint8) if groups.found_by is None else np.asarray(groups.found_by)
-
-
-def _found_scores(groups: Groups) -> np.ndarray:
-    if groups.found_scores is None:
-        return np.full(len(groups.labels), np.nan, np.float32)
-    return np.asarray(groups.found_scores)
+def _found(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Return `found_by` and `found_scores` of all candidates; 0 and NaN where no system was asked."""
+    by, scores = groups.found_by, groups.found_scores
+    return (
+        np.zeros(len(groups.labels), np.uint8) if by is None else np.asarray(by),
+        np.full(len(groups.labels), np.nan, np.float32) if scores is None else np.asarray(scores),
+    )

@@ -86,7 +86,7 @@ class Ranker(ABC):
             InputError: scores or vectors are not finite.
         """
         texts = Texts.of_lists(self.collection, lists)
-        return scores_of_lists(self.system(texts), texts, lists, what)
+        return scores_of_lists(self.system(texts).of, texts, lists, what)
 
 
 class ModelRanker(Ranker):

@@ -17,8 +17,8 @@ from tests.trainer.ranking.retrieval.small_collections import candidate_lists, l
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.ranking.evaluation.candidate_lists import CandidateTask
+from trainer.ranking.evaluation.fusion import ALONE, reordered
 from trainer.ranking.evaluation.metrics import LIST_HEADINGS
-from trainer.ranking.evaluation.rerank import ALONE, reordered, scores_again
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.rankers import registry
 from trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -218,7 +218,11 @@ def test_systems_are_re_ranked_again_and_again(
     task = Task.of(opened, "test")
     again = Bm25Ranker(opened).system(task).rank(100)
     for name, depth in (("tokens", 40), ("overlap", 7)):
-        scores = scores_again(ranker_of(models[name], opened), task, again, depth)
+        lists = [
+            (query, [task.pool[i] for i in found.documents[:depth].tolist()])
+            for query, found in zip(task.queries, again, strict=True)
+        ]
+        scores = ranker_of(models[name], opened).scores(lists)
         again = [reordered(found, new, ALONE) for found, new in zip(again, scores, strict=True)]
     assert means(results)["long"] == task.measure(again).means
 

@@ -10,7 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from trainer.analysis.plots import read_scalars
 from trainer.ranking.evaluation.metrics import LIST_HEADINGS
-from trainer.ranking.evaluation.results_file import About, Results, Stage, System, write_results
+from trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage, write_results
 from trainer.ranking.evaluation.significance import Pair
 from trainer.report import draw_results, find_runs, losses_of, main
 
@@ -24,7 +24,9 @@ def results_of(systems: dict[str, dict[str, float]]) -> Results:
     return Results(
         version=1,
         systems={
-            name: System(expression=name, metrics=metrics, stages=[Stage(stage=name, checkpoint=checkpoints[name])])
+            name: SystemResult(
+                expression=name, metrics=metrics, stages=[SystemStage(stage=name, checkpoint=checkpoints[name])]
+            )
             for name, metrics in systems.items()
         },
         about=ABOUT,

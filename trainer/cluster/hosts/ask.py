@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from data_prep.common.errors import printable
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 120  # a first import of torch from a shared file system takes long
 AT_ONCE = 64
 
 
-def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[str, Facts | str]:
+def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[str, HostFacts | str]:
     """Return what each host has, or why that is not known: it does not answer, or lacks this checkout or Python.
 
     As DeepSpeed does, expect the current folder and this Python at the same paths on every host.
@@ -36,7 +36,7 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
         return dict(zip(hosts, pool.map(partial(_ask, command, ssh_port), hosts), strict=True))
 
 
-def _ask(here: str, ssh_port: int | None, host: str) -> Facts | str:
+def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
     port = ["-p", str(ssh_port)] if ssh_port is not None else []
     command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, here]
     try:
@@ -51,5 +51,5 @@ def _ask(here: str, ssh_port: int | None, host: str) -> Facts | str:
         said = printable(answer.stderr).removeprefix("bash: line 1: ")
         return said[-200:] or f"ssh ended with code {answer.returncode}"
     # the last line: a login script may print others
-    facts = Facts(**json.loads(answer.stdout.splitlines()[-1]))
+    facts = HostFacts(**json.loads(answer.stdout.splitlines()[-1]))
     return replace(facts, clock=facts.clock - time.time())

@@ -14,7 +14,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import amount
 from data_prep.shards.reader import Shard
 from trainer.cluster.hosts.choose import fewest_ranks, most_ranks
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.lanes import Lanes
 from trainer.training.data.loader import check_layout
 from trainer.training.data.shard_source import ShardSource
@@ -39,7 +39,7 @@ class Finding:
     todo: str = ""
 
 
-def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
+def answers(told: Mapping[str, HostFacts | str]) -> Iterator[Finding]:
     """Check that every host can be reached and starts this Python."""
     silent = {host: reason for host, reason in told.items() if isinstance(reason, str)}
     for host, reason in silent.items():
@@ -48,7 +48,7 @@ def answers(told: Mapping[str, Facts | str]) -> Iterator[Finding]:
         yield Finding("hosts", "ok", f"{len(told)} answer")
 
 
-def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
+def versions(facts: Mapping[str, HostFacts], here: HostFacts) -> Iterator[Finding]:
     """Check that Python, packages, the checkout and the recipe are the same as on this host."""
     differing = {host: one.differ_from(here) for host, one in facts.items() if one.differ_from(here)}
     for host, how in differing.items():
@@ -57,7 +57,7 @@ def versions(facts: Mapping[str, Facts], here: Facts) -> Iterator[Finding]:
         yield Finding("versions", "ok", ", ".join(f"{name} {value}" for name, value in here.versions.items()))
 
 
-def gpus(facts: Mapping[str, Facts], slots: Mapping[str, int]) -> Iterator[Finding]:
+def gpus(facts: Mapping[str, HostFacts], slots: Mapping[str, int]) -> Iterator[Finding]:
     """Check that every slot has a GPU, and that all GPUs have the same memory."""
     if not any(one.gpus for one in facts.values()):
         yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
@@ -74,7 +74,7 @@ def gpus(facts: Mapping[str, Facts], slots: Mapping[str, int]) -> Iterator[Findi
         yield Finding("GPUs", "ok", f"{sum(len(one.gpus) for one in facts.values())} of {min(sizes) / 1e9:,.0f} GB")
 
 
-def clocks(facts: Mapping[str, Facts]) -> Iterator[Finding]:
+def clocks(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Check that all clocks agree with this host's."""
     off = {host: one.clock for host, one in facts.items() if abs(one.clock) > SKEW_SECONDS}
     for host, seconds in off.items():
@@ -83,7 +83,7 @@ def clocks(facts: Mapping[str, Facts]) -> Iterator[Finding]:
         yield Finding("clocks", "ok", f"within {SKEW_SECONDS} s")
 
 
-def shared(facts: Mapping[str, Facts], folder: Path, probe: str) -> Iterator[Finding]:
+def shared(facts: Mapping[str, HostFacts], folder: Path, probe: str) -> Iterator[Finding]:
     """Check that all hosts see a file that this host has written where the run will be."""
     blind = [host for host, one in facts.items() if probe not in one.files]
     for host in blind:
@@ -93,7 +93,7 @@ def shared(facts: Mapping[str, Facts], folder: Path, probe: str) -> Iterator[Fin
         yield Finding("run folder", "ok", f"all hosts see {folder}")
 
 
-def port(facts: Mapping[str, Facts], number: int) -> Iterator[Finding]:
+def port(facts: Mapping[str, HostFacts], number: int) -> Iterator[Finding]:
     """Check that the ranks can meet at the first host's port."""
     first, one = next(iter(facts.items()))
     if one.port_is_free:
@@ -119,7 +119,7 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
     yield Finding("layout", "ok", said)
 
 
-def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
+def disk(facts: Mapping[str, HostFacts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
     """Check that the run folder has room for the checkpoints that are kept and the one that is being saved.
 
     Also report how much the whole run will write: a checkpoint at every multiple of `checkpoint.every` and at the last
@@ -138,7 +138,7 @@ def disk(facts: Mapping[str, Facts], recipe: Recipe, parameters: int) -> Iterato
     yield Finding("disk", state, said, "" if state == "ok" else "free some space, or lower checkpoint.keep")
 
 
-def cache(facts: Mapping[str, Facts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
+def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
     """Check that every host has room for the remote shards that it keeps."""
     remote = [lanes.source for lanes in sources.values() if isinstance(lanes.source, ShardSource)]
     remote = [source for source in remote if source.cache]
@@ -172,7 +172,9 @@ def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
             yield Finding("shards", "ok", f"{len(sample)} of {number}{of} have the bytes of the manifest")
 
 
-def memory(facts: Mapping[str, Facts], slots: Mapping[str, int], parameters: int, config: Config) -> Iterator[Finding]:
+def memory(
+    facts: Mapping[str, HostFacts], slots: Mapping[str, int], parameters: int, config: Config
+) -> Iterator[Finding]:
     """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
 
     Activations come on top, and are not counted.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from data_prep.common.errors import InputError
 from trainer.cluster.hosts.ask import ask
-from trainer.cluster.hosts.facts import Facts, gather
+from trainer.cluster.hosts.facts import HostFacts, gather
 from trainer.cluster.hosts.launch import Launch
 from trainer.training.data.loader import check_layout
 from trainer.training.recipe.schema import Recipe
@@ -41,7 +41,7 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     """
     here = gather()
     told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)
-    with_gpus = any(isinstance(facts, Facts) and facts.gpus for facts in told.values())
+    with_gpus = any(isinstance(facts, HostFacts) and facts.gpus for facts in told.values())
     left_out = {}
     for host, facts in told.items():
         reason = facts if isinstance(facts, str) else unfit(facts, here, len(launch.slots[host]), with_gpus)
@@ -49,7 +49,7 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
             left_out[host] = reason
     fit = [host for host in launch.slots if host not in left_out]
     first = told[fit[0]] if fit else None
-    if isinstance(first, Facts) and not first.port_is_free and not resumes:
+    if isinstance(first, HostFacts) and not first.port_is_free and not resumes:
         raise InputError(
             f"port {launch.port} of {fit[0]} is in use, perhaps by another run: give deepspeed another --master_port"
         )
@@ -59,7 +59,7 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     return Choice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
 
 
-def unfit(facts: Facts, here: Facts, slots: int, with_gpus: bool) -> str:
+def unfit(facts: HostFacts, here: HostFacts, slots: int, with_gpus: bool) -> str:
     """Return why a host cannot take part in a training that is started here; empty if it can."""
     if with_gpus and len(facts.gpus) < slots:
         return f"{len(facts.gpus)} GPUs for {slots} slots"

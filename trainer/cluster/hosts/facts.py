@@ -27,7 +27,7 @@ PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """What a host has; sizes are bytes."""
 
     versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
@@ -41,7 +41,7 @@ class Facts:
     own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
     cache_free: int = 0  # of the disk of CACHE
 
-    def differ_from(self, other: Facts) -> str:
+    def differ_from(self, other: HostFacts) -> str:
         """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
         return ", ".join(
             f"{name} {mine}, not {other.versions[name]}"
@@ -50,14 +50,16 @@ class Facts:
         )
 
 
-def gather(folder: Path | None = None, port: int = 0, recipe: Path | None = None, cache: Path | None = None) -> Facts:
+def gather(
+    folder: Path | None = None, port: int = 0, recipe: Path | None = None, cache: Path | None = None
+) -> HostFacts:
     """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
     import torch  # imported here, so that importing this file stays fast
 
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
     versions |= {name: version(name) for name in PACKAGES}
-    return Facts(
+    return HostFacts(
         versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
         gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
         memory=psutil.virtual_memory().total,

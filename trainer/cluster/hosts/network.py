@@ -11,7 +11,7 @@ from data_prep.common.errors import printable
 from data_prep.common.progress import amount
 from trainer.cluster.hosts import session
 from trainer.cluster.hosts.checks import Finding
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.engine.all_reduce import Measured
 
 MODULE = "trainer.training.engine.all_reduce"
@@ -19,7 +19,7 @@ LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 
-def interface(facts: Mapping[str, Facts], variables: Mapping[str, str]) -> Iterator[Finding]:
+def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check that every host has the interface that gloo or NCCL will use, and that the others can reach it there.
 
     Args:
@@ -122,7 +122,7 @@ def used(found: Measured) -> str:
     return name if size >= found.size else ""
 
 
-def _chosen(one: Facts, backend: str, value: str) -> list[str]:
+def _chosen(one: HostFacts, backend: str, value: str) -> list[str]:
     """Return the interfaces that a backend will use on a host; none where the variable names an unknown one."""
     if backend == "NCCL":
         return _chosen_by_nccl(one, value)
@@ -132,7 +132,7 @@ def _chosen(one: Facts, backend: str, value: str) -> list[str]:
     return [name for name, addresses in one.interfaces.items() if one.own_address in addresses] or ["lo"]
 
 
-def _chosen_by_nccl(one: Facts, value: str) -> list[str]:
+def _chosen_by_nccl(one: HostFacts, value: str) -> list[str]:
     """Apply NCCL_SOCKET_IFNAME: a list of prefixes; `=` before them means whole names, `^` all other interfaces."""
     sign, names = (value[0], value[1:].split(",")) if value[:1] in ("=", "^") else ("", value.split(","))
     if not value:
@@ -143,7 +143,7 @@ def _chosen_by_nccl(one: Facts, value: str) -> list[str]:
     return [name for name in one.interfaces if (name in names if sign else name.startswith(tuple(names)))]
 
 
-def _is_loopback(one: Facts, name: str) -> bool:
+def _is_loopback(one: HostFacts, name: str) -> bool:
     return any(address.startswith("127.") or address == "::1" for address in one.interfaces.get(name, ["127.0.0.1"]))
 
 

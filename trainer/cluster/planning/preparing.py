@@ -33,7 +33,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Source:
+class PlannedSource:
     """An input and its work by name; the command takes rates by these names."""
 
     what: str
@@ -53,7 +53,7 @@ class Source:
 
 # amounts and rates of one core: docs/data.md, "How long, and how much disk"
 SOURCES = {
-    "wikipedia": Source(
+    "wikipedia": PlannedSource(
         "English Wikipedia: 24 GB .bz2, 95 GB of XML",
         24e9,
         {"finding": Work(95e9, "bytes", 120e6), "cutting": Work(95e9, "bytes", 160e6)},
@@ -63,7 +63,7 @@ SOURCES = {
         20e9,
         9e9,
     ),
-    "reddit": Source(
+    "reddit": PlannedSource(
         f"Reddit: 1.7 billion comments, {14 * REDDIT:.0f} GB .zst, {170 * REDDIT:,.0f} GB of JSON",
         14e9 * REDDIT,
         {"cutting": Work(170e9 * REDDIT, "bytes", 77e6)},
@@ -92,7 +92,7 @@ class Preparation:
         return self.reading + self.writing + self.merging
 
 
-def prepare(source: Source, machines: int, cores: int, disk: float, storage: float) -> Preparation:
+def prepare(source: PlannedSource, machines: int, cores: int, disk: float, storage: float) -> Preparation:
     """Plan a preparation.
 
     Args:
@@ -120,7 +120,7 @@ def prepare(source: Source, machines: int, cores: int, disk: float, storage: flo
     )
 
 
-def with_rates(name: str, rates: Mapping[str, float]) -> Source:
+def with_rates(name: str, rates: Mapping[str, float]) -> PlannedSource:
     """Return a source with the given rates of one core by name, in the source's own units a second."""
     source = SOURCES[name]
     if unknown := [rate for rate in rates if rate not in source.works]:

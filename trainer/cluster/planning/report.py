@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from data_prep.common.progress import amount
 from trainer.cluster.planning.communication import Link
 from trainer.cluster.planning.machines import Machines
-from trainer.cluster.planning.preparing import Preparation, Source
-from trainer.cluster.planning.training import DAY, PAYS, Limit, Row
+from trainer.cluster.planning.preparing import PlannedSource, Preparation
+from trainer.cluster.planning.training import DAY, PAYS, Limit, PlanRow
 
 SAID = "Computed, not measured: a model of machines that were not there."
-STEP: dict[str, Callable[[Row], str]] = {
+STEP: dict[str, Callable[[PlanRow], str]] = {
     "hosts": lambda row: f"{row.hosts:,}",
     "ranks": lambda row: f"{row.ranks:,}",
     "micro x acc.": lambda row: f"{row.micro} x {row.micro_batches}",
@@ -24,7 +24,7 @@ STEP: dict[str, Callable[[Row], str]] = {
     "reads": lambda row: f"{amount(row.read)}/s",
     "ZeRO fits": lambda row: " ".join(map(str, row.fits)) or "none",
 }
-RUN: dict[str, Callable[[Row], str]] = {
+RUN: dict[str, Callable[[PlanRow], str]] = {
     "hosts": lambda row: f"{row.hosts:,}",
     "ideal days": lambda row: _number(row.ideal_days),
     "a save": lambda row: _time(row.save_seconds),
@@ -37,7 +37,7 @@ RUN: dict[str, Callable[[Row], str]] = {
 }
 
 
-def training(rows: Sequence[Row], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
+def training(rows: Sequence[PlanRow], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
     """Return the plan of a training as text."""
     lines = [SAID, *assumptions, ""]
     lines += table(list(STEP), [[show(row) for show in STEP.values()] for row in rows])
@@ -51,7 +51,7 @@ def training(rows: Sequence[Row], limits: Sequence[Limit], assumptions: Sequence
     return "\n".join([*lines, *pays(limits)])
 
 
-def changes(row: Row) -> Iterator[str]:
+def changes(row: PlanRow) -> Iterator[str]:
     """Yield what differs from the recipe, if anything."""
     if row.changes:
         other = "" if row.same_experiment else " (another experiment)"
@@ -69,7 +69,7 @@ def pays(limits: Sequence[Limit]) -> Iterator[str]:
     yield from table(["batch.size", *(f"ZeRO-{stage}" for stage in stages)], rows)
 
 
-def preparing(source: Source, plans: Sequence[Preparation], assumptions: Sequence[str]) -> str:
+def preparing(source: PlannedSource, plans: Sequence[Preparation], assumptions: Sequence[str]) -> str:
     """Return the plan of a preparation as text."""
     heads = ("machines", "hours", "reading", "writing", "merging", "bottleneck")
     rows = [

@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """The plan for a number of hosts."""
 
     hosts: int
@@ -103,7 +103,7 @@ def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks:
 
 def plan(
     recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, hosts: int, seeds: int
-) -> Row:
+) -> PlanRow:
     """Plan a training on a number of hosts.
 
     Args:
@@ -126,7 +126,7 @@ def plan(
     days = [outcome.seconds / DAY for outcome in outcomes]
     mean = fmean(days)
     micro = layout.recipe.batch.micro
-    return Row(
+    return PlanRow(
         hosts=hosts,
         ranks=layout.ranks,
         changes=layout.changes,

@@ -12,7 +12,7 @@ from data_prep.collections.groups import Group
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.metrics import Metrics, measure_lists
-from trainer.ranking.evaluation.results_file import About, Identical, Lists, Results, results_of
+from trainer.ranking.evaluation.results_file import About, CandidateLists, Identical, Results, results_of
 from trainer.ranking.evaluation.systems import Systems
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import order_of
@@ -92,6 +92,6 @@ def compare_lists(systems: Systems, split: str, identical_ids: IdenticalIds = "a
         queries=len(task.queries),
         corpus=len(task.pool),
         ignore_identical_ids=Identical(rule=identical_ids, queries=task.identical),
-        candidates=Lists(lists=len(task.lists), left_out=task.left_out, fewest=min(sizes), most=max(sizes)),
+        candidates=CandidateLists(lists=len(task.lists), left_out=task.left_out, fewest=min(sizes), most=max(sizes)),
     )
     return results_of(measured, systems.single_stages(), about)

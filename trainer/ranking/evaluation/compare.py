@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.collections.relevant import IdenticalIds
@@ -17,54 +16,49 @@ from trainer.ranking.evaluation.systems import Choice, Systems
 from trainer.ranking.evaluation.task import Task
 
 
-@dataclass(frozen=True)
-class Asked:
-    """How to evaluate."""
+def compare(
+    systems: Systems,
+    split: str,
+    write_runs: Path | None = None,
+    metrics: Sequence[str] = (),
+    identical_ids: IdenticalIds = "auto",
+) -> Results:
+    """Evaluate every system on a split; write a run file of each to a folder, if there is one.
 
-    write_runs: Path | None = None  # a folder for a run file of each system
-    metrics: Sequence[str] = ()  # in addition to those of HEADINGS
-    identical_ids: IdenticalIds = "auto"  # whether documents with the queries' ids are left out
-
-    @property
-    def depth(self) -> int:
-        """How many documents of each ranking are measured."""
-        return max([DEPTH, *(Metric.of(name).depth for name in self.metrics)])
-
-
-def compare(systems: Systems, split: str, asked: Asked) -> Results:
-    """Evaluate every system on a split.
+    `metrics` are in addition to those of HEADINGS; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
 
     Raises:
         InputError: a system cannot be used as it is given; raised before the first is evaluated.
     """
     systems.check(split)
-    choices = _choose(systems, split, asked)
-    task = Task.of(systems.collection, split, asked.identical_ids)
+    depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
+    choices = _choose(systems, split, depth, identical_ids)
+    task = Task.of(systems.collection, split, identical_ids)
     given = {name: expression for name, expression, _ in systems.given}
-    parts = Parts(systems, task, asked.depth, [*given.values()], choices)
+    parts = Parts(systems, task, depth, [*given.values()], choices)
     ranked = {}
     for name, expression in given.items():
-        ranked[name] = parts.rank(expression, asked.depth)
+        ranked[name] = parts.rank(expression, depth)
         parts.done(expression)
-    measured = {name: task.measure(rankings, asked.metrics) for name, rankings in ranked.items()}
-    if asked.write_runs:
+    measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
+    if write_runs:
         for name, rankings in ranked.items():
             by_query = zip(task.qrels, rankings, strict=True)
-            run_file.write(asked.write_runs / f"{name}.trec", by_query, task.name, name)
+            run_file.write(write_runs / f"{name}.trec", by_query, task.name, name)
     about = About(
         collection=str(systems.collection.directory),
         split=split,
         queries=len(task.queries),
         corpus=len(task.pool),
-        ignore_identical_ids=Identical(rule=asked.identical_ids, queries=len(task.left_out)),
-        metrics=list(asked.metrics),
+        ignore_identical_ids=Identical(rule=identical_ids, queries=len(task.left_out)),
+        metrics=list(metrics),
         remarks=parts.remarks,
     )
     made = {name: (str(expression), parts.stages(expression)) for name, expression in given.items()}
     return results_of(measured, made, about)
 
 
-def _choose(systems: Systems, split: str, asked: Asked) -> dict[Expression, Choice]:
+def _choose(systems: Systems, split: str, depth: int, identical_ids: IdenticalIds) -> dict[Expression, Choice]:
     """Choose the weights that are to be chosen, each on its split's own queries and pool."""
     choices = systems.choices(split)
     by_split: dict[str, list[Expression]] = defaultdict(list)
@@ -72,7 +66,7 @@ def _choose(systems: Systems, split: str, asked: Asked) -> dict[Expression, Choi
         if choice.split:
             by_split[choice.split].append(part)
     on = {
-        name: Parts(systems, Task.of(systems.collection, name, asked.identical_ids), asked.depth, wanted, choices)
+        name: Parts(systems, Task.of(systems.collection, name, identical_ids), depth, wanted, choices)
         for name, wanted in by_split.items()
     }
     for part, choice in choices.items():

@@ -20,8 +20,8 @@ from typing import NamedTuple, NoReturn
 from data_prep.common.errors import InputError
 
 RESERVED = ("bm25", "fuse")  # words that name no system of the user's
-OPTIONS = ("weight", "split", "rule")
 RULES = ("scores", "ranks")
+OPTIONS = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}  # and what each is
 MOST_TOKENS = 200  # of a system: no tree is deeper than Python's stack
 _WORD = r"""[^\s()<>,=+"]+"""
 _TOKEN = re.compile(rf'(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>[()>,=+])|(?P<end>\Z)', re.DOTALL)
@@ -217,8 +217,7 @@ class _Parser:
             self.expect("=")
             value = self.take()
             if value.kind != "word" or not _possible(name.text, value.text):
-                wanted = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}[name.text]
-                self.fail(f"{value}: the {name.text} is {wanted}", value.at)
+                self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value.at)
             given[name.text] = value.text
             if "weight" in given and "split" in given:
                 self.fail("a weight that is given needs no split to choose it on: leave out one", name.at)

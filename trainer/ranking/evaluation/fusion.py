@@ -9,30 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
 from data_prep.common.progress import meter
 from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.retrieval.search import SCORES, Ranked, Ranking, best, order_of, row_blocks
+from trainer.ranking.retrieval.search import SCORES, Ranked, best, order_of, row_blocks
+from trainer.ranking.retrieval.shared import NOTHING
+from trainer.ranking.retrieval.system import ScoresAll
 
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named
-NONE = np.empty((1, 0), np.int64)  # the documents of a query whose only document is left out
-NOTHING: Mapping[int, int] = MappingProxyType({})
+NOT_ONE: Mapping[int, int] = MappingProxyType({})
+ALONE = 1.0  # the weight of a second system where only its scores count
 RANK_OFFSET = 60  # the constant of Cormack et al.
-
-
-class ScoresAll(Protocol):
-    """A system that scores all documents of a pool (`trainer.ranking.retrieval.system.System`)."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The number of queries, the number of documents."""
-
-    def scores(self, rows: slice) -> np.ndarray:
-        """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
 
 
 def standardise(scores: np.ndarray) -> np.ndarray:
@@ -94,17 +84,13 @@ class Fused:
                 fused[row, kept] = fuse(first, second, self.weight)[0]
         return fused
 
-    def rank(self, k: int) -> list[Ranked]:
-        """Return at most k documents for each query, best first, ties in the pool's order."""
-        return rank(self.first, self.second, [self.weight], k, self.left_out)[0]
-
 
 def rank(
     first: ScoresAll,
     second: ScoresAll,
     weights: Sequence[float | None],
     k: int,
-    left_out: Mapping[int, int] = NOTHING,
+    left_out: Mapping[int, int] = NOT_ONE,
     *,
     held: int = SCORES,
 ) -> list[list[Ranked]]:
@@ -133,10 +119,8 @@ def rank(
                 if absent is not None:
                     a, b = np.delete(a, absent, axis=1), np.delete(b, absent, axis=1)
                 for rankings, weight in zip(ranked, weights, strict=True):
-                    documents, scores = best(fuse(a, b, weight), k) if a.size else Ranking(NONE, a)
-                    if absent is not None:
-                        documents += documents >= absent
-                    rankings += Ranking(documents, scores).each()
+                    ((documents, scores),) = best(fuse(a, b, weight), k).each() if a.size else [NOTHING]
+                    rankings.append(Ranked(documents if absent is None else documents + (documents >= absent), scores))
             report(rows.stop, "")
     return ranked
 
@@ -149,6 +133,20 @@ def fuse_lists(first: Ranked, second: Ranked, weight: float | None) -> Ranked:
     scores = fuse(_filled(first, documents)[None], _filled(second, documents)[None], weight)[0]
     order = order_of(scores, documents)
     return Ranked(documents[order], scores[order])
+
+
+def reordered(ranked: Ranked, scores: np.ndarray, weight: float | None) -> Ranked:
+    """Order the first documents by their old and new scores, fp32 [n]; the others follow, each below the one before.
+
+    `weight` is of the new scores.
+    """
+    if not len(scores):
+        return ranked
+    first, rest = ranked.documents[: len(scores)], ranked.documents[len(scores) :]
+    scores = fuse(ranked.scores[None, : len(scores)], scores[None], weight)[0]
+    order = order_of(scores, first)
+    after = scores.min() - np.arange(1, len(rest) + 1, dtype=np.float32)
+    return Ranked(np.concatenate([first[order], rest]), np.concatenate([scores[order], after]))
 
 
 def _filled(ranked: Ranked, documents: np.ndarray) -> np.ndarray:

@@ -12,12 +12,12 @@ import numpy as np
 
 from trainer.ranking.evaluation import fusion, run_file
 from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Rerank, walk
-from trainer.ranking.evaluation.rerank import ALONE, reordered, scores_again
-from trainer.ranking.evaluation.results_file import Stage
+from trainer.ranking.evaluation.results_file import SystemStage
 from trainer.ranking.evaluation.systems import Choice, Systems, is_run_file, ranks_all
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.system import System
+from trainer.ranking.retrieval.shared import NOTHING
+from trainer.ranking.retrieval.system import ScoresAll, System
 
 CHOSEN = 10  # documents that a weight is chosen by: nDCG@10
 Rankings = list[Ranked]  # one for each query
@@ -56,13 +56,16 @@ class Parts:
         of_lists = isinstance(part, Fuse) and not ranks_all(part)  # depends on how long the lists are
         depth = k if of_lists else self._depths[part]
         if (part, depth) not in self._ranked:
-            self._ranked[part, depth] = self._rank(part, depth)
+            with self._timed(part):
+                self._ranked[part, depth] = self._rank(part, depth)
         return [Ranked(documents[:k], scores[:k]) for documents, scores in self._ranked[part, depth]]
 
     def best_weight(self, part: Expression) -> float:
         """Choose the weight of a part that fuses."""
         k = self.depth if isinstance(part, Fuse) and not ranks_all(part) else CHOSEN
-        return fusion.best_weight([self.task.measure(ranked) for ranked in self._fused(part, k, fusion.WEIGHTS)])
+        with self._timed(part):
+            rankings = self._fused(part, k, fusion.WEIGHTS)
+        return fusion.best_weight(list(map(self.task.measure, rankings)))
 
     def done(self, part: Expression) -> None:
         """Free the encoded texts that no other wanted part needs."""
@@ -70,34 +73,31 @@ class Parts:
         needed = {leaf for wanted in self._wanted for leaf in self._needed(wanted)}
         self._encoded = {leaf: system for leaf, system in self._encoded.items() if leaf in needed}
 
-    def stages(self, expression: Expression) -> list[Stage]:
+    def stages(self, expression: Expression) -> list[SystemStage]:
         """Describe a system that was ranked."""
         return [self._stage(part) for part in dict.fromkeys(walk(expression))]
 
-    def _stage(self, part: Expression) -> Stage:
+    def _stage(self, part: Expression) -> SystemStage:
         seconds = round(self._seconds[part], 3)
         if isinstance(part, Leaf):
-            return Stage(stage=str(part), seconds=seconds, **self.systems.about(part))
+            return SystemStage(stage=str(part), seconds=seconds, **self.systems.about(part))
         second = part.scorer if isinstance(part, Rerank) else part.second
         choice = self.choices.get(part)
         fused = {"fused": [str(part.first), str(second)], **choice._asdict()} if choice else {}
         if isinstance(part, Fuse):
-            return Stage(stage="fuse", seconds=seconds, **fused)
+            return SystemStage(stage="fuse", seconds=seconds, **fused)
         about = self.systems.about(part.scorer)
-        return Stage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
+        return SystemStage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
 
     def _rank(self, part: Expression, k: int) -> Rankings:
         if is_run_file(part):
             assert isinstance(part, Leaf)
-            with self._timed(part):
-                read = run_file.read(Path(part.path), self.task)
+            read = run_file.read(Path(part.path), self.task)
             self.remarks += read.remarks
-            return self.task.rank(read, k)
+            return self.task.first(read.ranked, k)
         if isinstance(part, Leaf):
-            system = self._encode(part)
-            with self._timed(part):
-                return self.task.rank(system, k)
-        weight = ALONE if part.mix is None else self.choices[part].weight
+            return self.task.rank(self._encode(part), k)
+        weight = fusion.ALONE if part.mix is None else self.choices[part].weight
         (ranked,) = self._fused(part, k, [weight])
         return ranked
 
@@ -106,18 +106,15 @@ class Parts:
         if isinstance(part, Rerank):
             found = self.rank(part.first, max(k, part.depth))
             scores = self._scores(part, found)
-            with self._timed(part):
-                return [list(map(reordered, found, scores, [weight] * len(found))) for weight in weights]
+            return [list(map(fusion.reordered, found, scores, [weight] * len(found))) for weight in weights]
         assert isinstance(part, Fuse)
         if ranks_all(part):
             first, second = self._system(part.first), self._system(part.second)
-            with self._timed(part):
-                return fusion.rank(first, second, weights, k, self.task.left_out)
+            return fusion.rank(first, second, weights, k, self.task.left_out)
         lists = self._list(part.first, k), self._list(part.second, k)
-        with self._timed(part):
-            return [list(map(fusion.fuse_lists, *lists, [weight] * len(lists[0]))) for weight in weights]
+        return [list(map(fusion.fuse_lists, *lists, [weight] * len(lists[0]))) for weight in weights]
 
-    def _system(self, part: Expression) -> fusion.ScoresAll:
+    def _system(self, part: Expression) -> ScoresAll:
         """Return a part that ranks the whole pool, its texts encoded."""
         if isinstance(part, Leaf):
             return self._encode(part)
@@ -143,12 +140,16 @@ class Parts:
 
     def _scores(self, part: Rerank, found: Rankings) -> list[np.ndarray]:
         """Score what is re-ranked; with what the scorer has encoded, where it ranks the whole pool, too."""
-        if part.scorer not in self._whole:
-            with self._timed(part):
-                return scores_again(self.systems.rankers[part.scorer], self.task, found, part.depth)
-        system = self._encode(part.scorer)
-        with self._timed(part):
-            return [system.of(query, ranked.documents[: part.depth]) for query, ranked in enumerate(found)]
+        first = [ranked.documents[: part.depth] for ranked in found]
+        if part.scorer in self._whole:
+            return list(map(self._encode(part.scorer).of, range(len(first)), first))
+        lists = [
+            (query, [self.task.pool[i] for i in documents.tolist()])
+            for query, documents in zip(self.task.queries, first, strict=True)
+            if len(documents)
+        ]
+        scores = iter(self.systems.rankers[part.scorer].scores(lists, "re-rank") if lists else [])
+        return [next(scores) if len(documents) else NOTHING.scores for documents in first]
 
     def _list(self, part: Expression, k: int) -> Rankings:
         """Rank, for a fusion of lists; documents that were not re-ranked share the lowest score of those that were."""
@@ -162,9 +163,11 @@ class Parts:
 
     @contextmanager
     def _timed(self, part: Expression) -> Iterator[None]:
-        began = time.monotonic()
+        """Count the seconds of a block for a part, without those that are counted for others within it."""
+        began, counted = time.monotonic(), sum(self._seconds.values())
         yield
-        self._seconds[part] += time.monotonic() - began
+        within = sum(self._seconds.values()) - counted
+        self._seconds[part] += time.monotonic() - began - within
 
 
 def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:

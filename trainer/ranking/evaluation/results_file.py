@@ -23,7 +23,7 @@ class Limits(Record):
     kept_of_query: str | None = None  # "end": its last tokens, not the first
 
 
-class Stage(Record):
+class SystemStage(Record):
     """A part of a system, after the parts that it is made of."""
 
     stage: str  # bm25, a path, `fuse`, or `> DEPTH` and what re-ranks
@@ -38,12 +38,12 @@ class Stage(Record):
     why: str | None = None  # why no weight was chosen
 
 
-class System(Record):
+class SystemResult(Record):
     """How a system was made, and how good it is."""
 
     expression: str  # as `--system` takes it, with the names of other systems replaced by what they stand for
     metrics: dict[str, float]  # means over queries, lists or pairs
-    stages: Annotated[list[Stage], Field(min_length=1)]
+    stages: Annotated[list[SystemStage], Field(min_length=1)]
 
     @property
     def combined(self) -> bool:
@@ -63,7 +63,7 @@ class Identical(Record):
     queries: Count  # how many it was left out for
 
 
-class Lists(Record):
+class CandidateLists(Record):
     """The candidate lists of `--candidates`."""
 
     lists: Count
@@ -88,7 +88,7 @@ class About(Record):
     corpus: Count  # documents
     ignore_identical_ids: Identical | None = None
     metrics: list[str] = []  # those of `--metrics`
-    candidates: Lists | None = None
+    candidates: CandidateLists | None = None
     classes: Classes | None = None
     remarks: list[str] = []  # on run files
 
@@ -114,7 +114,7 @@ class Results(Record):
     """The whole file."""
 
     version: Literal[1]  # changes when a key's meaning does
-    systems: Annotated[dict[str, System], Field(min_length=1)]
+    systems: Annotated[dict[str, SystemResult], Field(min_length=1)]
     about: About
     pairs: list[Pair]  # each system and each later one
 
@@ -130,26 +130,21 @@ class Results(Record):
 
 
 def results_of(
-    measured: Mapping[str, Metrics], made: Mapping[str, tuple[str, Sequence[Stage]]], about: About
+    measured: Mapping[str, Metrics], made: Mapping[str, tuple[str, Sequence[SystemStage]]], about: About
 ) -> Results:
     """Put results together; `made` has the expression and the stages of each system that was measured."""
     systems = {
-        name: System(expression=made[name][0], metrics=metrics.means, stages=list(made[name][1]))
+        name: SystemResult(expression=made[name][0], metrics=metrics.means, stages=list(made[name][1]))
         for name, metrics in measured.items()
     }
     pairs = every_pair(measured, [*systems], about.tested)
     return Results(version=1, systems=systems, about=about, pairs=pairs)
 
 
-def as_json(results: Results) -> str:
-    """Format results as the file has them; keys without a value are left out."""
-    return json.dumps(results.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-
-
 def write_results(path: Path, results: Results) -> None:
-    """Write the file."""
+    """Write the file; keys without a value are left out."""
     with whole_file(path) as file:
-        file.write(as_json(results).encode())
+        file.write((json.dumps(results.model_dump(mode="json", exclude_none=True), indent=1) + "\n").encode())
 
 
 def read_results(path: Path) -> Results:

@@ -18,14 +18,10 @@ from trainer.ranking.retrieval.search import Ranked, order_of
 
 
 class RunFile(NamedTuple):
-    """A ranking that was made elsewhere, as a system that finds documents but does not score others."""
+    """A ranking that was made elsewhere."""
 
     ranked: list[Ranked]  # one for each query of the task
     remarks: list[str]
-
-    def rank(self, k: int) -> list[Ranked]:
-        """Return at most k documents for each query."""
-        return [Ranked(documents[:k], scores[:k]) for documents, scores in self.ranked]
 
 
 def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[int], str], tag: str) -> None:

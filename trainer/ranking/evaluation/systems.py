@@ -11,7 +11,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Given, Leaf, Mix, Rerank, parse, problem, walk
-from trainer.ranking.evaluation.results_file import Limits, Stage
+from trainer.ranking.evaluation.results_file import Limits, SystemStage
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
@@ -137,10 +137,10 @@ class Systems:
         """Return the ranker of each system by name, where each is BM25 or one model."""
         return {name: self.rankers[leaf] for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
 
-    def single_stages(self) -> dict[str, tuple[str, list[Stage]]]:
+    def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
         """Return the text and the only stage of each of these systems."""
         return {
-            name: (str(leaf), [Stage(stage=str(leaf), **self.about(leaf))])
+            name: (str(leaf), [SystemStage(stage=str(leaf), **self.about(leaf))])
             for name, leaf, _ in self.given
             if isinstance(leaf, Leaf)
         }

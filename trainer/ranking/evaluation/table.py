@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.metrics import ROUNDS
-from trainer.ranking.evaluation.results_file import About, Results, Stage
+from trainer.ranking.evaluation.results_file import About, Results, SystemStage
 from trainer.ranking.evaluation.significance import LEVEL, Pair
 from trainer.ranking.evaluation.task import TIE_RULE
 from trainer.ranking.retrieval import bm25
@@ -96,7 +96,7 @@ def _pairs(results: Results) -> Iterator[str]:
         yield f"  {second} - {first}: {pair.difference:+.4f}, {interval}; p = {pair.p_value_holm:.4f}"
 
 
-def _took(stages: Sequence[Stage], results: Results) -> str:
+def _took(stages: Sequence[SystemStage], results: Results) -> str:
     """Name the stages of a system, with the seconds that each took."""
     text = ""
     for stage in stages:
@@ -105,7 +105,7 @@ def _took(stages: Sequence[Stage], results: Results) -> str:
     return text
 
 
-def _rule(stage: Stage, results: Results) -> str:
+def _rule(stage: SystemStage, results: Results) -> str:
     """Describe how a stage fuses scores."""
     if stage.weight is None:
         reason = f"; {stage.why}" if stage.why else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds, left_out
@@ -12,16 +11,9 @@ from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.system import Texts, in_pool_order
+from trainer.ranking.retrieval.system import System, Texts, in_pool_order
 
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
-
-
-class Ranks(Protocol):
-    """A system, or a run file."""
-
-    def rank(self, k: int) -> list[Ranked]:
-        """Return at most k documents for each query, best first."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +44,17 @@ class Task(Texts):
         """Return the id of a document of the pool."""
         return self.collection.corpus.ids[self.pool[position]]
 
-    def rank(self, system: Ranks, k: int) -> list[Ranked]:
+    def rank(self, system: System, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, without those that are left out."""
-        ranked = system.rank(k + bool(self.left_out))
-        for row, position in self.left_out.items():
-            kept = ranked[row].documents != position
-            ranked[row] = Ranked(ranked[row].documents[kept], ranked[row].scores[kept])
-        return [Ranked(documents[:k], scores[:k]) for documents, scores in ranked]
+        return self.first(system.rank(k + bool(self.left_out)), k)
+
+    def first(self, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
+        """Return the first k documents of each ranking, without those that are left out."""
+        kept = []
+        for row, (documents, scores) in enumerate(ranked):
+            ranks = documents != self.left_out.get(row, -1)
+            kept.append(Ranked(documents[ranks][:k], scores[ranks][:k]))
+        return kept
 
     def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
         """Compute the metrics of rankings, one for each query; `more` names additional metrics."""

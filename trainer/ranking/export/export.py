@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
@@ -48,7 +47,7 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False,
         raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
     make_directory(out.parent)
     with whole_folder(out) as folder:
-        card = _write(trained, folder, _facts(trained, out), onnx)
+        card = _write(trained, folder, out, onnx)
         if with_decoder:
             export_pretrained.write_decoder(trained, folder)
             card += export_pretrained.DECODER_CARD
@@ -58,22 +57,10 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False,
         write_json(folder / MARK, source | tokens)
 
 
-def _write(trained: TrainedModel, folder: Path, facts: dict[str, Any], onnx: bool) -> str:
+def _write(trained: TrainedModel, folder: Path, out: Path, onnx: bool) -> str:
     """Write model and tokenizer in the format of their method; return the README.md."""
     method = trained.method
-    if not isinstance(method, MatchingConfig):
-        if onnx:
-            raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
-        return export_pretrained.write(trained, folder, facts)
-    if not onnx and method.name not in STOCK:
-        raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
-    write = export_onnx.write if onnx else STOCK[method.name]
-    return write(trained, method, folder, facts)
-
-
-def _facts(trained: TrainedModel, out: Path) -> dict[str, Any]:
-    """Return the facts for every README.md: what the model is, and which run and step it comes from."""
-    return {
+    facts = {  # for every README.md: what the model is, and which run and step it comes from
         "name": out.resolve().name,
         "out": out,
         "kind": trained.kind,
@@ -82,3 +69,11 @@ def _facts(trained: TrainedModel, out: Path) -> dict[str, Any]:
         "width": trained.model.trunk.config.hidden_size,
         "tokens": trained.text_tokens,
     }
+    if not isinstance(method, MatchingConfig):
+        if onnx:
+            raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
+        return export_pretrained.write(trained, folder, facts)
+    if not onnx and method.name not in STOCK:
+        raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
+    write = export_onnx.write if onnx else STOCK[method.name]
+    return write(trained, method, folder, facts)

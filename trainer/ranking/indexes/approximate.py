@@ -37,9 +37,7 @@ def ivf(width: int, texts: int) -> Any:
     import faiss
 
     lists = _lists(texts)
-    made = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
-    made.nprobe = -(-lists // LISTS_LOOKED_AT)
-    return made
+    return faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
 
 
 def pq(width: int, texts: int) -> Any:
@@ -49,9 +47,7 @@ def pq(width: int, texts: int) -> Any:
     if width % 4 or texts < 256:
         raise InputError("--approximate pq: needs a width that 4 divides, and 256 different texts: choose ivf or hnsw")
     lists = _lists(texts)
-    made = faiss.IndexIVFPQ(faiss.IndexFlatIP(width), width, lists, width // 4, 8, faiss.METRIC_INNER_PRODUCT)
-    made.nprobe = -(-lists // LISTS_LOOKED_AT)
-    return made
+    return faiss.IndexIVFPQ(faiss.IndexFlatIP(width), width, lists, width // 4, 8, faiss.METRIC_INNER_PRODUCT)
 
 
 def hnsw(width: int, texts: int) -> Any:
@@ -91,7 +87,8 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
 
     texts, width = len(vectors), vectors[:1].shape[1]
     made = KINDS[kind](width, texts)
-    if not made.is_trained:
+    if not made.is_trained:  # it has lists
+        made.nprobe = -(-made.nlist // LISTS_LOOKED_AT)
         sample = np.sort(np.random.default_rng(0).permutation(texts)[: TRAINED_ON * made.nlist])
         made.train(vectors[sample].astype(np.float32))
     with meter("approximate index", "texts", texts) as report:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
+from trainer.ranking.indexes.encode_blocks import Storage
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
@@ -36,12 +35,6 @@ class DenseIndex(Index):
     STORAGE: ClassVar[Storage] = Storage(32_768, "float32", several=False)  # a block: some 100 MB at a width of 768
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
-
-    @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Encode all documents."""
-        assert isinstance(ranker, Dense)
-        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:

@@ -10,8 +10,9 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.ranker import Ranker
+from trainer.ranking.ranker import Ranker, VectorRanker
 from trainer.ranking.retrieval.search import Ranked
 
 Kind = TypeVar("Kind", bound="Index")
@@ -42,6 +43,7 @@ class Index(ABC):
     folder: Folder
     ranker: Ranker
 
+    STORAGE: ClassVar[Storage]  # of vectors
     DTYPES: ClassVar[tuple[str, ...]] = ()  # of the stored numbers, where there is a choice; the first is the default
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = ()  # the kinds of approximate search that can be prepared
 
@@ -63,9 +65,10 @@ class Index(ABC):
         return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    @abstractmethod
     def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Make or resume the folder of an index, unless it is complete; all ranks must call this."""
+        """Make or resume the folder of an index, unless it is complete: by default, of `STORAGE`."""
+        assert isinstance(ranker, VectorRanker)
+        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     @abstractmethod

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ import torch
 from data_prep.common.progress import meter, track
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
-from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
+from trainer.ranking.indexes.encode_blocks import Storage
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
@@ -45,12 +44,6 @@ class MultiVectorIndex(Index):
     STORAGE: ClassVar[Storage] = Storage(4096, "float16", several=True)  # a block: some 100 MiB
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
-
-    @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Encode all documents."""
-        assert isinstance(ranker, MultiVector)
-        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:

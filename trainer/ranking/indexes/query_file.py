@@ -12,20 +12,25 @@ from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
 
 
-def read_queries(given: str, collection: Collection) -> dict[str, str]:
+def read_queries(given: str, collection: Collection, rule: IdenticalIds) -> tuple[dict[str, str], dict[str, int]]:
     """Read queries, as texts by ids, from the split of the given name, or else from the file.
+
+    Returns:
+        The queries, and the document that is left out of the ranking of a split's query, by the query's id.
 
     Raises:
         InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
     """
     if given in collection.splits():
         numbers = np.unique(np.asarray(collection.groups(given).queries)).tolist()
-        return {collection.queries.ids[i]: collection.queries.text(i) for i in numbers}
+        ids, absent = collection.queries.ids, left_out(collection, given, rule)
+        queries = {ids[i]: collection.queries.text(i) for i in numbers}
+        return queries, {ids[query]: document for query, document in absent.items()}
     path = Path(given)
     if not path.is_file():
         splits = ", ".join(collection.splits()) or "none"
         raise InputError(f"--queries {given}: no such file, nor a split of {collection.directory} (it has {splits})")
-    queries: dict[str, str] = {}
+    queries = {}
     for where, line in text_lines(path):
         name, tab, text = line.partition("\t")
         if not tab or not name:
@@ -35,10 +40,4 @@ def read_queries(given: str, collection: Collection) -> dict[str, str]:
         queries[name] = text
     if not queries:
         raise InputError(f"{path}: has no query")
-    return queries
-
-
-def documents_left_out(given: str | None, collection: Collection, rule: IdenticalIds) -> dict[str, int]:
-    """Return the document that is left out of the ranking of a split's query, by the query's id; none for a file."""
-    absent = left_out(collection, given, rule) if given and given in collection.splits() else {}
-    return {collection.queries.ids[query]: document for query, document in absent.items()}
+    return queries, {}

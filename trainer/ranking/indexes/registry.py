@@ -12,8 +12,8 @@ from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.retrieval.bm25 import NAME
 
 KINDS: dict[str, type[Index]] = {
     "dense": DenseIndex,
@@ -53,20 +53,13 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
             f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
             "make the index again, or name the collection with --collection"
         )
-    return KINDS[folder.manifest["kind"]].open(folder, _ranker(folder, model, opened))
-
-
-def _ranker(folder: Folder, elsewhere: Path | None, collection: Collection) -> Ranker:
-    """Open the ranker of an index."""
     about = folder.manifest["model"]
-    if "checkpoint" not in about:
-        if elsewhere:
-            raise InputError(f"--model {elsewhere}: {folder.directory} was made without a model: leave it out")
-        return Bm25Ranker(collection)
-    ranker = open_ranker(elsewhere or Path(about["checkpoint"]), collection)
-    if ranker.identity["fingerprint"] != about["fingerprint"]:
+    if "checkpoint" not in about and model:
+        raise InputError(f"--model {model}: {directory} was made without a model: leave it out")
+    ranker = open_ranker(model or about.get("checkpoint", NAME), opened)
+    if "checkpoint" in about and ranker.identity["fingerprint"] != about["fingerprint"]:
         raise InputError(
-            f"{ranker.name}: is not the model that {folder.directory} was made with: name that one with "
+            f"{ranker.name}: is not the model that {directory} was made with: name that one with "
             "--model, or make the index again"
         )
-    return ranker
+    return KINDS[folder.manifest["kind"]].open(folder, ranker)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.system import List, ScoredTogether, Texts, scores_of_lists
+from trainer.ranking.retrieval.system import List, Texts, scores_of_lists
 
 
 class Lists(VectorRanker):
@@ -19,5 +20,15 @@ class Lists(VectorRanker):
         """Score each list's documents for its query, fp32 [n]; every text is encoded once."""
         texts = Texts.of_lists(self.collection, lists)
         queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
-        system = ScoredTogether(self.model.score, queries, documents, self.device)
-        return scores_of_lists(system, texts, lists, what)
+
+        def of(query: int, listed: np.ndarray) -> np.ndarray:
+            """Score one list; equal texts tie, and the model reads each."""
+            rows = documents.rows[listed]
+            with torch.inference_mode():
+                of_query = queries.padded(queries.rows[query : query + 1], self.device)
+                scores = self.model.score(of_query, documents.padded(rows, self.device)).float().cpu().numpy()[0]
+            _, first, places = np.unique(rows, return_index=True, return_inverse=True)
+            tied: np.ndarray = scores[first][places]
+            return tied
+
+        return scores_of_lists(of, texts, lists, what)

@@ -22,6 +22,11 @@ from trainer.ranking.retrieval.shared import computed
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 
+def batch_tokens(device: torch.device | str) -> int:
+    """Return the most tokens of a batch on a device."""
+    return BATCH_TOKENS[torch.device(device).type]
+
+
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Group rows of similar lengths: yield the row numbers of each batch, the longest rows first.
 
@@ -44,10 +49,6 @@ class Rows(Protocol):
 
     def __len__(self) -> int:
         """The number of rows."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The dtype of the numbers."""
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """Return some rows, by their places int64 [n]."""
@@ -105,15 +106,15 @@ class TextEncoder:
     device: torch.device | str = "cpu"
     what: str = "encode"
 
-    def embeddings(self, texts: Iterable[np.ndarray], batch_tokens: int | None = None) -> np.ndarray:
+    def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
-        flat, ends, rows = self.vectors(texts, batch_tokens)
+        flat, ends, rows = self.vectors(texts)
         if len(flat) != len(ends):
             raise ValueError(f"{len(ends)} texts have {len(flat)} vectors, not one each")
         embeddings: np.ndarray = flat[rows]
         return embeddings
 
-    def vectors(self, texts: Iterable[np.ndarray], batch_tokens: int | None = None) -> TextVectors:
+    def vectors(self, texts: Iterable[np.ndarray]) -> TextVectors:
         """Compute the vectors of each text.
 
         Texts that are equal after truncation are encoded once: in two batches their embeddings could differ in the last
@@ -121,7 +122,6 @@ class TextEncoder:
 
         Args:
             texts: token ids without special tokens, at least one text.
-            batch_tokens: as in `batches`.
 
         Raises:
             InputError: an embedding is not finite.
@@ -131,7 +131,7 @@ class TextEncoder:
         order: list[int] = []
         parts, counts = [], []
         with meter(self.what, "texts", len(first)) as report:
-            for batch, vectors, mask in self.batches([cut[i] for i in first], batch_tokens):
+            for batch, vectors, mask in self.batches([cut[i] for i in first]):
                 parts.append(vectors[mask])
                 counts.append(mask.sum(axis=1))
                 order += batch
@@ -140,17 +140,11 @@ class TextEncoder:
         require_finite(flat, self.what)
         return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
 
-    def batches(
-        self, texts: Sequence[np.ndarray], batch_tokens: int | None = None
-    ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+    def batches(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H], mask bool [n, m].
 
-        Args:
-            texts: token ids without special tokens.
-            batch_tokens: the most tokens of a batch, padding included, unless one text is longer; by default
-                BATCH_TOKENS of the device.
+        A batch has at most BATCH_TOKENS of the device, padding included, unless one text is longer.
         """
-        batch_tokens = batch_tokens or BATCH_TOKENS[torch.device(self.device).type]
         # a framing may pad all texts to one length, as ColBERT's queries; `pad` adds at most 7 to an empty text's row
         least = self.framing.arrays([texts[0][:0]])["ids"].size - 7
 
@@ -160,7 +154,7 @@ class TextEncoder:
                 vectors, mask = self.embed(**on_device(arrays, self.device))
             return vectors.float().cpu().numpy(), mask.cpu().numpy()
 
-        numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens)
+        numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens(self.device))
         for batch, (vectors, mask) in computed(numbers, encoded):
             yield batch, vectors, mask
 

@@ -38,17 +38,10 @@ def computed(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> It
     rank, ranks = _ranks.get()
     left = iter(batches)
     while of_round := list(islice(left, ranks)):
-        own = compute(of_round[rank]) if rank < len(of_round) else None
-        yield from zip(of_round, _gather(own, ranks), strict=False)
-
-
-def _gather(own: Any, ranks: int) -> list[Any]:
-    """Return the results of all ranks."""
-    if ranks == 1:
-        return [own]
-    results = [None] * ranks
-    dist.all_gather_object(results, own)
-    return results
+        results: list[Any] = [compute(of_round[rank]) if rank < len(of_round) else None] * ranks
+        if ranks > 1:
+            dist.all_gather_object(results, results[rank])
+        yield from zip(of_round, results, strict=False)
 
 
 def wait_for(ranks: int) -> None:

@@ -55,15 +55,8 @@ def in_pool_order(documents: np.ndarray) -> np.ndarray:
     return np.sort(documents)[keyed_rng("pool order").permutation(len(documents))]
 
 
-class ListSystem(Protocol):
-    """Scores of some documents for a query."""
-
-    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """Return the scores of documents, fp32 [n], given their positions in the pool, for a query."""
-
-
-class System(ListSystem, Protocol):
-    """Scores of the documents of a pool, in its order, for some queries; it holds the texts, encoded or indexed."""
+class ScoresAll(Protocol):
+    """Scores of the documents of a pool, in its order, for some queries."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,15 +65,24 @@ class System(ListSystem, Protocol):
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of all documents, fp32 [q, N], for the queries in `rows`, a slice with both ends given."""
 
+
+class System(ScoresAll, Protocol):
+    """Texts, encoded or indexed."""
+
+    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
+        """Return the scores of documents, fp32 [n], given their positions in the pool, for a query."""
+
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         """Return at most k documents for each query, best first, ties in the pool's order; `salts` as in `search`."""
 
 
-def scores_of_lists(system: ListSystem, texts: Texts, lists: Sequence[List], what: str) -> list[np.ndarray]:
-    """Score each list, fp32 [n], by a system of the lists' own `Texts`."""
+def scores_of_lists(
+    of: Callable[[int, np.ndarray], np.ndarray], texts: Texts, lists: Sequence[List], what: str
+) -> list[np.ndarray]:
+    """Score each list, fp32 [n], by `System.of` of the lists' own texts."""
     queries, pool = np.array(texts.queries), np.array(texts.pool)
     return [
-        system.of(int(queries.searchsorted(query)), pool.searchsorted(documents))
+        of(int(queries.searchsorted(query)), pool.searchsorted(documents))
         for query, documents in track(lists, what, "lists")
     ]
 
@@ -135,9 +137,10 @@ class Scored:
         """The number of queries, the number of documents."""
         return len(self.queries.rows), len(self.documents.rows)
 
-    def scores(self, rows: slice) -> np.ndarray:
-        """The scores of all documents, fp32 [q, N], for some of the queries."""
-        return self._all(rows)
+    def scores(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
+        """The scores of all documents, fp32 [q, N], for some of the queries; `add` as in `table`."""
+        table = self.table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
+        return table[:, self.documents.rows]
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         """The scores of some documents, fp32 [n], for a query."""
@@ -157,12 +160,8 @@ class Scored:
                 report(done, "")
 
             for rows in row_blocks(self.shape):
-                ranked += best(self._all(rows, add), k, some(salts, rows)).each()
+                ranked += best(self.scores(rows, add), k, some(salts, rows)).each()
         return ranked
-
-    def _all(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
-        table = self.table(self.queries.rows[rows], np.arange(len(self.documents.ends)), add)
-        return table[:, self.documents.rows]
 
     def table(
         self, queries: np.ndarray, documents: np.ndarray, add: Callable[[int], None] = lambda _: None
@@ -179,26 +178,6 @@ class Scored:
                     table[rows, columns] = scores
                     add(scores.size)
         return table
-
-
-@dataclass(frozen=True)
-class ScoredTogether:
-    """Scores by a model whose score of a document depends on the rest of its list: it scores whole lists at once."""
-
-    score: Callable[[Vectors, Vectors], Tensor]  # a dual encoder's
-    queries: TextVectors
-    documents: TextVectors
-    device: torch.device | str = "cpu"
-
-    def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """Return the scores of a list's documents, fp32 [n], for a query; equal texts tie, and the model reads each."""
-        rows = self.documents.rows[documents]
-        with torch.inference_mode():
-            of_query = self.queries.padded(self.queries.rows[query : query + 1], self.device)
-            scores = self.score(of_query, self.documents.padded(rows, self.device)).float().cpu().numpy()[0]
-        _, first, places = np.unique(rows, return_index=True, return_inverse=True)
-        tied: np.ndarray = scores[first][places]
-        return tied
 
 
 def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:

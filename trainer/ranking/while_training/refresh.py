@@ -74,15 +74,12 @@ class Refresh:
         """
         self.current = self.step_of(step)
         try:
-            self.source.generation = self._opened() if self.current else None
+            opened = Generation.map(self._folder(self.current)) if self.current else None
+            if opened:
+                opened.check(self._folder(self.current), len(self.source.collection.corpus))
+            self.source.generation = opened
         except InputError as error:
             raise SharedError(str(error)) from None
-
-    def _opened(self) -> Generation:
-        folder = self._folder(self.current)
-        opened = Generation.map(folder)
-        opened.check(folder, len(self.source.collection.corpus))
-        return opened
 
     def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
         """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.

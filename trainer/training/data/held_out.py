@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from data_prep.common.rng import keyed_rngs
 from models.interface import Batcher, MicroBatch
-from trainer.training.data.lanes import Source, examples_of
+from trainer.training.data.lanes import ItemSource, examples_of
 from trainer.training.errors import SharedError
 
 
@@ -15,7 +15,7 @@ from trainer.training.errors import SharedError
 class HeldOut:
     """Held-out data in units of `window` consecutive chunks, which the ranks share."""
 
-    source: Source
+    source: ItemSource
     batcher: Batcher
     seed: int
     window: int

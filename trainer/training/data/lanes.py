@@ -17,7 +17,7 @@ from data_prep.common.rng import keyed_rng, keyed_rngs
 from models.interface import Batcher, MicroBatch
 
 
-class Source(Protocol):
+class ItemSource(Protocol):
     """Numbered shards of numbered chunks of items: what is dealt to the lanes."""
 
     @property
@@ -88,7 +88,7 @@ class Lanes:
 
     def __init__(
         self,
-        source: Source,
+        source: ItemSource,
         batcher: Batcher,
         *,
         seed: int,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from data_prep.common.errors import InputError
 from data_prep.common.rng import keyed_rng
 from models.interface import Batcher, MicroBatch
-from trainer.training.data.lanes import START, Lanes, LaneStep, Position, Skip, Source
+from trainer.training.data.lanes import START, ItemSource, Lanes, LaneStep, Position, Skip
 from trainer.training.data.mixing import Mix
 from trainer.training.recipe.schema import Recipe
 
@@ -85,7 +85,7 @@ class Order:
         return lanes.origins(batch.lane, batch.before, lanes.size)
 
 
-def make_order(recipe: Recipe, sources: Mapping[str, tuple[Source, float]], batcher: Batcher) -> Order:
+def make_order(recipe: Recipe, sources: Mapping[str, tuple[ItemSource, float]], batcher: Batcher) -> Order:
     """Build the order that a recipe asks for, from one source or from several weighted sources."""
     lanes = {}
     for number, (name, (source, _)) in enumerate(sources.items()):

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 
 # ssh [options] HOST COMMAND: prints the host's file, or fails as if the host were dead
 ANSWERS = """#!/bin/sh
@@ -26,7 +26,7 @@ def write(folder: Path, script: str) -> None:
     (folder / "ssh").chmod(0o755)
 
 
-def answer(folder: Path, *hosts: str, facts: Facts) -> None:
+def answer(folder: Path, *hosts: str, facts: HostFacts) -> None:
     """Let hosts answer with these facts, after a line printed by a login script."""
     for host in hosts:
         (folder / host).write_text(f"Welcome to {host}\n{json.dumps(asdict(facts))}\n")

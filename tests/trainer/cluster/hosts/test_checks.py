@@ -10,17 +10,19 @@ from tests import toy
 from tests.trainer.cluster.hosts.finding import only
 from trainer.cluster.hosts import checks
 from trainer.cluster.hosts.checks import bytes_of
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.open_data import shard_data
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
 GB = 10**9
-FACTS = Facts({"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, "")
+FACTS = HostFacts(
+    {"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, ""
+)
 TWO = {"a": FACTS, "b": FACTS}
 
 
-def changed(**changes: Any) -> dict[str, Facts]:
+def changed(**changes: Any) -> dict[str, HostFacts]:
     """Return the facts of two hosts; the second host's are changed."""
     return {"a": FACTS, "b": replace(FACTS, **changes)}
 

@@ -12,7 +12,7 @@ from tests import toy
 from tests.trainer.cluster.hosts.fake_ssh import answer
 from trainer.cluster.hosts.ask import ask
 from trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
-from trainer.cluster.hosts.facts import Facts, gather
+from trainer.cluster.hosts.facts import HostFacts, gather
 from trainer.cluster.hosts.launch import Launch
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
@@ -32,14 +32,14 @@ def recipe(tmp_path: Path, **changes: object) -> PretrainRecipe:
 def test_facts_travel_as_json() -> None:
     facts = gather()
     assert facts.versions.keys() >= {"Python", "commit", "torch", "deepspeed"}
-    assert Facts(**json.loads(json.dumps(asdict(facts)))) == facts
+    assert HostFacts(**json.loads(json.dumps(asdict(facts)))) == facts
 
 
 def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
     facts = gather()
     answer(cluster, "a", facts=facts)
     told = ask(["a", "b"])
-    assert isinstance(told["a"], Facts)
+    assert isinstance(told["a"], HostFacts)
     assert replace(told["a"], clock=facts.clock) == facts
     assert told["a"].clock < 0  # the answer is older than its arrival
     assert told["b"] == "ssh: connect to host b port 22: No route to host"

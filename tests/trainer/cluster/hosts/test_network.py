@@ -10,12 +10,12 @@ import pytest
 
 from tests.trainer.cluster.hosts.finding import only
 from trainer.cluster.hosts import network
-from trainer.cluster.hosts.facts import Facts
+from trainer.cluster.hosts.facts import HostFacts
 from trainer.cluster.hosts.network import bandwidth, seconds_of, sum_over_ranks
 from trainer.training.engine.all_reduce import Measured
 
 INTERFACES = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.1"], "docker0": ["172.17.0.1"], "ib0": ["10.1.0.1"]}
-FACTS = Facts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")
+FACTS = HostFacts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")
 TWO = {"a": FACTS, "b": FACTS}
 GPUS = {host: replace(facts, gpus=[80]) for host, facts in TWO.items()}
 # four ranks, 3,000,000 bytes in 0.011 s; 0.001 s of that pass before the first byte
@@ -37,7 +37,7 @@ FOUND = Measured(4, "10.0.0.1", 3_000_000, 0.011, 0.001, [{"lo": 10, "eth0": 13_
     ],
 )
 def test_the_interface_is_the_one_that_the_backend_chooses(
-    hosts: dict[str, Facts], variables: dict[str, str], said: str
+    hosts: dict[str, HostFacts], variables: dict[str, str], said: str
 ) -> None:
     finding = only(network.interface(hosts, variables))
     assert (finding.state, finding.said) == ("ok", said)
@@ -52,7 +52,7 @@ def test_the_interface_is_the_one_that_the_backend_chooses(
         (GPUS, "NCCL_SOCKET_IFNAME", "mlx"),
     ],
 )
-def test_an_interface_that_hosts_lack(hosts: dict[str, Facts], name: str, value: str) -> None:
+def test_an_interface_that_hosts_lack(hosts: dict[str, HostFacts], name: str, value: str) -> None:
     findings = list(network.interface(hosts, {name: value}))
     assert [finding.state for finding in findings] == ["wrong", "wrong"]
     assert findings[1].said == f"b: {name}={value}, and it has docker0, eth0, ib0, lo"

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.common.errors import InputError
 from tests.toy import ROOT
-from trainer.cluster.planning.preparing import MONTH, REDDIT, SOURCES, Source, Work, prepare, with_rates
+from trainer.cluster.planning.preparing import MONTH, REDDIT, SOURCES, PlannedSource, Work, prepare, with_rates
 
 PAGE = (ROOT / "docs" / "data.md").read_text()
 
@@ -38,7 +38,7 @@ def test_the_size_of_reddit_is_twelve_months_of_the_page() -> None:
     assert MONTH == 140e6
 
 
-TOY = Source(
+TOY = PlannedSource(
     "toy",
     1000.0,
     {"cutting": Work(3600, "bytes", 1.0)},

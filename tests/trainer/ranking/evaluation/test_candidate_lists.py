@@ -15,7 +15,7 @@ from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, sy
 from tests.trainer.ranking.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
-from trainer.ranking.evaluation.results_file import Limits, Lists
+from trainer.ranking.evaluation.results_file import CandidateLists, Limits
 from trainer.ranking.evaluation.table import compared
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
@@ -161,7 +161,7 @@ def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:
     assert bm25["mrr"] > 0.8 > results.systems["m"].metrics["mrr"]  # questions are parts of their passages
     assert [pair.systems for pair in compared(results)] == [["m", "pairs"]]
     assert 0 < compared(results)[0].p_value < 0.05
-    assert results.about.candidates == Lists(lists=LISTS - 2, left_out=2, fewest=CANDIDATES, most=CANDIDATES)
+    assert results.about.candidates == CandidateLists(lists=LISTS - 2, left_out=2, fewest=CANDIDATES, most=CANDIDATES)
     (stage,) = results.systems["pairs"].stages
     assert stage.max_tokens == Limits(query=8, document=16)
     assert compare_lists(systems_of(lists, {"m": siamese}), "test").pairs == []

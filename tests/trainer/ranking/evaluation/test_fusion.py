@@ -159,7 +159,8 @@ def test_a_fusion_of_a_fusion_is_a_plain_sum_of_sums(
     outer = Fused(inner, Table(pair[1]), 0.4, left_out)
     assert outer.shape == (queries, documents)
     rows = slice(0, queries)
-    for query, (scores, ranked) in enumerate(zip(outer.scores(rows), outer.rank(documents), strict=True)):
+    (rankings,) = fusion.rank(inner, Table(pair[1]), [0.4], documents, left_out)
+    for query, (scores, ranked) in enumerate(zip(outer.scores(rows), rankings, strict=True)):
         others = [i for i in range(documents) if i != left_out.get(query)]
         a, b = (table[query : query + 1, others] for table in pair)
         if others:

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from data_prep.collections.collection import Collection
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, positions, systems_of, tokens_run
+from tests.trainer.ranking.retrieval.fakes import (
+    overlap_run,
+    plain_overlap,
+    positions,
+    ranked_as,
+    systems_of,
+    tokens_run,
+)
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
 from trainer.ranking.evaluation.parts import Parts
@@ -31,6 +38,14 @@ def parts_of(task: Task, *wanted: Expression, weight: float | None = None, depth
     models = {"overlap": overlap_run(task.collection), "tokens": tokens_run(task.collection)}
     choices = {part: Choice(weight) for each in wanted for part in walk(each)}
     return Parts(systems_of(task.collection, models, bm25=True), task, depth, wanted, choices)
+
+
+def rerank(task: Task, found: list[Ranked], documents: int) -> list[Ranked]:
+    """Re-rank what BM25 is said to have found, at most 40 documents, with the `Overlap` model."""
+    system = Rerank(BM25, documents, OVERLAP)
+    parts = parts_of(task, system, depth=40)
+    parts._ranked[BM25, 40] = found
+    return parts.rank(system, 40)
 
 
 def plain(task: Task, found: list[Ranked], documents: int, weight: float | None) -> list[list[int]]:
@@ -111,3 +126,32 @@ def test_what_is_encoded_is_freed_once_no_wanted_system_needs_it(task: Task) -> 
         parts.done(part)
         held.append(set(parts._encoded))
     assert held == [{TOKENS}, {BM25, TOKENS}, set(), set()]
+
+
+def test_the_first_are_ranked_by_score_and_the_others_follow(task: Task) -> None:
+    found = Bm25Ranker(task.collection).system(task).rank(40)
+    assert min(map(len, positions(found))) > 5
+    found[3], found[4] = ranked_as([]), ranked_as(positions(found)[4][:2])  # BM25 may find nothing, or fewer
+    ranked = rerank(task, found, 5)
+    assert all((np.diff(row.scores) <= 0).all() for row in ranked)
+    moved = 0
+    for query, first, again in zip(task.queries, positions(found), positions(ranked), strict=True):
+        tokens = task.collection.queries.tokens(query)[:6].tolist()
+        score = {i: plain_overlap(tokens, task.collection.corpus.tokens(task.pool[i])[:14].tolist()) for i in first[:5]}
+        assert again[:5] == sorted(first[:5], key=lambda i: (-score[i], i))  # noqa: B023
+        assert again[5:] == first[5:]
+        moved += again != first
+    assert moved > 10
+
+
+def test_nothing_found_is_nothing_ranked(task: Task) -> None:
+    ranked = rerank(task, [ranked_as([])] * 20, 10)
+    assert positions(ranked) == [[]] * 20
+
+
+def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_first(task: Task) -> None:
+    found = Bm25Ranker(task.collection).system(task).rank(40)
+    backwards = [ranked_as(row[::-1]) for row in positions(found)]
+    again = [positions(rerank(task, some, 40)) for some in (found, backwards)]
+    assert again[0] == again[1]
+    assert np.mean([row == sorted(row) for row in again[0]]) < 1

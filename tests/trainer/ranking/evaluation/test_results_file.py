@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.results_file import About, Stage, read_results, results_of, write_results
+from trainer.ranking.evaluation.results_file import About, SystemStage, read_results, results_of, write_results
 
 OLD = {"bm25": {"mrr@10": 0.5}, "queries": 1, "corpus": 2, "collection": "c", "split": "test", "p_value": None}
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
         name: Metrics({metric: rng.random(9) for metric in ("mrr@10", "ndcg@10", "recall@100")})
         for name in ("bm25", "version")  # no name is reserved by the file
     }
-    made = {name: (name, [Stage(stage=name, seconds=0.5)]) for name in measured}
+    made = {name: (name, [SystemStage(stage=name, seconds=0.5)]) for name in measured}
     results = results_of(measured, made, About(collection="c", split="test", queries=9, corpus=99))
     write_results(tmp_path / "results.json", results)
     assert read_results(tmp_path / "results.json") == results

@@ -41,7 +41,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path
     assert positions(read.ranked) == positions(ranked)
     for back, row in zip(read.ranked, ranked, strict=True):
         np.testing.assert_array_equal(back.scores, row.scores)
-    assert positions(read.rank(3)) == [row[:3] for row in positions(ranked)]
+    assert positions(task.first(read.ranked, 3)) == [row[:3] for row in positions(ranked)]
     assert read.remarks == [f"{path}: 1 judged queries are not in it, and count 0"]
     assert task.measure(read.ranked).means == task.measure(ranked).means
 

@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from trainer.ranking.evaluation.results_file import About, Limits, Lists, Results, Stage, System
+from trainer.ranking.evaluation.results_file import About, CandidateLists, Limits, Results, SystemResult, SystemStage
 from trainer.ranking.evaluation.significance import Pair
 from trainer.ranking.evaluation.table import compared, table
 
 METRICS = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100", "r@1", "r@2", "r@5", "mrr", "map"), 0.5)
 
 
-def results_of(systems: dict[str, list[Stage]], **about: Any) -> Results:
+def results_of(systems: dict[str, list[SystemStage]], **about: Any) -> Results:
     """Results of systems with these stages; every two of them differ by nothing."""
     names = [*systems]
     return Results(
         version=1,
         systems={
-            name: System(expression=" ".join(stage.stage for stage in stages), metrics=METRICS, stages=stages)
+            name: SystemResult(expression=" ".join(stage.stage for stage in stages), metrics=METRICS, stages=stages)
             for name, stages in systems.items()
         },
         about=About(**{"collection": "c", "split": "test", "queries": 1, "corpus": 1, **about}),
@@ -27,13 +27,13 @@ def results_of(systems: dict[str, list[Stage]], **about: Any) -> Results:
     )
 
 
-def model(path: str, query: int = 8, document: int = 16, kept_of_query: str | None = None, **stage: Any) -> Stage:
+def model(path: str, query: int = 8, document: int = 16, kept_of_query: str | None = None, **stage: Any) -> SystemStage:
     """A stage of a model."""
     limits = Limits(query=query, document=document, kept_of_query=kept_of_query)
-    return Stage(**{"stage": path, "model": path, "checkpoint": f"{path}/step", "max_tokens": limits, **stage})
+    return SystemStage(**{"stage": path, "model": path, "checkpoint": f"{path}/step", "max_tokens": limits, **stage})
 
 
-BM25 = Stage(stage="bm25", model="bm25", seconds=1.0)
+BM25 = SystemStage(stage="bm25", model="bm25", seconds=1.0)
 
 
 def test_the_table_shows_how_much_of_a_text_each_system_reads() -> None:
@@ -59,8 +59,8 @@ def test_a_model_that_only_re_ranks_has_its_path_for_a_name() -> None:
 
 
 def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
-    lists = Lists(lists=2000, left_out=0, fewest=2, most=9)
-    lines = list(table(results_of({"a": [Stage(stage="x")]}, candidates=lists, corpus=7)))
+    lists = CandidateLists(lists=2000, left_out=0, fewest=2, most=9)
+    lines = list(table(results_of({"a": [SystemStage(stage="x")]}, candidates=lists, corpus=7)))
     assert lines[0].split() == ["R@1", "R@2", "R@5", "MRR", "MAP"]
     assert lines[-1].startswith("2,000 lists of 2 to 9 candidates, 7 different documents; ")
 
@@ -69,10 +69,10 @@ def test_how_scores_were_fused() -> None:
     about = {"stage": "fuse", "fused": ["bm25", "x"]}
     systems = {
         "m": [model("x")],
-        "chosen": [BM25, model("x"), Stage(weight=0.3, split="dev", **about)],
-        "given": [BM25, model("x"), Stage(weight=0.35, **about)],
-        "asked": [BM25, model("x"), Stage(**about)],
-        "without": [BM25, model("x"), Stage(why="no split dev", **about)],
+        "chosen": [BM25, model("x"), SystemStage(weight=0.3, split="dev", **about)],
+        "given": [BM25, model("x"), SystemStage(weight=0.35, **about)],
+        "asked": [BM25, model("x"), SystemStage(**about)],
+        "without": [BM25, model("x"), SystemStage(why="no split dev", **about)],
         "again": [BM25, model("x", stage="> 9 +x", depth=9, fused=["bm25", "x"], weight=1.0, split="dev")],
     }
     rules = [line for line in table(results_of(systems)) if "scores standardised" in line or "reciprocal" in line]
@@ -87,7 +87,7 @@ def test_how_scores_were_fused() -> None:
 
 def test_the_last_two_models_are_compared_and_combined_systems_with_bm25() -> None:
     def pairs(*systems: str) -> list[list[str]]:
-        made = {"bm25": [BM25], "run file": [Stage(stage="x.trec")]}
+        made = {"bm25": [BM25], "run file": [SystemStage(stage="x.trec")]}
         stages = {
             name: made.get(name, [model(name)] if name.startswith("m") else [BM25, model("x")]) for name in systems
         }

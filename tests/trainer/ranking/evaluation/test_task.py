@@ -13,7 +13,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.compare import compare
 from trainer.ranking.evaluation.metrics import DEPTH
 from trainer.ranking.evaluation.results_file import Identical
 from trainer.ranking.evaluation.systems import Systems, read_systems
@@ -106,7 +106,7 @@ def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection:
     for rule, own in (("auto", {"test.0"}), ("on", set()), ("off", {f"test.{i}" for i in range(4)})):
         folder = tmp_path / rule
         folder.mkdir()
-        results = compare(systems, "test", Asked(folder, identical_ids=rule))  # type: ignore[arg-type]
+        results = compare(systems, "test", folder, identical_ids=rule)  # type: ignore[arg-type]
         left_out = {"auto": 3, "on": 4, "off": 0}[rule]
         assert results.about.ignore_identical_ids == Identical(rule=rule, queries=left_out)
         told = [text for text in table(results) if "with the query's id is left out" in text]

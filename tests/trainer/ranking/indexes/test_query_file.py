@@ -10,20 +10,23 @@ from trainer.ranking.indexes.query_file import read_queries
 
 
 def test_a_split_has_each_of_its_queries_once(opened: Collection) -> None:
-    queries = read_queries("test", opened)
+    queries, _ = read_queries("test", opened, "auto")
     assert list(queries) == [f"q{i}" for i in range(100, 120)]
     assert queries["q107"] == opened.queries.text(107)
 
 
 def test_a_file_has_a_query_a_line(opened: Collection, tmp_path: Path) -> None:
     (tmp_path / "q.tsv").write_text("7\thow do planes fly\nb\twith a\ttab\r\nc\t\n", newline="")
-    assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with a\ttab", "c": ""}
+    assert read_queries(str(tmp_path / "q.tsv"), opened, "auto") == (
+        {"7": "how do planes fly", "b": "with a\ttab", "c": ""},
+        {},
+    )
 
 
 def test_marks_line_ends_and_blank_lines_of_windows_are_no_text(opened: Collection, tmp_path: Path) -> None:
     content = "\ufeff7\thow do planes fly\r\n\r\n\ufeffb\twith\r\n \r\n"
     (tmp_path / "q.tsv").write_bytes(content.encode())
-    assert read_queries(str(tmp_path / "q.tsv"), opened) == {"7": "how do planes fly", "b": "with"}
+    assert read_queries(str(tmp_path / "q.tsv"), opened, "auto")[0] == {"7": "how do planes fly", "b": "with"}
 
 
 @pytest.mark.parametrize(
@@ -41,4 +44,4 @@ def test_what_is_wrong_is_refused(opened: Collection, tmp_path: Path, content: s
     if content is not None:
         (tmp_path / "q.tsv").write_text(content)
     with pytest.raises(InputError, match=message):
-        read_queries(str(tmp_path / "q.tsv"), opened)
+        read_queries(str(tmp_path / "q.tsv"), opened, "auto")

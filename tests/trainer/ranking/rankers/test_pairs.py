@@ -1,5 +1,10 @@
 """Pairs are scored once, in batches of similar lengths, and returned list by list."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -9,13 +14,13 @@ from hypothesis import strategies as st
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import Framing, PairFraming
-from tests.trainer.ranking.retrieval.fakes import Overlap, overlap_run, plain_overlap
-from trainer.ranking.rankers.pairs import List, score_lists
+from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, overlap_run, plain_overlap
+from trainer.ranking.rankers.pairs import List, Pairs
 from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.retrieval.encode import BATCH_TOKENS
+from trainer.training.checkpoints.load import LoadedModel
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
-FRAMING = PairFraming(Framing(VOCABULARY, 8), Framing(VOCABULARY, 16))
 LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)
 
 
@@ -34,6 +39,12 @@ class Some:
 QUERIES, DOCUMENTS = Some(10, 9, seed=0), Some(30, 25, seed=1)
 
 
+def ranker(model: Overlap) -> Pairs:
+    texts: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
+    tokenizer: Any = VOCABULARY
+    return Pairs(LoadedModel(model, OverlapConfig(), tokenizer, Path("run/step")), texts)
+
+
 def cut(query: int, document: int) -> tuple[list[int], list[int]]:
     return QUERIES.tokens(query)[:6].tolist(), DOCUMENTS.tokens(document)[:14].tolist()
 
@@ -41,7 +52,8 @@ def cut(query: int, document: int) -> tuple[list[int], list[int]]:
 @given(LISTS, st.integers(1, 200), st.sampled_from([0, 3]))
 def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: int) -> None:
     model = Overlap(classes)
-    scores = score_lists(model.score_pairs, FRAMING, QUERIES, DOCUMENTS, lists, batch_tokens=budget)
+    with patch.dict(BATCH_TOKENS, cpu=budget):
+        scores = ranker(model).scores(lists)
     for (query, documents), of_list in zip(lists, scores, strict=True):
         expected = np.array([plain_overlap(*cut(query, document)) for document in documents])
         assert of_list.dtype == np.float32
@@ -53,11 +65,12 @@ def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: 
 
 
 def test_scores_that_are_not_finite_are_refused() -> None:
-    def broken(ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-        return torch.full((len(ids),), torch.nan)
+    class Broken(Overlap):
+        def score_pairs(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(ids),), torch.nan)
 
     with pytest.raises(InputError, match="re-rank: .*not finite"):
-        score_lists(broken, FRAMING, QUERIES, DOCUMENTS, [(0, [1])], what="re-rank")
+        ranker(Broken()).scores([(0, [1])], what="re-rank")
 
 
 def test_a_collections_texts_are_scored_by_their_numbers(opened: Collection) -> None:

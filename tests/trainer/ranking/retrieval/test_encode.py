@@ -1,5 +1,7 @@
 """Texts are encoded in any order and batch, within the token budget, by the model's own embedding."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from models.matching.siamese import Siamese, SiameseConfig
 from models.trunk import build_trunk
 from models.vectors import Vectors, one_vector
 from tests import toy
-from trainer.ranking.retrieval.encode import TextEncoder, length_batches
+from trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, length_batches
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -50,7 +52,8 @@ TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 30), elements=st.integers(
 @given(TEXTS, st.integers(3, 40), st.integers(1, 200))
 def test_encoding_keeps_the_order_and_the_budget(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
     spy = Spy()
-    embeddings = TextEncoder(spy, Framing(VOCABULARY, max_tokens)).embeddings(texts, batch_tokens=budget)
+    with patch.dict(BATCH_TOKENS, cpu=budget):
+        embeddings = TextEncoder(spy, Framing(VOCABULARY, max_tokens)).embeddings(texts)
     cut = [text[: max_tokens - 2].astype(int) for text in texts]
     frame = VOCABULARY.cls + VOCABULARY.sep
     expected = [[len(text) + 2, text.sum() + frame, VOCABULARY.cls] for text in cut]
@@ -71,7 +74,7 @@ def test_a_real_encoder_gives_the_same_embeddings_in_any_batch() -> None:
     rng = np.random.default_rng(0)
     texts = [rng.integers(5, 100, rng.integers(0, 50)).astype(np.uint16) for _ in range(20)]
     together = TextEncoder(embed, framing).embeddings(texts)
-    alone = np.concatenate([TextEncoder(embed, framing).embeddings([text], batch_tokens=1) for text in texts])
+    alone = np.concatenate([TextEncoder(embed, framing).embeddings([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
 

@@ -1,5 +1,7 @@
 """Several vectors per text: stored once for equal texts, without padding, in batches within the token budget."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import ChunkFraming, Framing
 from models.vectors import Vectors
-from trainer.ranking.retrieval.encode import TextEncoder, TextVectors
+from trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, TextVectors
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 12), elements=st.integers(5, 9)), min_size=1, max_size=30)
@@ -42,7 +44,8 @@ def of_text(encoded: TextVectors, text: int) -> np.ndarray:
 @given(TEXTS, st.integers(3, 20), st.integers(1, 100))
 def test_every_text_has_its_own_vectors(texts: list[np.ndarray], max_tokens: int, budget: int) -> None:
     odd = Odd()
-    encoded = TextEncoder(odd, Framing(VOCABULARY, max_tokens)).vectors(texts, batch_tokens=budget)
+    with patch.dict(BATCH_TOKENS, cpu=budget):
+        encoded = TextEncoder(odd, Framing(VOCABULARY, max_tokens)).vectors(texts)
     for i, text in enumerate(texts):
         np.testing.assert_array_equal(of_text(encoded, i), plain(text, max_tokens))
     different = {text[: max_tokens - 2].tobytes() for text in texts}
@@ -84,7 +87,8 @@ class Filled(Framing):
 
 def test_a_framing_that_fills_texts_up_does_not_overrun_the_budget() -> None:
     odd = Odd()
-    TextEncoder(odd, Filled(VOCABULARY, 32)).vectors([np.array([i], np.uint16) for i in range(5, 45)], batch_tokens=100)
+    with patch.dict(BATCH_TOKENS, cpu=100):
+        TextEncoder(odd, Filled(VOCABULARY, 32)).vectors([np.array([i], np.uint16) for i in range(5, 45)])
     assert sum(rows for rows, _ in odd.batches) == 40
     assert all(rows * (width - 7) <= 100 for rows, width in odd.batches)  # widths may be rounded up
 

@@ -13,7 +13,7 @@ from trainer.ranking.retrieval import search as search_module
 from trainer.ranking.retrieval import system
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import search
-from trainer.ranking.retrieval.system import Embedded, Scored, ScoredTogether
+from trainer.ranking.retrieval.system import Embedded, Scored
 
 
 def test_an_encoders_scores_are_those_of_its_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,20 +114,6 @@ def test_every_different_document_is_padded_once_for_a_block_of_queries(monkeypa
     )
     Scored(MaxSim(), QUERIES, DOCUMENTS).scores(slice(0, 5))
     assert sorted(padded) == sorted([*QUERIES.rows.tolist(), *range(6)])
-
-
-def test_a_score_that_depends_on_the_list_sees_all_of_it_and_equal_texts_tie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "DOCUMENT_VECTORS", 1)
-
-    def softmax(queries: Vectors, documents: Vectors) -> torch.Tensor:
-        return MaxSim()(queries, documents).softmax(dim=1)
-
-    documents = np.array([9, 0, 3, 8, 7])  # 9 equals 3, and 0 equals 8
-    scores = ScoredTogether(softmax, QUERIES, DOCUMENTS).of(3, documents)
-    logits = plain_scores(QUERIES, DOCUMENTS)[3, documents]
-    np.testing.assert_allclose(scores, np.exp(logits) / np.exp(logits).sum(), rtol=1e-4)
-    assert scores[0] == scores[2]
-    assert scores[1] == scores[3]
 
 
 COUNTS = hnp.arrays(np.int64, st.integers(1, 30), elements=st.integers(0, 9))
