@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
@@ -23,6 +22,7 @@ from models.config import MatchingConfig
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from trainer.training.checkpoints.load import LoadedModel
+from trainer.training.engine.device import this_device
 
 CLASSES = "classes"  # the loss of models that classify pairs
 LONG = 1 << 16  # tokens, more than any model reads
@@ -85,13 +85,13 @@ class ModelRanker(Ranker):
     """A trained model, on its device, in eval mode."""
 
     def __init__(self, loaded: LoadedModel, collection: Collection) -> None:
-        """Move the model to the GPU, if there is one."""
+        """Move the model to the device."""
         assert isinstance(loaded.method, MatchingConfig)
         self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
         self.title = f"{self.name}: a {loaded.kind}"
         self.model: Any = loaded.model
         self.method: MatchingConfig = loaded.method
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = this_device()
         self.model.to(self.device)
 
     @property

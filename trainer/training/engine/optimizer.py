@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from trainer.training.engine.adamax import Adamax
+from trainer.training.engine.device import this_device
 from trainer.training.recipe.schema import OptimizerConfig
 
 
@@ -17,7 +18,7 @@ def build_optimizer(model: nn.Module, keys: OptimizerConfig) -> torch.optim.Opti
     if keys.name == "adamax":
         return Adamax(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps)
     # on a CPU one fused pass over the states takes a quarter of the time; accelerators use torch's default
-    fused = None if torch.accelerator.is_available() else True
+    fused = True if this_device().type == "cpu" else None
     return torch.optim.AdamW(groups, lr=keys.lr, betas=keys.betas, eps=keys.eps, fused=fused)
 
 
