@@ -23,8 +23,6 @@ from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
 
 with without_collecting():
-    import torch
-
     from trainer import finetune, pretrain
     from trainer.cluster.hosts import checks, network, speed
     from trainer.cluster.hosts.ask import ask
@@ -35,6 +33,7 @@ with without_collecting():
     from trainer.training.checkpoints import checkpoint
     from trainer.training.engine import ds_config, launcher
     from trainer.training.engine.all_reduce import Measured
+    from trainer.training.engine.device import this_device
     from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
     from trainer.training.recipe.yaml_file import build, read
     from trainer.training.run.job import Job
@@ -179,7 +178,7 @@ def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulati
         accumulation: micro-batches that a rank has in a step.
     """
     link = Link(network.bandwidth(met), met.latency / (2 * (met.ranks - 1)))
-    backend: Backend = "nccl" if torch.cuda.is_available() else "gloo"
+    backend: Backend = "nccl" if this_device().type == "cuda" else "gloo"
     step = collectives(sizes, zero, accumulation, backend)
     return step_seconds(step, Network(met.ranks, 1, between=link, within=link, backend=backend))
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
@@ -23,6 +22,7 @@ from models.config import MatchingConfig
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from trainer.training.checkpoints.load import LoadedModel
+from trainer.training.engine.device import has_bf16, this_device
 
 CLASSES = "classes"  # the loss of models that classify pairs
 PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
@@ -32,8 +32,7 @@ LONG = 1 << 16  # tokens, more than any model reads
 
 def usual_precision(device: torch.device) -> str:
     """Return what models compute in, unless told otherwise: bf16 on a GPU that has it, else fp32."""
-    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if has_bf16 else "fp32"
+    return "bf16" if device.type != "cpu" and has_bf16() else "fp32"
 
 
 class Ranker(ABC):
@@ -93,7 +92,7 @@ class ModelRanker(Ranker):
     """A trained model, on its device, in eval mode."""
 
     def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        """Move the model to the GPU, if there is one, and make it compute in a precision of `PRECISIONS`.
+        """Move the model to the device, and make it compute in a precision of `PRECISIONS`.
 
         The default is `usual_precision`. Vectors and scores are fp32 in either.
         """
@@ -102,7 +101,7 @@ class ModelRanker(Ranker):
         self.title = f"{self.name}: a {loaded.kind}"
         self.model: Any = loaded.model
         self.method: MatchingConfig = loaded.method
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = this_device()
         self.precision = precision or usual_precision(self.device)
         if self.precision != "fp32":
             _ = self.identity  # that of the weights as they were trained

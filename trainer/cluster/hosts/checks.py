@@ -58,7 +58,12 @@ def versions(facts: Mapping[str, HostFacts], here: HostFacts) -> Iterator[Findin
 
 
 def gpus(facts: Mapping[str, HostFacts], slots: Mapping[str, int]) -> Iterator[Finding]:
-    """Check that every slot has a GPU, and that all GPUs have the same memory."""
+    """Check that every slot has a GPU that torch sees, and that all GPUs have the same memory."""
+    unseen = {host: one.unseen for host, one in facts.items() if one.unseen}
+    for host, reason in unseen.items():
+        yield Finding("GPUs", "wrong", f"{host}: {reason}", "or set DS_ACCELERATOR=cpu to train on CPUs")
+    if unseen:
+        return
     if not any(one.gpus for one in facts.values()):
         yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
         return

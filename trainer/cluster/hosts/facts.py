@@ -31,7 +31,7 @@ class HostFacts:
     """What a host has; sizes are bytes."""
 
     versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
-    gpus: list[int]  # the memory of each
+    gpus: list[int]  # the memory of each that torch sees
     memory: int
     clock: float  # seconds since 1970; for a host that was asked, relative to the clock here
     free: int  # of the disk of FOLDER
@@ -40,6 +40,7 @@ class HostFacts:
     interfaces: dict[str, list[str]]  # the addresses of each network interface that is up
     own_address: str  # at which gloo listens unless GLOO_SOCKET_IFNAME names an interface
     cache_free: int = 0  # of the disk of CACHE
+    unseen: str = ""  # why torch sees no GPU, if the host has one
 
     def differ_from(self, other: HostFacts) -> str:
         """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
@@ -56,6 +57,8 @@ def gather(
     """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
     import torch  # imported here, so that importing this file stays fast
 
+    from trainer.training.engine.device import unseen_gpus
+
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
     versions |= {name: version(name) for name in PACKAGES}
@@ -70,6 +73,7 @@ def gather(
         interfaces=_interfaces(),
         own_address=_own_address(),
         cache_free=shutil.disk_usage(existing(cache.expanduser())).free if cache else 0,
+        unseen=unseen_gpus(),
     )
 
 

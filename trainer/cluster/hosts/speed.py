@@ -18,6 +18,7 @@ from trainer.cluster.hosts.checks import Finding, State
 from trainer.cluster.hosts.network import in_seconds
 from trainer.training.data.lanes import START, Lanes
 from trainer.training.data.order import Order
+from trainer.training.engine.device import this_device
 from trainer.training.recipe.schema import Recipe
 
 SECONDS = 6.0  # about, for the whole measurement
@@ -47,7 +48,7 @@ def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, floa
     Raises:
         InputError: the data cannot be read, or the micro-batch does not fit the device.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = this_device()
     lanes = list(order.sources.values())[order.mix.source(0)]
     try:
         model.to(device, dtype).train()

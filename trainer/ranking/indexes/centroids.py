@@ -23,6 +23,7 @@ from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.folder import Folder, save
 from trainer.ranking.retrieval.shared import wait_for
+from trainer.training.engine.device import this_device
 
 NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query
@@ -82,13 +83,12 @@ def _means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.n
 
 def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
     """Return the number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    columns = torch.from_numpy(of_centroids).to(device).T  # [H, C]
+    columns = torch.from_numpy(of_centroids).to(this_device()).T  # [H, C]
     half_squares = columns.square().sum(dim=0) / -2
     belongs = np.empty(len(vectors), np.int64)
     step = max(1, PRODUCTS // columns.shape[1])
     for start in range(0, len(vectors), step):
-        rows = torch.from_numpy(vectors[start : start + step].astype(np.float32)).to(device)
+        rows = torch.from_numpy(vectors[start : start + step].astype(np.float32)).to(columns.device)
         belongs[start : start + step] = torch.addmm(half_squares, rows, columns).argmax(dim=1).cpu().numpy()
     return belongs
 

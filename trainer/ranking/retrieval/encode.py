@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -19,7 +20,7 @@ from trainer.ranking.retrieval.shared import computed
 
 # enough to fill a GPU; on a CPU, few enough that the feed-forward layers' output, 12 KB a token of BERT-base, is not
 # newly allocated for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU
-BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+BATCH_TOKENS = defaultdict(lambda: 65536, cpu=2048)
 
 
 def batch_tokens(device: torch.device | str) -> int:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.ranking.retrieval.search import Ranked, merged, packed
+from trainer.training.engine.device import this_device
 
 NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 Batch = TypeVar("Batch")
@@ -68,9 +69,7 @@ def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | 
     """
     if ranks == 1:
         return found
-    keys = torch.from_numpy(packed(found, k).view(np.int64))
-    if dist.get_backend() == "nccl":
-        keys = keys.cuda()
+    keys = torch.from_numpy(packed(found, k).view(np.int64)).to(this_device())
     parts = [torch.empty_like(keys) for _ in range(ranks)] if rank == 0 else None
     dist.gather(keys, parts)
     return merged(torch.cat(parts, dim=1).cpu().numpy().view(np.uint64), k) if parts else None

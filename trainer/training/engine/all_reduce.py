@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 import psutil
 import torch
 import torch.distributed as dist
-from deepspeed.accelerator import get_accelerator
 
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
+from trainer.training.engine.device import accelerator, this_device
 from trainer.training.engine.world import World, join
 
 LATE = 76  # exit code: the ranks did not finish in time
@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         given = _arguments(argv)
         _end_late(world.rank)
         join(world)
-        device = torch.device(get_accelerator().current_device_name())
-        measured = measure(given.numbers, getattr(torch, given.dtype), device, world)
+        measured = measure(given.numbers, getattr(torch, given.dtype), this_device(), world)
         if world.rank == 0:
             print(json.dumps(asdict(measured)), flush=True)
         dist.barrier()
@@ -93,13 +92,13 @@ def _seconds(tensor: torch.Tensor) -> float:
     dist.barrier()
     start = time.perf_counter()
     dist.all_reduce(tensor)
-    get_accelerator().synchronize()
+    accelerator().synchronize()
     return _slowest(time.perf_counter() - start)
 
 
 def _slowest(seconds: float, *, least: bool = False) -> float:
     """Return the largest of all ranks' values, or the smallest."""
-    value = torch.tensor(seconds, dtype=torch.float64, device=get_accelerator().current_device_name())
+    value = torch.tensor(seconds, dtype=torch.float64, device=this_device())
     dist.all_reduce(value, dist.ReduceOp.MIN if least else dist.ReduceOp.MAX)
     return float(value)
 

@@ -15,6 +15,7 @@ import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors, read_bytes
+from trainer.training.engine.device import accelerator, has_bf16
 from trainer.training.recipe.schema import Recipe
 
 FOLDER = Path(__file__).resolve().parents[3] / "ds_configs"
@@ -36,7 +37,6 @@ KNOWN = {
     "bf16",
     "comms_logger",
     "communication_data_type",
-    "compile",
     "data_types",
     "flops_profiler",
     "fp16",
@@ -48,6 +48,8 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
+# keys that DeepSpeed knows and that would do nothing here, with the reason
+WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
 SECTIONS = {  # the sections that this module reads, with an example
     "bf16": '{"enabled": true}',
     "fp16": '{"enabled": true}',
@@ -92,11 +94,10 @@ def complete(config: dict[str, Any], recipe: Recipe, world_size: int) -> dict[st
 
 
 def fastest() -> str:
-    """Name the file for the fastest precision of this machine: fp16 on a GPU, bf16 on a CPU that has it, else fp32."""
-    if torch.cuda.is_available():
-        return "zero1_fp16"
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return "zero1_bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "cpu"
+    """Name the file for the fastest precision of the device: bf16 where it has it, else fp16 on a GPU, else fp32."""
+    if has_bf16():
+        return "zero1_bf16"
+    return "zero1_fp16" if accelerator().device_name() != "cpu" and accelerator().is_fp16_supported() else "cpu"
 
 
 def precision(config: dict[str, Any]) -> torch.dtype:
@@ -127,6 +128,8 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
     for key in config:
         if key in RECIPE_OWNS:
             yield f"{key}: the recipe sets this ({RECIPE_OWNS[key]}); remove it here"
+        elif key in WITHOUT_EFFECT:
+            yield f"{key}: would do nothing: {WITHOUT_EFFECT[key]}; remove it"
         elif key not in KNOWN:
             near = difflib.get_close_matches(key, KNOWN, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(KNOWN))}"
@@ -137,9 +140,8 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     if precision(config) != torch.float16:
         return
-    here = torch.accelerator.is_available() or torch.ops.mkldnn._is_mkldnn_fp16_supported()
-    if for_here and not here:
-        yield "asks for fp16, which this processor does not support: use bf16 or cpu"
+    if for_here and not accelerator().is_fp16_supported():
+        yield f"asks for fp16, which this {accelerator().device_name()} device does not support: use bf16 or cpu"
     if config.get("zero_optimization", {}).get("stage", 0) == 0:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
 

@@ -16,21 +16,69 @@ class Device:
     network: float  # bytes a second of its usual host to other hosts, in each direction
 
 
-# NVIDIA's data sheets; each key is a part of the driver's name for the device, a longer key before its own prefix
+# the manufacturers' data sheets: without sparsity, sums in fp32; memory as sold
 GPUS = {
-    "H200": Device(989e12, 141e9, 4.8e12, 450e9, 400e9),  # DGX: 8 GPUs, 8 x 400 Gb/s
-    "H100": Device(989e12, 80e9, 3.35e12, 450e9, 400e9),  # SXM; DGX: 8 x 400 Gb/s
-    "A100": Device(312e12, 80e9, 2.04e12, 300e9, 200e9),  # SXM; DGX: 8 x 200 Gb/s
-    "L40": Device(181e12, 48e9, 864e9, 32e9, 25e9),  # PCIe 4; 200 Gb/s
-    "L4": Device(121e12, 24e9, 300e9, 32e9, 12.5e9),  # PCIe 4; 100 Gb/s
-    "V100": Device(125e12, 32e9, 900e9, 150e9, 50e9),  # SXM; DGX-1: 4 x 100 Gb/s
-    "T4": Device(65e12, 16e9, 320e9, 16e9, 12.5e9),  # PCIe 3; 100 Gb/s
+    "b300": Device(2250e12, 288e9, 8e12, 900e9, 800e9),  # HGX; 8 x 800 Gb/s
+    "b200": Device(2250e12, 180e9, 8e12, 900e9, 400e9),  # HGX; 8 x 400 Gb/s
+    "gh200": Device(989e12, 96e9, 4e12, 450e9, 50e9),  # one in a host; 400 Gb/s
+    "h200": Device(989e12, 141e9, 4.8e12, 450e9, 400e9),  # SXM, DGX: 8 GPUs, 8 x 400 Gb/s
+    "h200-nvl": Device(835e12, 141e9, 4.8e12, 64e9, 50e9),  # PCIe 5, without bridges; 400 Gb/s
+    "h100": Device(989e12, 80e9, 3.35e12, 450e9, 400e9),  # SXM, DGX: 8 x 400 Gb/s
+    "h100-nvl": Device(835e12, 94e9, 3.9e12, 64e9, 50e9),  # PCIe 5, without bridges; 400 Gb/s
+    "h100-pcie": Device(756e12, 80e9, 2e12, 64e9, 50e9),  # PCIe 5, without bridges; 400 Gb/s
+    "a100": Device(312e12, 80e9, 2.04e12, 300e9, 200e9),  # SXM, DGX: 8 x 200 Gb/s
+    "a100-40gb": Device(312e12, 40e9, 1.555e12, 300e9, 200e9),  # SXM, DGX: 8 x 200 Gb/s
+    "a100-pcie": Device(312e12, 80e9, 1.935e12, 32e9, 25e9),  # PCIe 4, without bridges; 200 Gb/s
+    "a100-pcie-40gb": Device(312e12, 40e9, 1.555e12, 32e9, 25e9),  # PCIe 4, without bridges; 200 Gb/s
+    "l40s": Device(362e12, 48e9, 864e9, 32e9, 25e9),  # PCIe 4; 200 Gb/s
+    "l40": Device(181e12, 48e9, 864e9, 32e9, 25e9),  # PCIe 4; 200 Gb/s
+    "l4": Device(121e12, 24e9, 300e9, 32e9, 12.5e9),  # PCIe 4; 100 Gb/s
+    "a10": Device(125e12, 24e9, 600e9, 32e9, 12.5e9),  # PCIe 4; 100 Gb/s
+    "a10g": Device(70e12, 24e9, 600e9, 32e9, 12.5e9),  # AWS g5; 100 Gb/s
+    "rtx-4090": Device(165e12, 24e9, 1.008e12, 32e9, 1.25e9),  # PCIe 4; 10 Gb/s
+    "v100": Device(125e12, 32e9, 900e9, 150e9, 50e9),  # SXM, DGX-1: 4 x 100 Gb/s
+    "v100-16gb": Device(125e12, 16e9, 900e9, 150e9, 50e9),  # SXM, DGX-1: 4 x 100 Gb/s
+    "v100-pcie": Device(112e12, 32e9, 900e9, 16e9, 12.5e9),  # PCIe 3; 100 Gb/s
+    "v100-pcie-16gb": Device(112e12, 16e9, 900e9, 16e9, 12.5e9),  # PCIe 3; 100 Gb/s
+    "t4": Device(65e12, 16e9, 320e9, 16e9, 12.5e9),  # PCIe 3; 100 Gb/s
+    "mi300x": Device(1307e12, 192e9, 5.3e12, 448e9, 400e9),  # OAM: 8 x 400 Gb/s
+    "mi250x": Device(191.5e12, 64e9, 1.6e12, 50e9, 100e9),  # half of an OAM, which is a device to ROCm; 4 x 200 Gb/s
+}
+# the driver's names, as torch.cuda.get_device_name() returns them; another name may be another device
+NAMES = {
+    "NVIDIA B300 SXM6 AC": "b300",
+    "NVIDIA B200": "b200",
+    "NVIDIA GH200 480GB": "gh200",
+    "NVIDIA H200": "h200",
+    "NVIDIA H200 NVL": "h200-nvl",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie",
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA L40": "l40",
+    "NVIDIA L4": "l4",
+    "NVIDIA A10": "a10",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "Tesla V100-SXM2-32GB": "v100",
+    "Tesla V100-SXM2-16GB": "v100-16gb",
+    "Tesla V100-PCIE-32GB": "v100-pcie",
+    "Tesla V100-PCIE-16GB": "v100-pcie-16gb",
+    "Tesla T4": "t4",
+    "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI250X": "mi250x",
+    "AMD Instinct MI250X / MI250": "mi250x",
 }
 # two cores with AVX2, as benchmarks/results/pretrain_step_cpu.json measured their matrix products; 1 Gb/s
 CPU = Device(0.15e12, 16e9, 20e9, 5e9, 0.125e9)
-DEVICES = {**{name.lower(): gpu for name, gpu in GPUS.items()}, "cpu": CPU}
+DEVICES = {**GPUS, "cpu": CPU}
 
 
 def peak_of(name: str) -> float | None:
     """Return the peak of a GPU, given its driver's name for it; None if it is not known."""
-    return next((gpu.peak for part, gpu in GPUS.items() if part in name), None)
+    key = NAMES.get(name) or NAMES.get(f"NVIDIA {name}")  # older drivers leave out the manufacturer
+    return GPUS[key].peak if key else None

@@ -11,13 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.accelerator import get_accelerator
+from torch.distributed import distributed_c10d
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, printable
+from trainer.training.engine.device import accelerator, claim, take
 from trainer.training.engine.rendezvous import meet_at, port, wait_for_rank_0
 from trainer.training.errors import SharedError
 
@@ -32,6 +34,21 @@ LAUNCHERS = (
 )
 RANK_0_FIRST_SECONDS = 10
 FAILED_FIRST_SECONDS = 30
+ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
+YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
+# how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
+LOST = (
+    "Connection closed by peer",  # gloo
+    "Connection reset by peer",
+    "Connection closed by remote peer",  # NCCL
+    "NCCL communicator was aborted",
+    "ncclRemoteError",
+    "ncclSystemError",  # also a cause on this host, such as a full /dev/shm
+    "remote process exited",
+    "Watchdog caught collective operation timeout",  # ProcessGroupNCCL's
+    "failed to recv, got 0 bytes",  # TCPStore
+    "Broken pipe",
+)
 
 
 @dataclass(frozen=True)
@@ -84,9 +101,8 @@ def _on_this_host(name: str) -> int:
 
 def device_memory() -> int:
     """Return the bytes of memory of this rank's accelerator; on a CPU, the rank's share of the host's memory."""
-    accelerator = get_accelerator()
-    total = int(accelerator.total_memory())
-    return total // World.from_environment().local_size if accelerator.device_name() == "cpu" else total
+    total = int(accelerator().total_memory())
+    return total // World.from_environment().local_size if accelerator().device_name() == "cpu" else total
 
 
 _joined = False
@@ -137,17 +153,18 @@ def failed_rank_exits_first() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer")):
+        if not any(sign in str(error) for sign in LOST):
             raise
         time.sleep(FAILED_FIRST_SECONDS)
-        raise SystemExit("lost contact with another rank, which reported no error") from error
+        reason = printable(str(error))
+        raise SystemExit(f"lost contact with another rank, which reported no error: {reason}") from error
 
 
 def join(world: World) -> None:
-    """Join the other ranks.
+    """Join the other ranks, each with its own device; collectives then wait for hours (see `wait_at_most`).
 
     Raises:
-        InputError: the port where they meet is in use, or its host is unknown.
+        InputError: the port where they meet is in use, or its host is unknown; or another rank has the same GPU.
         SystemExit: rank 0 has ended; it has printed the reason.
     """
     check_address(world)
@@ -162,11 +179,14 @@ def join(world: World) -> None:
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
-    get_accelerator().set_device(world.local_rank)  # else models without an engine would all be on the first device
+    own_device = take(world.local_rank)  # else models without an engine would all be on the first device
+    # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
+    os.environ |= {name: str(own_device) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
     global _joined
     try:
         store = wait_for_rank_0(world.rank) if world.size > 1 else None
-        deepspeed.init_distributed(verbose=False)
+        claim(world.rank, world.local_rank, store)
+        deepspeed.init_distributed(verbose=False, timeout=timedelta(seconds=ALONE_SECONDS))
         del store
     except (dist.DistNetworkError, RuntimeError) as error:
         if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
@@ -175,3 +195,13 @@ def join(world: World) -> None:
             f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
         ) from None
     _joined = True
+
+
+def wait_at_most(seconds: float) -> None:
+    """Limit how long a collective waits for the other ranks, in all process groups that exist.
+
+    DeepSpeed gives its timeout to the first group only: its others have PyTorch's, 10 minutes with NCCL.
+    """
+    timeout = timedelta(seconds=min(seconds, YEAR_SECONDS))
+    for group in list(distributed_c10d._world.pg_map):
+        distributed_c10d._set_pg_timeout(timeout, group)

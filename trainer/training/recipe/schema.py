@@ -175,7 +175,7 @@ class Recipe(Section):
     batch: BatchConfig
     optimizer: OptimizerConfig
     ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number
-    deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest half precision of this machine
+    deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest precision of this machine
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20

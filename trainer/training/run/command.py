@@ -20,8 +20,17 @@ from data_prep.common.parser import Parser
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.loader import check_layout
 from trainer.training.engine import ds_config, plain_files
+from trainer.training.engine.device import require_visible_gpus
 from trainer.training.engine.rendezvous import end_others
-from trainer.training.engine.world import World, check_address, failed_rank_exits_first, has_address, has_joined, join
+from trainer.training.engine.world import (
+    World,
+    check_address,
+    failed_rank_exits_first,
+    has_address,
+    has_joined,
+    join,
+    rank_0_speaks,
+)
 from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import AnyRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
@@ -59,6 +68,8 @@ def main(
         _report_shared_errors_once(world),
         _report_lost_workers(prefix),
     ):
+        with rank_0_speaks(world.local_rank):
+            require_visible_gpus()
         check_address(world)
         resume_from = None
         if world.rank:

@@ -42,7 +42,7 @@ class Monitor:
         self.recipe, self.engine, self.sources = recipe, engine, sources
         self.terms = list(engine.weights)
         self.skipped = 0
-        name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+        name = torch.cuda.get_device_name() if engine.device.type == "cuda" else ""
         self.peak = peak_of(name)
         self.flops_per_token: float | None = None
         self.stragglers = Stragglers(engine) if engine.world.size > 1 else None

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from trainer.training.engine.world import wait_at_most
 from trainer.training.run.stop import exit_with_workers
 
 HUNG = 76  # exit code: the watchdog saw no progress
+MARGIN = 60.0  # seconds by which a collective waits longer
 
 
 class Watchdog:
@@ -36,7 +38,8 @@ class Watchdog:
         self.last = time.monotonic()
 
     def __enter__(self) -> Watchdog:
-        """Start watching."""
+        """Start watching, and let collectives wait longer: their errors would not say where the ranks are."""
+        wait_at_most(self.seconds + self.grace + MARGIN)
         self.beat()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return self

@@ -67,6 +67,11 @@ def test_fewer_gpus_than_slots_smaller_ones_or_none() -> None:
     assert only(checks.gpus({"a": replace(FACTS, gpus=[])}, {"a": 1})).state == "warning"
 
 
+def test_gpus_that_torch_does_not_see() -> None:
+    finding = only(checks.gpus(changed(gpus=[], unseen="this host has NVIDIA GPUs, and ..."), {"a": 8, "b": 8}))
+    assert (finding.state, finding.said) == ("wrong", "b: this host has NVIDIA GPUs, and ...")
+
+
 def test_a_clock_that_is_off() -> None:
     finding = only(checks.clocks(changed(clock=-90.0)))
     assert (finding.state, finding.said) == ("warning", "b: -90 s from here")

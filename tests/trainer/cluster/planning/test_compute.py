@@ -21,7 +21,7 @@ from trainer.cluster.planning.compute import (
     measured_speed,
     vocabulary_of,
 )
-from trainer.training.engine.hardware import DEVICES, peak_of
+from trainer.training.engine.hardware import DEVICES
 from trainer.training.recipe.build import build_model, trunk_of
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
@@ -129,11 +129,3 @@ def test_a_measured_speed_is_products_a_token_times_tokens_a_second() -> None:
 def test_other_files_are_refused(content: Any, case: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         measured_speed(content, recipe(), case, "x.json")
-
-
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA L40", 181e12), ("NVIDIA L4", 121e12), ("Other", None)],
-)
-def test_a_peak_is_found_by_a_part_of_the_name(name: str, peak: float | None) -> None:
-    assert peak_of(name) == peak

@@ -10,11 +10,12 @@ import torch
 
 from data_prep.common.errors import InputError
 from trainer.training.engine import ds_config
+from trainer.training.engine.device import accelerator
 
 
 @pytest.fixture(autouse=True)
 def _fp16_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(accelerator(), "is_fp16_supported", lambda: True)
 
 
 def refused(tmp_path: Path, config: Any) -> str:
@@ -33,6 +34,10 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}, 'fp16.enabled: "auto"'),
         ({"zero_optimizations": {"stage": 1}}, "did you mean zero_optimization?"),
         ({"qwxyz": 1}, "unknown key"),
+        (
+            {"compile": {"deepcompile": True}},
+            "compile: would do nothing: DeepSpeed compiles only where a program calls",
+        ),
         ({"train_batch_size": 8}, "the recipe sets this (batch.size)"),
         ({"optimizer": {"type": "Adam"}}, "the recipe sets this (optimizer)"),
         ({"gradient_clipping": 1.0}, "optimizer.clip"),
@@ -79,12 +84,10 @@ def test_the_projects_own_files_match_their_names(path: Path) -> None:
 
 
 def test_fp16_without_a_processor_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    if torch.ops.mkldnn._is_mkldnn_fp16_supported():
-        assert ds_config.load("zero2_fp16")
-    else:
-        with pytest.raises(InputError, match="asks for fp16, which this processor does not support"):
-            ds_config.load("zero2_fp16")
+    monkeypatch.setattr(accelerator(), "is_fp16_supported", lambda: False)
+    with pytest.raises(InputError, match="asks for fp16, which this cpu device does not support: use bf16 or cpu"):
+        ds_config.load("zero2_fp16")
+    assert ds_config.load("zero2_fp16", for_here=False)
 
 
 def test_auto_names_a_file_that_this_machine_can_use() -> None:

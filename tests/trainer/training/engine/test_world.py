@@ -1,11 +1,17 @@
 """This process's place among all ranks."""
 
+import os
+from datetime import timedelta
+from typing import Any
+
 import pytest
+import torch.distributed as dist
 
 from data_prep.common.errors import InputError
 from trainer.training.engine import world
+from trainer.training.engine.device import accelerator
 from trainer.training.engine.rendezvous import end_others
-from trainer.training.engine.world import LAUNCHERS, World, check_address, device_memory, join
+from trainer.training.engine.world import LAUNCHERS, World, check_address, device_memory, failed_rank_exits_first, join
 from trainer.training.errors import SharedError
 
 
@@ -113,9 +119,59 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "1")  # restored after the test
     monkeypatch.setattr(world, "_joined", False)
     taken: list[int] = []
-    monkeypatch.setattr(world.get_accelerator(), "set_device", taken.append, raising=False)
+    monkeypatch.setattr(accelerator(), "set_device", taken.append, raising=False)
     monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
-    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **_: None)
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: given.update(options))
     join(World(rank=7, size=8, local_rank=3, local_size=4))
     assert taken == [3]
+    assert given["timeout"] > timedelta(hours=4)  # one rank may work alone, as where it trains an index
     assert World.from_environment() == World(rank=7, size=8, local_rank=3, local_size=4)
+    monkeypatch.setattr(accelerator(), "device_count", lambda: 1)
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    join(World(rank=7, size=8, local_rank=3, local_size=4))
+    assert taken == [3, 0]
+    # DeepSpeed takes this for the device's number, and requires Open MPI's to be the same
+    assert os.environ["LOCAL_RANK"] == os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] == "0"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:9"),
+        dist.DistBackendError(
+            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited or there was "
+            "a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network error or a "
+            "remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.0.1<33759> "
+            "failed : Connection reset by peer"
+        ),
+        dist.DistBackendError(
+            "NCCL error in: ProcessGroupNCCL.cpp:1275, internal error, NCCL version 2.14.3\nncclInternalError: "
+            "Internal check failed.\nLast error:\nNet : Connection closed by remote peer node2<50260>"
+        ),
+        dist.DistBackendError("NCCL communicator was aborted on rank 3. "),
+        RuntimeError("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)"),
+        dist.DistNetworkError("failed to recv, got 0 bytes"),
+    ],
+)
+def test_a_lost_rank_is_one_line_after_the_failed_rank_s_own(
+    monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(world.time, "sleep", waited.append)
+    with pytest.raises(SystemExit) as end, failed_rank_exits_first():
+        raise error
+    assert str(end.value) == f"lost contact with another rank, which reported no error: {' '.join(str(error).split())}"
+    assert waited == [world.FAILED_FIRST_SECONDS]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA out of memory"),
+        dist.DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000"),
+    ],
+)
+def test_this_rank_s_own_error_is_not_taken_for_a_lost_one(error: RuntimeError) -> None:
+    with pytest.raises(type(error)), failed_rank_exits_first():
+        raise error

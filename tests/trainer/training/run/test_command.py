@@ -48,6 +48,15 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
+@pytest.mark.parametrize("module", ["trainer.pretrain", "trainer.finetune"])
+def test_gpus_that_torch_does_not_see_are_refused_before_anything(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
+) -> None:
+    monkeypatch.setattr("trainer.training.engine.device.unseen_gpus", lambda: "this host has NVIDIA GPUs, ...")
+    said = refused(tmp_path / "none.yaml", module=module)
+    assert said == f"{module}: this host has NVIDIA GPUs, ...; or set DS_ACCELERATOR=cpu to train on CPUs"
+
+
 @pytest.fixture
 def recipe(shards: Path, tmp_path: Path) -> Path:
     return toy.seed_recipe(tmp_path / "run.yaml", shards)

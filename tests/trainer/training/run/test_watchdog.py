@@ -1,10 +1,15 @@
 """The watchdog."""
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from tests import toy
+from tests.ports import free_port
 from trainer.training.run.watchdog import HUNG, Watchdog
 
 
@@ -31,3 +36,29 @@ def test_with_progress_the_process_goes_on() -> None:
             time.sleep(0.02)
             watchdog.beat()
     assert codes == []
+
+
+@pytest.mark.slow
+def test_a_rank_may_work_alone_and_one_that_hangs_is_found_before_the_collective_ends(tmp_path: Path) -> None:
+    environment = {**toy.environment(), "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.trainer.training.run.alone", str(tmp_path / "timed out")],
+            cwd=toy.ROOT,
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        output, errors = ranks[1].communicate(timeout=300)
+    finally:
+        ranks[0].kill()  # it hangs
+    ranks[0].communicate()
+    assert output.splitlines() == ["short: Timed out waiting 1000ms", "long: 2.0"], errors
+    assert ranks[1].returncode == HUNG
+    assert "rank 1: no step for 1 s (faults.hang_seconds); its stacks:" in errors
+    assert "in hang" in errors
+    assert "Timed out" not in errors

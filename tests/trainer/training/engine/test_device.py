@@ -1,0 +1,139 @@
+"""The device: which one DeepSpeed trains on, which GPUs torch cannot use, and which rank has which."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from data_prep.common.errors import InputError
+from trainer.training.engine import device, ds_config
+from trainer.training.engine.device import claim, require_visible_gpus, take, this_device, unseen_gpus
+
+DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021\nGCC version: 9\n"
+
+
+def gpu(monkeypatch: pytest.MonkeyPatch, *, major: int, seen: int = 1, uuid: str = "GPU-1") -> Mock:
+    """Let DeepSpeed choose a GPU of a compute capability."""
+    fake = Mock(**{"device_name.return_value": "cuda", "device_count.return_value": seen})
+    fake.is_fp16_supported.return_value = major >= 7
+    fake.current_device_name.return_value = "cuda:0"
+    monkeypatch.setattr(device, "accelerator", lambda: fake)
+    monkeypatch.setattr(ds_config, "accelerator", lambda: fake)
+    properties = SimpleNamespace(major=major, uuid=uuid)
+    for name, value in {"is_available": True, "current_device": 0, "get_device_properties": properties}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    return fake
+
+
+def files(monkeypatch: pytest.MonkeyPatch, folder: Path, **contents: str) -> None:
+    """Let a folder stand for the root of the file system; torch sees no accelerator."""
+    for name, content in contents.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.setattr(device, "ROOT", folder)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    for name in (device.CHOICE, *device.VISIBLE):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_ds_accelerator_decides_even_where_torch_sees_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # DS_ACCELERATOR is cpu in all tests
+    assert this_device() == torch.device("cpu")
+    assert ds_config.fastest() in ("cpu", "zero1_bf16")
+
+
+@pytest.mark.parametrize(("major", "name"), [(9, "zero1_bf16"), (8, "zero1_bf16"), (7, "zero1_fp16"), (6, "cpu")])
+def test_auto_is_bf16_on_a_gpu_that_computes_in_it(monkeypatch: pytest.MonkeyPatch, major: int, name: str) -> None:
+    gpu(monkeypatch, major=major)
+    assert ds_config.fastest() == name
+    assert ds_config.load("auto")[0].stem == name
+    assert this_device() == torch.device("cuda:0")
+
+
+def test_a_driver_too_old_is_one_line_with_versions_and_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files(monkeypatch, tmp_path, proc__driver__nvidia__version=DRIVER, dev__nvidia0="")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    with pytest.raises(InputError) as refused:
+        require_visible_gpus()
+    assert str(refused.value) == (
+        f"this host has NVIDIA GPUs, and torch sees none: torch {torch.__version__} is built for CUDA 12.8, the driver "
+        "is 470.57.02: update the driver, or install another torch; or set DS_ACCELERATOR=cpu to train on CPUs"
+    )
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    assert unseen_gpus()
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    require_visible_gpus()
+
+
+def test_a_torch_without_cuda_and_a_variable_that_hides_gpus_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files(monkeypatch, tmp_path, **{"proc__driver__nvidia__gpus__0000:01:00.0": ""})
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    assert "(CUDA_VISIBLE_DEVICES=NoDevFiles may hide them)" in unseen_gpus()
+    assert "built without CUDA, the driver is unknown" in unseen_gpus()
+
+
+@pytest.mark.parametrize(("memory", "unseen"), [("68702699520\n", True), ("536870912\n", False), ("", False)])
+def test_an_amd_gpu_counts_if_it_has_its_own_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: str, unseen: bool
+) -> None:
+    files(monkeypatch, tmp_path, sys__class__drm__card0__device__mem_info_vram_total=memory)
+    assert unseen_gpus().startswith("this host has AMD GPUs") is unseen
+
+
+def test_no_gpu_and_a_gpu_that_torch_sees_are_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files(monkeypatch, tmp_path, dev__nvidiactl="", dev__dri="")
+    assert unseen_gpus() == ""
+    files(monkeypatch, tmp_path, dev__nvidia0="")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert unseen_gpus() == ""
+
+
+@pytest.mark.parametrize(("seen", "numbers"), [(8, [0, 1, 2, 3]), (1, [0, 0, 0, 0]), (2, [0, 1, 0, 1])])
+def test_a_rank_takes_its_gpu_whether_it_sees_all_or_only_its_own(
+    monkeypatch: pytest.MonkeyPatch, seen: int, numbers: list[int]
+) -> None:
+    fake = gpu(monkeypatch, major=9, seen=seen)
+    assert [take(local_rank) for local_rank in range(4)] == numbers
+    assert [call.args[0] for call in fake.set_device.call_args_list] == numbers
+
+
+def test_two_ranks_on_one_gpu_are_refused_and_two_that_see_different_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = HashStore()
+    gpu(monkeypatch, major=9, uuid="GPU-a")
+    claim(0, 0, store)
+    claim(0, 0, store)
+    with pytest.raises(InputError, match="^rank 1 has the same GPU as rank 0: start one rank for each GPU"):
+        claim(1, 1, store)
+    gpu(monkeypatch, major=9, uuid="GPU-b")
+    claim(1, 1, store)
+
+
+def test_of_many_ranks_on_one_gpu_exactly_one_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HashStore()
+    gpu(monkeypatch, major=9)
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = [pool.submit(claim, rank, rank, store).exception() for rank in range(8)]
+    assert sum(outcome is None for outcome in outcomes) == 1
+
+
+def test_under_torchrun_there_must_be_a_gpu_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu(monkeypatch, major=9, seen=2)
+    claim(1, 1, None)
+    with pytest.raises(InputError, match="^rank 2 has the same GPU as another rank"):
+        claim(2, 2, None)
+
+
+def test_ranks_on_cpus_share_what_they_like() -> None:
+    store = HashStore()
+    for rank in range(2):
+        claim(rank, rank, store)

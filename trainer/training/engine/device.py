@@ -1,0 +1,107 @@
+"""The device of this process, and the GPUs that torch cannot use."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from data_prep.common.errors import InputError
+
+if TYPE_CHECKING:
+    from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
+    from torch.distributed import Store
+
+ROOT = Path("/")
+CHOICE = "DS_ACCELERATOR"
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+OWN_MEMORY = 8e9  # bytes; an AMD GPU with less of its own is part of a processor, and not one to train on
+
+
+def accelerator() -> DeepSpeedAccelerator:
+    """Return what DeepSpeed trains on: DS_ACCELERATOR names it, else it is the GPU, if torch sees one."""
+    from deepspeed.accelerator import get_accelerator  # imported here: not every command needs a device
+
+    return get_accelerator()
+
+
+def this_device() -> torch.device:
+    """Return the device of this process, for training and for whatever uses a trained model."""
+    return torch.device(accelerator().current_device_name())
+
+
+def has_bf16() -> bool:
+    """Return whether the device computes in bf16: GPUs before NVIDIA's Ampere and many CPUs only emulate it."""
+    kind = accelerator().device_name()
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if kind == "cpu":
+        capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return bool(accelerator().is_bf16_supported())
+
+
+def take(local_rank: int) -> int:
+    """Use the device of a rank of this host from now on, and return its number.
+
+    A launcher may show each rank only its own GPU, as `srun --gpus-per-task=1` does; that GPU is then number 0.
+    """
+    number = local_rank % max(1, accelerator().device_count())
+    accelerator().set_device(number)
+    return number
+
+
+def claim(rank: int, local_rank: int, store: Store | None) -> None:
+    """Raise InputError if another rank uses the same GPU.
+
+    Whether ranks that each see one GPU, number 0, see the same one, only the GPU's identifier tells. Ranks exchange it
+    through the store where they meet. torchrun's ranks have no such store, but all see the same GPUs.
+    """
+    if accelerator().device_name() != "cuda":
+        return
+    shared = "" if store or local_rank < accelerator().device_count() else "another rank"
+    if store:
+        identifier = torch.cuda.get_device_properties(accelerator().current_device()).uuid
+        owner = int(store.compare_set(f"deepsiam/gpu/{identifier}", "", str(rank)))
+        shared = f"rank {owner}" if owner != rank else ""
+    if shared:
+        raise InputError(
+            f"rank {rank} has the same GPU as {shared}: start one rank for each GPU of a host (slots= of the hostfile, "
+            "--num_gpus, --nproc-per-node, --ntasks-per-node), and let every rank see all of them or its own"
+        )
+
+
+def require_visible_gpus() -> None:
+    """Raise InputError if this host has GPUs and torch sees none: DeepSpeed would warn, and train on CPUs."""
+    if reason := unseen_gpus():
+        raise InputError(f"{reason}; or set {CHOICE}=cpu to train on CPUs")
+
+
+def unseen_gpus() -> str:
+    """Return why torch sees none of this host's GPUs; empty if it sees one, there is none, or CPUs are asked for."""
+    if torch.accelerator.is_available() or os.environ.get(CHOICE) == "cpu":
+        return ""
+    version = f"torch {torch.__version__} is built"
+    if any(ROOT.glob("proc/driver/nvidia/gpus/*")) or any(ROOT.glob("dev/nvidia[0-9]*")):
+        of, cuda = "NVIDIA", torch.version.cuda
+        why = f"{version} {f'for CUDA {cuda}' if cuda else 'without CUDA'}, the driver is {_nvidia_driver()}"
+    elif any(_bytes(path) > OWN_MEMORY for path in ROOT.glob("sys/class/drm/card*/device/mem_info_vram_total")):
+        of, why = "AMD", f"{version} for ROCm {torch.version.hip}" if torch.version.hip else f"{version} without ROCm"
+    else:
+        return ""
+    hidden = "".join(f" ({name}={os.environ[name]} may hide them)" for name in VISIBLE if name in os.environ)
+    return f"this host has {of} GPUs, and torch sees none{hidden}: {why}: update the driver, or install another torch"
+
+
+def _nvidia_driver() -> str:
+    path = ROOT / "proc/driver/nvidia/version"
+    found = re.search(r"\b\d{3,}\.[\d.]+", path.read_text(errors="replace")) if path.is_file() else None
+    return found[0] if found else "unknown"
+
+
+def _bytes(path: Path) -> int:
+    text = path.read_text().strip()
+    return int(text) if text.isdigit() else 0
