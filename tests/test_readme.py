@@ -82,18 +82,12 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     (clone / "hostfile").write_text("localhost slots=2\n")
     brief = {command: f"{command} {BRIEF}" for command in pictured() if "recipes/" in command}
     instead = {**INSTEAD, **brief, "make demo": brief_demo(clone)}
-    for command in commands():
-        if instead.get(command, command) is None:
-            continue
-        done = subprocess.run(
-            ["bash", "-c", f"set -e; source .venv/bin/activate; {instead.get(command, command)}"],
-            cwd=clone,
-            capture_output=True,
-            text=True,
-            env=environment(),
-        )
-        print(done.stdout)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    lines = [instead.get(command, command) for command in commands()]
+    (tmp_path / "commands").write_text("\n".join(filter(None, lines)))
+    typed = [str(clone / ".venv" / "bin" / "python"), "-m", "tests.typed", str(tmp_path / "commands")]
+    done = subprocess.run(typed, cwd=clone, capture_output=True, text=True, env=environment())
+    print(done.stdout)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     results = read_results(clone / "runs" / "demo" / "results.json")
     assert (results.about.queries, results.about.corpus) == (1000, 10_000)
     assert [*results.systems] == ["bm25", "from_random", "from_seed", "reranked", "fused"]

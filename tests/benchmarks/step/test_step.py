@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -154,8 +153,7 @@ def test_without_a_gpu_it_refuses_in_one_line(capsys: pytest.CaptureFixture[str]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tests.benchmarks.step.tiny_steps", *arguments]
-    done = subprocess.run(line, cwd=toy.ROOT, capture_output=True, text=True, env=toy.environment(), timeout=900)
+    done = toy.run("tests.benchmarks.step.tiny_steps", *arguments)
     assert done.returncode == 0, done.stderr
     return done
 

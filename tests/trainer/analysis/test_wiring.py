@@ -22,7 +22,8 @@ COMMANDS = {  # page name: the command on it that draws its figure
 
 
 def wired(name: str, *overrides: str) -> dict[str, Wiring]:
-    return wiring(load(PretrainRecipe, ROOT / "recipes" / f"{name}_small.yaml", overrides))
+    narrow = ("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.intermediate_size=16")
+    return wiring(load(PretrainRecipe, ROOT / "recipes" / f"{name}_small.yaml", [*narrow, *overrides]))
 
 
 def columns(loss: Wiring, array: str) -> np.ndarray:

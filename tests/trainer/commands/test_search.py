@@ -217,7 +217,7 @@ def test_ranks_that_search_their_shares_write_the_same_run_file(
 
 @pytest.mark.slow  # two real ranks
 def test_two_ranks_without_queries_are_refused(made: Path) -> None:
-    result = toy.launch(2, "trainer.search", made / "index", "abc", through_launcher=True)
+    result = toy.launch(2, "trainer.search", made / "index", "abc")
     assert result.returncode
     assert "Traceback" not in result.stdout + result.stderr
     lines = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith("trainer.search: ")]

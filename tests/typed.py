@@ -1,0 +1,46 @@
+"""Run commands as a user types them, in the clone from which this module is started: `python -m tests.typed FILE`.
+
+The first command of each way to start a module runs as it is typed. Later ones, which differ from it in the module and
+its arguments, are forked from a process that has their imports: `tests.warm`, of the clone.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests import toy
+
+# what comes before the module: it is run as one process, or by ranks of this host
+PYTHON = re.compile(r"\S*python -m ")
+DEEPSPEED = re.compile(r"\S*deepspeed (?:-q )?--num_accelerators (\d+) (?:--master_port \d+ )?--module ")
+
+
+def main() -> None:
+    """Run the commands of a file, one a line; end with the first that fails."""
+    started: set[str] = set()
+    for command in Path(sys.argv[1]).read_text().splitlines():
+        print(f"$ {command}", flush=True)
+        done = run(command, started)
+        print(done.stdout, done.stderr, flush=True)
+        if done.returncode:
+            sys.exit(f"ended with code {done.returncode}: {command}")
+
+
+def run(command: str, started: set[str]) -> subprocess.CompletedProcess[str]:
+    """Run one command; add its way to start a module to those that have been started."""
+    way = PYTHON.match(command) or DEEPSPEED.match(command)
+    if not way or way.group() not in started:
+        if way:
+            started.add(way.group())
+        line = ["bash", "-c", f"set -e; source .venv/bin/activate; {command}"]
+        return subprocess.run(line, capture_output=True, text=True, env=toy.environment())
+    module, *arguments = shlex.split(command[way.end() :])
+    if way.re is PYTHON:
+        return toy.run(module, *arguments)
+    return toy.launch(int(way.group(1)), module, *arguments, OMP_NUM_THREADS=1)  # ranks share the cores
+
+
+if __name__ == "__main__":
+    main()
