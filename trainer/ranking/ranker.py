@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
