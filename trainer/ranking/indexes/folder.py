@@ -50,6 +50,7 @@ class _MadeOf(Record):
     collection: _Collection
     documents: Count
     dtype: str | None = None
+    precision: str | None = None  # None: fp32
 
 
 class _Complete(_MadeOf):
