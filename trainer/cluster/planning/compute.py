@@ -97,7 +97,7 @@ def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
     """
     vocabulary = Vocabulary(vocab_size, **SPECIAL)
     model = _model(recipe, vocabulary)
-    batch, batching = _micro_batch(recipe.method, vocabulary, recipe.batch.micro)
+    batch, batching = made_up_batch(recipe.method, vocabulary, recipe.batch.micro)
     arrays = {
         name: torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, device="meta")
         for name, array in batch.arrays.items()
@@ -166,7 +166,7 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
     return model
 
 
-def _micro_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int) -> tuple[MicroBatch, float]:
+def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int) -> tuple[MicroBatch, float]:
     """Make a micro-batch of made-up text; return it and the seconds per example: cutting a window, making arrays."""
     batcher, rng = build_batcher(method, vocabulary), np.random.default_rng(0)
     documents: list[MadeUp] = []

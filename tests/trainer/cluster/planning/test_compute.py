@@ -16,8 +16,8 @@ from tests.toy import ROOT
 from trainer.cluster.planning.compute import (
     SPECIAL,
     Speed,
-    _micro_batch,
     count,
+    made_up_batch,
     measured_speed,
     vocabulary_of,
 )
@@ -39,7 +39,7 @@ def test_the_products_are_those_of_the_real_model() -> None:
     assert keys.trunk is not None
     torch.manual_seed(0)
     model = build_model(keys.method, trunk_of({**keys.trunk, "vocab_size": 500, "pad_token_id": 0}, "trunk"))
-    batch, _ = _micro_batch(keys.method, Vocabulary(500, **SPECIAL), keys.batch.micro)
+    batch, _ = made_up_batch(keys.method, Vocabulary(500, **SPECIAL), keys.batch.micro)
     with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
         sum(model(**{name: torch.from_numpy(array) for name, array in batch.arrays.items()}).values()).backward()
     assert work.flops * keys.batch.micro == pytest.approx(counter.get_total_flops(), rel=0.02)

@@ -1,0 +1,122 @@
+"""DeepSpeed's view of the fake GPU, and of seven other ranks that answer at once; in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import nullcontext
+from typing import Any
+
+import deepspeed
+import deepspeed.accelerator.real_accelerator as real
+import deepspeed.comm
+import deepspeed.runtime.zero.partitioned_param_coordinator as coordinator
+import torch.distributed as dist
+from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from tests.fake_gpu.device import GPU
+from tests.fake_gpu.watch import Watch
+
+RANKS = 8
+ENVIRONMENT = {
+    "RANK": "0",
+    "WORLD_SIZE": str(RANKS),
+    "LOCAL_RANK": "0",
+    "LOCAL_SIZE": str(RANKS),
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}
+COLLECTIVES = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "allgather_fn",
+    "barrier",
+    "broadcast",
+    "reduce",
+    "reduce_scatter_fn",
+    "reduce_scatter_tensor",
+)
+
+
+class Stream:
+    """A queue of the GPU."""
+
+    def wait_stream(self, _: object) -> None:
+        """Let this queue wait, not the host."""
+
+    def wait_event(self, _: object) -> None:
+        """Let this queue wait, not the host."""
+
+    def synchronize(self) -> None:
+        """Let the host wait."""
+        Watch.current.wait("stream")
+
+
+class Event:
+    """A mark in a queue of the GPU."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def record(self, *_: object) -> None:
+        """Put the mark in a queue."""
+
+    def query(self) -> bool:
+        """Whether the queue has passed the mark."""
+        return True
+
+    def wait(self, *_: object) -> None:
+        """Let a queue wait, not the host."""
+
+    def synchronize(self) -> None:
+        """Let the host wait."""
+        Watch.current.wait("event")
+
+
+class Work:
+    """A collective that is over."""
+
+    def wait(self, *_: object) -> None:
+        """Wait for nothing."""
+
+
+class Accelerator(CPU_Accelerator):  # type: ignore[misc]
+    """The fake GPU: like CUDA, with queues that the host does not wait for."""
+
+    Stream, Event = Stream, Event
+    device_name = lambda self, index=None: GPU if index is None else f"{GPU}:{index}"  # noqa: E731
+    current_device_name = lambda self: f"{GPU}:0"  # noqa: E731
+    current_device = lambda self: 0  # noqa: E731
+    device_count = lambda self: RANKS  # noqa: E731
+    communication_backend_name = lambda self: "fake"  # noqa: E731
+    is_fp16_supported = is_bf16_supported = lambda self: True  # noqa: E731
+    is_synchronized_device = use_host_timers = lambda self: False
+    resolves_data_dependency = handles_memory_backpressure = lambda self: False
+    device = stream = lambda self, *_: nullcontext()  # noqa: E731
+    current_stream = default_stream = lambda self, *_: Stream()  # noqa: E731
+    on_accelerator = lambda self, tensor: tensor.device.type == GPU  # noqa: E731
+
+    def synchronize(self, *_: object) -> None:
+        """Let the host wait for the whole device."""
+        Watch.current.wait("device")
+
+
+def install() -> None:
+    """Make this process rank 0 of 8, with the fake GPU as DeepSpeed's accelerator."""
+    real.ds_accelerator = Accelerator()
+    os.environ |= ENVIRONMENT
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())  # type: ignore[no-untyped-call]
+    for owner in (dist, dist.distributed_c10d, deepspeed.comm, deepspeed.comm.comm):
+        for name in COLLECTIVES:
+            if hasattr(owner, name):
+                setattr(owner, name, _answered)
+    coordinator.assert_ints_same_as_other_ranks = lambda *_: None
+    nn.Module._apply = lambda self, *_, **__: self  # type: ignore[method-assign]  # the model is on the GPU already
+    deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+
+
+def _answered(*_: Any, **__: Any) -> Work:
+    return Work()

@@ -1,0 +1,100 @@
+"""Small models of every method, and micro-batches for them, from the registries and the recipes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from data_prep.common.rng import keyed_rngs
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.candidates import Candidates, Example
+from models.config import MatchingConfig
+from models.interface import MicroBatch
+from models.registry import MATCHING, PRETRAINING
+from models.trunk import build_trunk
+from tests.toy import ROOT
+from trainer.cluster.planning.compute import SPECIAL, made_up_batch
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.yaml_file import load
+
+VOCABULARY = Vocabulary(2048, **SPECIAL)
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+TRUNKS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "modernbert": {},
+    "qwen2": {"num_key_value_heads": 2},
+}
+DECODERS = ("qwen2",)
+# the negatives of the whole step are Engine's: see tests.fake_gpu.steps
+CHANGES = {"siamese": ("method.negatives=micro_batch",)}
+OWN_NEGATIVES = "siamese with own negatives"
+RECIPES = {**{name: f"{name}_small" for name in [*PRETRAINING, *MATCHING]}, OWN_NEGATIVES: "seed_msmarco_passage_small"}
+TEXTS, EXAMPLES = 600, 8
+MICRO = 2  # pre-training examples in a micro-batch
+
+
+class Corpus:
+    """Made-up documents by number."""
+
+    def __init__(self, longest: int) -> None:
+        rng = np.random.default_rng(0)
+        self.texts = [rng.integers(10, VOCABULARY.vocab_size, rng.integers(2, longest)) for _ in range(TEXTS)]
+
+    def tokens(self, i: int) -> np.ndarray:
+        """Return the ids of document i."""
+        return self.texts[i]
+
+
+@cache
+def recipe_of(name: str, *changes: str) -> Recipe:
+    """Return a method's small recipe."""
+    kind: type[Recipe] = PretrainRecipe if name in PRETRAINING else FinetuneRecipe
+    return load(kind, ROOT / "recipes" / f"{RECIPES[name]}.yaml", [*CHANGES.get(name, ()), *changes])
+
+
+def batch_of(recipe: Recipe) -> MicroBatch:
+    """Make a micro-batch of made-up text."""
+    if isinstance(recipe, PretrainRecipe):
+        return made_up_batch(recipe.method, VOCABULARY, MICRO)[0]
+    method: MatchingConfig = recipe.method
+    corpus = Corpus(method.max_document_tokens)
+    examples = [_example(corpus, i, method.unit) for i in range(EXAMPLES)]
+    batcher = method.batcher(VOCABULARY, Candidates(corpus, np.arange(TEXTS)))
+    return batcher.micro_batch(examples, keyed_rngs("fake gpu", [(i,) for i in range(EXAMPLES)]))
+
+
+def _example(corpus: Corpus, i: int, unit: str) -> Example:
+    """Return query i with a relevant document and, unless the method trains on pairs, eight negatives of its own."""
+    documents = [i] if unit == "pair" else [i, *range(200 + 8 * i, 208 + 8 * i)]
+    return Example(
+        corpus.tokens(TEXTS - i - 1), np.array(documents), np.ones(len(documents), np.float32), np.array([i])
+    )
+
+
+def suited(name: str, model_type: str) -> Recipe:
+    """Return a method's small recipe as a causal trunk needs it, if the trunk is one and the method has the key."""
+    recipe = recipe_of(name)
+    pools = model_type in DECODERS and "pooling" in type(recipe.method).model_fields
+    return recipe_of(name, "method.pooling=mean") if pools else recipe
+
+
+def trunk_of(recipe: Recipe, model_type: str) -> PreTrainedModel:
+    """Build a small trunk for a recipe, really: some types compute when they are built."""
+    method = recipe.method
+    causal = {"is_decoder": True} if method.name == "clm" and model_type in ("bert", "roberta") else {}
+    longest = method.positions if method.name in PRETRAINING else max(method.input_lengths.values())
+    return build_trunk(
+        {
+            **SIZES,
+            **TRUNKS[model_type],
+            **causal,
+            "model_type": model_type,
+            "vocab_size": VOCABULARY.vocab_size + method.added_tokens + method.markers,
+            "pad_token_id": VOCABULARY.pad,
+            "max_position_embeddings": longest + 8,
+        }
+    )

@@ -1,0 +1,91 @@
+"""Optimizer steps, evaluation and embedding by the engine as rank 0 of 8, on the fake GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+
+from models.interface import MicroBatch
+from tests.fake_gpu import deepspeed_device
+from tests.fake_gpu.deepspeed_device import RANKS
+from tests.fake_gpu.device import GPU, to_gpu
+from tests.fake_gpu.inputs import batch_of, recipe_of, trunk_of
+from tests.fake_gpu.passes import Count
+from tests.fake_gpu.watch import Watch
+from tests.toy import ROOT
+from trainer.cluster.planning.kernels import Kernels
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
+from trainer.training.recipe.build import build_model
+
+FILES = sorted(file.stem for file in (ROOT / "ds_configs").glob("zero*.json"))
+OF_ALL = ("siamese", "method.negatives=step")  # negatives of the whole step: GradCache
+MICRO_BATCHES = 2  # of this rank
+STEPS = 2  # the last is counted: ZeRO-3 traces the order of modules in the first
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Count]]]:
+    """Yield every case's name and what counts it."""
+    deepspeed_device.install()
+    for file in FILES:
+        yield f"step/{file}", partial(step, file, "mlm")
+    yield "step/negatives of the step", partial(step, "zero1_bf16", *OF_ALL)
+    yield "evaluate", partial(evaluate, "mlm")
+    yield "embed", partial(embed, *OF_ALL)
+
+
+def step(file: str, *method: str) -> Count:
+    """Count an optimizer step."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        engine, batch = _engine(file, *method)
+        targets = {term: MICRO_BATCHES * RANKS * count for term, count in batch.counts.items()}
+        for _ in range(STEPS):
+            with Kernels(GPU) as kernels, Watch(_answers(batch.arrays)) as watch:
+                engine.step([batch] * MICRO_BATCHES, targets, range(MICRO_BATCHES), 1e-4)
+    return {
+        "kernels": len(kernels.started),
+        "waits": watch.waits,
+        "copies": watch.copies,
+        "pageable": watch.pageable,
+    }
+
+
+def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, list[list[int]]]:
+    """What `gather` reads from the GPU: the most documents and vectors of a micro-batch, where each one's end."""
+    documents, micro_batches = len(arrays.get("document_keys", ())), MICRO_BATCHES * RANKS
+    return {"gather": [[documents, 1], [documents * (i + 1) for i in range(micro_batches)]]}
+
+
+def evaluate(method: str) -> Count:
+    """Count an evaluation."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        engine, batch = _engine("zero1_bf16", method)
+        with Kernels(GPU) as kernels, Watch() as watch:
+            engine.evaluate(batch)
+    return {"kernels": len(kernels.started), "waits": watch.waits}
+
+
+def embed(*method: str) -> Count:
+    """Count the embedding of texts."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        engine, batch = _engine("zero1_bf16", *method)
+        with Kernels(GPU) as kernels, Watch() as watch:
+            engine.embed(batch.arrays["query_ids"], batch.arrays["query_mask"])
+    return {"kernels": len(kernels.started), "waits": watch.waits}
+
+
+def _engine(file: str, name: str, *changes: str) -> tuple[Engine, MicroBatch]:
+    """Return an engine around a small model, and a micro-batch for it."""
+    recipe = recipe_of(name, *changes)
+    batch = batch_of(recipe)
+    sizes = recipe.batch.model_copy(update={"size": recipe.batch.micro * MICRO_BATCHES * RANKS})
+    recipe = recipe.model_copy(update={"deepspeed": file, "batch": sizes})
+    with unset_fake_temporarily():
+        model = build_model(recipe.method, trunk_of(recipe, "bert"))
+    to_gpu(model, torch.float16 if "fp16" in file else torch.bfloat16)
+    Watch()  # initialising may wait
+    return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS)), batch
