@@ -12,7 +12,7 @@ from trainer.ranking.evaluation.results_file import read_results
 from trainer.ranking.evaluation.table import table
 
 # added to the trainings of `make demo`: a full run, as in benchmarks/results/demo.json, takes up to twenty minutes
-BRIEF = "steps=20 optimizer.warmup_steps=2 checkpoint.every=20"
+BRIEF = "steps=6 optimizer.warmup_steps=2 checkpoint.every=6"
 # commands that the test cannot run as written, and what it runs instead
 INSTEAD = {
     "make test": None,  # it runs this test

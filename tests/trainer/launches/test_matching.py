@@ -36,7 +36,7 @@ OF_STEP = [  # models that can be trained on negatives of the step
     if issubclass(config, DualEncoderConfig) and "step" in get_args(config.model_fields["negatives"].annotation)
 ]
 ONE_LANE = ["data.lanes=1", "data.window=8", "steps=2", "checkpoint.every=2"]
-STEPS = 8
+STEPS = 5
 COMPLETE = "siamese"  # the model that is trained with every file of ds_configs/
 # tolerated loss difference for other numbers of ranks and ZeRO stages, by precision, as a share of the largest loss
 TOLERANCE = {"cpu": 1e-4, "bf16": 3e-2, "fp16": 6e-3}
