@@ -32,4 +32,4 @@ def evaluate_cut_bm25(
     task, tokenizer = Task.of(collection, split), collection.tokenizer
     cut_queries = cut(map(collection.queries.text, task.queries), tokenizer, max_query_tokens)
     cut_documents = cut(map(collection.corpus.text, task.pool), tokenizer, max_document_tokens)
-    return task.measure(task.rank(Bm25(list(cut_queries), list(cut_documents)), DEPTH))
+    return task.measure(task.rank(Bm25.of_texts(list(cut_queries), list(cut_documents)), DEPTH))

@@ -17,7 +17,7 @@ from benchmarks.common.side_by_side import write
 from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.compare import compare
 from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.task import evaluate_split
 from trainer.ranking.rankers.registry import ranker_of
@@ -82,7 +82,7 @@ def measured(collection: Collection, runs: Mapping[float, Path]) -> dict[str, An
     rate = max(dev, key=lambda rate: dev[rate])
     given = ["bm25", f'encoder="{runs[rate]}"', "fused=fuse(bm25, encoder)"]
     systems = Systems.open(collection, read_systems(given))
-    results = compare(systems, "test", Asked())
+    results = compare(systems, "test")
     bm25, encoder, both = (results.systems[name] for name in ("bm25", "encoder", "fused"))
     (pair,) = (pair for pair in results.pairs if pair.systems == ["bm25", "fused"])
     return {

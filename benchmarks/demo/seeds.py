@@ -13,7 +13,7 @@ from benchmarks.common.side_by_side import write
 from benchmarks.common.training import train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.compare import Asked, compare
+from trainer.ranking.evaluation.compare import compare
 from trainer.ranking.evaluation.results_file import Results
 from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.table import table
@@ -51,7 +51,7 @@ def run(collection: Collection, seed: int, folder: Path) -> Results:
     for name, recipe in recipes.items():
         train("trainer.finetune", f"recipes/{recipe}.yaml", folder / name, start)
     systems = Systems.open(collection, read_systems([system.format(folder) for system in SYSTEMS]))
-    return compare(systems, "test", Asked())
+    return compare(systems, "test")
 
 
 if __name__ == "__main__":
