@@ -21,6 +21,8 @@ from trainer.cluster.planning.kernels import Kernels
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 from trainer.training.recipe.build import build_model
+from trainer.training.run.health import Health
+from trainer.training.run.loop import exchange
 
 FILES = sorted(file.stem for file in (ROOT / "ds_configs").glob("zero*.json"))
 OF_ALL = ("siamese", "method.negatives=step")  # negatives of the whole step: GradCache
@@ -34,6 +36,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Count]]]:
     for file in FILES:
         yield f"step/{file}", partial(step, file, "mlm")
     yield "step/negatives of the step", partial(step, "zero1_bf16", *OF_ALL)
+    yield "exchange between steps", partial(between_steps, "mlm")
     yield "evaluate", partial(evaluate, "mlm")
     yield "embed", partial(embed, *OF_ALL)
 
@@ -55,9 +58,23 @@ def step(file: str, *method: str) -> Count:
 
 
 def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, list[list[int]]]:
-    """What `gather` reads from the GPU: the most documents and vectors of a micro-batch, where each one's end."""
-    documents, micro_batches = len(arrays.get("document_keys", ())), MICRO_BATCHES * RANKS
-    return {"gather": [[documents, 1], [documents * (i + 1) for i in range(micro_batches)]]}
+    """What `gather` reads from the GPU: the numbers of documents, and of vectors of each, in every micro-batch."""
+    return {"gather": [[[len(arrays.get("document_keys", ())), 1]] * MICRO_BATCHES * RANKS]}
+
+
+def between_steps(method: str) -> Count:
+    """Count what the loop does between two steps: it judges the last one and agrees on the next."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        engine, batch = _engine("zero1_bf16", method)
+        targets = {term: MICRO_BATCHES * RANKS * count for term, count in batch.counts.items()}
+        with Watch():
+            result = engine.step([batch] * MICRO_BATCHES, targets, range(MICRO_BATCHES), 1e-4)
+        health = Health(None, engine, None)  # type: ignore[arg-type]  # a sound step needs neither recipe nor order
+        health.expect(1, [], result)
+        with Kernels(GPU) as kernels, Watch({"exchange": [[1, 0, 0, 0, 0]]}) as watch:
+            *_, bad, still = exchange(engine, health, [1, 0, 0])
+            assert health.is_sound(bad, still)
+    return {"kernels": len(kernels.started), "waits": watch.waits, "copies": watch.copies, "pageable": watch.pageable}
 
 
 def evaluate(method: str) -> Count:

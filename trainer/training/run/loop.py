@@ -69,7 +69,7 @@ class Run:
                 self.step += 1
                 self.health.expect(self.step, batches, result)
                 self.monitor.count(batches, result)
-                if self._pauses() and not self.health.is_sound(*self._sum(self.health.flags())):
+                if self._pauses() and not self.health.is_sound(*exchange(self.engine, self.health)):
                     stream = self._roll_back()
                     continue
                 self._report_and_save(batches, result)
@@ -95,25 +95,19 @@ class Run:
         """Before a step, sum over the ranks: the targets of every loss term, stop requests, the last step's flags.
 
         Return the targets, whether a stop is requested, and whether the last step was sound: if not, the rest does not
-        count. Shards that any rank had to skip since the last step are recorded and reported. This is the only place
-        where a step waits for the device, apart from DeepSpeed's own.
+        count. Shards that any rank had to skip since the last step are recorded and reported.
         """
         terms = self.engine.weights
         targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in terms]
         skips = [skip for batch in batches for skip in batch.skips]
-        own = torch.tensor([*targets, self.stop.requested, len(skips)], dtype=torch.int64)
-        flags = self.health.flags()
-        *targets, stop_requests, skip_count, bad, still = self._sum(torch.cat([sent(own, flags.device), flags]))
+        own = [*targets, self.stop.requested, len(skips)]
+        *targets, stop_requests, skip_count, bad, still = exchange(self.engine, self.health, own)
         sound = self.health.is_sound(bad, still)
         if sound and skip_count:
             skips = [skip for rank_skips in self.engine.gather(skips) for skip in rank_skips]
             self.cursor.skips.update(skips)
             self.health.check_bad_shards(self.cursor, skips)
         return dict(zip(terms, targets, strict=True)), stop_requests > 0, sound
-
-    def _sum(self, values: torch.Tensor) -> list[int]:
-        """Sum int64 values over the ranks, and wait for the result."""
-        return self.engine.sum_over_ranks(values).tolist()
 
     def _probe(self, batches: Sequence[LaneBatch]) -> None:
         """Run the probe, if due, before the model is trained on `batches`."""
@@ -199,3 +193,14 @@ class Run:
         self.monitor.warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
         return self.loader.micro_batches(self.cursor)
+
+
+def exchange(engine: Engine, health: Health, own: Sequence[int] = ()) -> list[int]:
+    """Sum this rank's own numbers, and its flags of the last step, over the ranks; all ranks call.
+
+    A step waits for the device only here, apart from DeepSpeed's own waits.
+    """
+    flags = health.flags()
+    values = torch.cat([sent(torch.tensor(own, dtype=torch.int64), flags.device), flags])
+    summed: list[int] = engine.sum_over_ranks(values).tolist()
+    return summed
