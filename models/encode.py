@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers import PreTrainedModel
 
+from models.arrays import keep_lengths, lengths_of, on_device
+from models.attention import attend_by_text
 from models.causality import is_causal
 
-BY_LENGTH = "sdpa_by_length"
 TAKES_RECTANGLES = (
     "bert",
     "electra",
@@ -67,41 +67,40 @@ def encode_texts(
     Returns:
         [B, T, H]; zeros in the slots outside the rectangles, which are all padding.
     """
-    rectangles: list[tuple[Tensor, Tensor]] = []
+    rectangles: list[tuple[np.ndarray, int]] = []
     if trunk.config.model_type in TAKES_RECTANGLES and not is_causal(trunk) and not torch.compiler.is_exporting():
-        rectangles = _rectangles(attention_mask)
+        rectangles = _rectangles(lengths_of(attention_mask), attention_mask.shape[1])
     if len(rectangles) < 2:
         return encode(trunk, input_ids, attention_mask, token_types)
-    trunk.config._attn_implementation = BY_LENGTH  # other calls use sdpa
+    attend_by_text(trunk)
     width = input_ids.shape[1]
-    slots = torch.cat([(rows[:, None] * width + columns).flatten() for rows, columns in rectangles])
-    positions = torch.cat([columns.expand(len(rows), -1).flatten() for rows, columns in rectangles])
+    order = np.concatenate([np.repeat(rows, columns) for rows, columns in rectangles])
+    columns = np.concatenate([np.tile(np.arange(columns), len(rows)) for rows, columns in rectangles])
+    tensors = on_device({"slots": order * width + columns, "positions": columns}, input_ids.device)
+    slots, positions = tensors["slots"], tensors["positions"]
+    seen = attention_mask.flatten()[slots].split([len(rows) * columns for rows, columns in rectangles])
     given = {} if token_types is None else {"token_type_ids": token_types.flatten()[slots][None]}
     states = trunk(
         input_ids=input_ids.flatten()[slots][None],
         attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
         position_ids=positions[None] + first_position(trunk),
-        rectangles=[attention_mask[rows, : len(columns)] for rows, columns in rectangles],
+        rectangles=[mask.view(len(rows), -1) for mask, (rows, _) in zip(seen, rectangles, strict=True)],
         **given,
     ).last_hidden_state[0]
     padded = states.new_zeros(input_ids.numel(), states.shape[1]).index_copy(0, slots, states)
     return padded.view(*input_ids.shape, -1)
 
 
-def _rectangles(attention_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Split texts into rectangles, the longest first: row and column numbers, int64; none if splitting saves little.
-
-    The lengths are fetched from the device, with one synchronisation.
-    """
-    lengths, order = attention_mask.sum(dim=1).sort(descending=True, stable=True)
-    most, cuts = attention_mask.shape[1], _cuts(lengths.tolist())
-    widths = [min(-(-int(width) // 8) * 8, most) for _, _, width in cuts]
+def _rectangles(lengths: np.ndarray, most: int) -> list[tuple[np.ndarray, int]]:
+    """Split texts into rectangles, the longest first: row numbers, int64, and width; none if splitting saves little."""
+    order = np.argsort(-lengths, kind="stable")
+    cuts = _cuts(lengths[order].tolist())
+    widths = [min(-(-width // 8) * 8, most) for _, _, width in cuts]
     if sum((end - start) * width for (start, end, _), width in zip(cuts, widths, strict=True)) > (
-        WORTHWHILE * attention_mask.numel()
+        WORTHWHILE * len(lengths) * most
     ):
         return []
-    columns = torch.arange(most, device=attention_mask.device)
-    return [(order[start:end], columns[:width]) for (start, end, _), width in zip(cuts, widths, strict=True)]
+    return [(order[start:end], width) for (start, end, _), width in zip(cuts, widths, strict=True)]
 
 
 def _cuts(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -121,34 +120,6 @@ def first_position(trunk: PreTrainedModel) -> int:
     return 0 if padding_idx is None else int(padding_idx) + 1
 
 
-def _attend(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    rectangles: Sequence[Tensor] | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Attend as Hugging Face's sdpa does, [B, heads, T, d] -> [B, T, heads, d]; within each of `rectangles`, if given.
-
-    The rectangles are masks, bool [b, t], of texts that are concatenated in a single row.
-    """
-    if rectangles is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    sizes = [mask.numel() for mask in rectangles]
-    outputs = []
-    for mask, *own in zip(rectangles, *(x[0].split(sizes, dim=1) for x in (query, key, value)), strict=True):
-        q, k, v = (x.unflatten(1, mask.shape).transpose(0, 1) for x in own)  # [b, heads, t, d]
-        output, _ = sdpa_attention_forward(module, q, k, v, mask[:, None, None], **options)
-        outputs.append(output.flatten(0, 1))
-    return torch.cat(outputs)[None], None
-
-
-AttentionInterface.register(BY_LENGTH, _attend)
-AttentionMaskInterface.register(BY_LENGTH, sdpa_mask)
-
-
 def encode_with_layer(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
 ) -> tuple[Tensor, Tensor]:
@@ -161,11 +132,14 @@ def encode_with_layer(
 
 
 def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **options: bool | Tensor) -> Any:
+    on_cpu = input_ids.device.type == "cpu"
+    if not on_cpu:
+        attend_by_text(trunk)
     if is_causal(trunk):
         # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
-        return trunk(input_ids=input_ids, use_cache=False, **options)
+        options |= {"use_cache": False} if on_cpu else {"use_cache": False, "attention_mask": attention_mask}
+        return trunk(input_ids=input_ids, **options)
     if trunk.config.model_type == "bert":
-        # BERT accepts a ready [B, 1, 1, T] mask; it tests a [B, T] one with .all(), which waits for the GPU.
         return trunk(input_ids=input_ids, attention_mask=attention_mask[:, None, None, :], **options)
     # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
     return trunk(input_ids=input_ids, attention_mask=attention_mask.long(), **options)
@@ -188,4 +162,5 @@ def insert_special_tokens(
     rows = trunk.config.vocab_size
     tokens = torch.arange(rows - number, rows, device=input_ids.device).expand(input_ids.shape[0], -1)
     ids = torch.cat([input_ids[:, :1], tokens, input_ids[:, 1:]], dim=1)
-    return ids, torch.cat([attention_mask[:, :1].expand(-1, 1 + number), attention_mask[:, 1:]], dim=1)
+    mask = torch.cat([attention_mask[:, :1].expand(-1, 1 + number), attention_mask[:, 1:]], dim=1)
+    return ids, keep_lengths(mask, attention_mask, lambda lengths: np.where(lengths > 0, lengths + number, 0))

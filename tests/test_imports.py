@@ -27,8 +27,8 @@ ROOMS = {
         {"config", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
-        {"causality"},
-        {"interface", "sizes"},
+        {"attention", "causality"},
+        {"arrays", "interface", "sizes"},
     ],
     "trainer": [
         {"doctor"},

@@ -21,6 +21,7 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.arrays import keep_lengths
 from models.batching.framing import PairFraming
 from models.batching.packing import frame, pad
 from models.config import MatchingConfig
@@ -188,7 +189,8 @@ class CrossThoughtPairs(PairModel):
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return the logits fp32 [P, C] of pairs, ids int64 and mask bool [P, 2, T]; `types` is not read."""
-        states = special_states(self.trunk, ids.flatten(0, 1), mask.flatten(0, 1), self.keys.special_tokens)
+        seen = keep_lengths(mask.flatten(0, 1), mask, np.ravel)
+        states = special_states(self.trunk, ids.flatten(0, 1), seen, self.keys.special_tokens)
         slots = states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(0, 1)  # [P * N, 2, H]
         crossed = self.cross(slots, slots, mask.new_ones(len(slots), 1, 2))
         logits: Tensor = self.head(crossed.reshape(len(ids), -1))  # C_0, C_1, ... of both texts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.arrays import keep_lengths
 from models.batching.framing import ChunkFraming, Framing
 from models.encode import encode, encode_texts, insert_special_tokens
 from models.interface import Vocabulary
@@ -95,7 +97,8 @@ class Siamese(DualEncoder):
         """Return one vector for each text, likewise, or one for each chunk of ids and mask [B, C, T]."""
         if ids.ndim == 2:
             return one_vector(self._embed(self.tower_of_documents, ids, mask))
-        embeddings = self._embed(self.tower_of_documents, ids.flatten(0, 1), mask.flatten(0, 1))
+        of_chunks = keep_lengths(mask.flatten(0, 1), mask, np.ravel)
+        embeddings = self._embed(self.tower_of_documents, ids.flatten(0, 1), of_chunks)
         vectors, _ = one_vector(embeddings)
         return Vectors(vectors.view(*ids.shape[:2], -1), mask[:, :, 1])  # an absent chunk is [CLS] alone
 

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from models.arrays import keep_lengths
 from models.batching.masking import Masking
 from models.batching.packing import pad_flat, text_tokens
 from models.config import PretrainingConfig
@@ -230,8 +231,13 @@ class CrossThought(Encoder):
         Returns:
             [B, M, T, H]; meaningless at padding.
         """
-        visible = unmask_empty_rows(attention_mask).flatten(0, 1)  # [B * M, T]
-        positions = self.positions(offsets, input_ids.shape[2])[:, None].expand_as(input_ids)
+        width = attention_mask.shape[2]
+        visible = keep_lengths(
+            unmask_empty_rows(attention_mask).flatten(0, 1),  # [B * M, T]
+            attention_mask,
+            lambda lengths: np.where(lengths > 0, lengths, width).ravel(),
+        )
+        positions = self.positions(offsets, width)[:, None].expand_as(input_ids)
         hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions.flatten(0, 1))
         return hidden.unflatten(0, input_ids.shape[:2])
 
@@ -300,7 +306,8 @@ class CrossThought(Encoder):
         """
         longer, seen = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
         most = max_positions(self.trunk)
-        states = self.encode(longer[:, None, :most], seen[:, None, :most], torch.zeros_like(ids[:, 0]))
+        kept = keep_lengths(seen[:, None, :most], seen, lambda lengths: lengths.clip(max=most)[:, None])
+        states = self.encode(longer[:, None, :most], kept, torch.zeros_like(ids[:, 0]))
         return one_vector(self._by_slot(states).flatten(1))
 
     def _by_slot(self, hidden: Tensor) -> Tensor:

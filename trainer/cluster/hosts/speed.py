@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from data_prep.common.errors import InputError
+from models.arrays import on_device
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.cluster.hosts.checks import Finding, State
@@ -112,7 +113,7 @@ def _first(lanes: Lanes, examples: int) -> MicroBatch:
 
 def _seconds(model: TrunkModel, batch: MicroBatch, weights: Mapping[str, float], device: torch.device) -> float:
     start = time.perf_counter()
-    sums = model(**{name: torch.from_numpy(array).to(device) for name, array in batch.arrays.items()})
+    sums = model(**on_device(batch.arrays, device))
     objective = sum(weight * sums[term] / max(1, batch.counts[term]) for term, weight in weights.items())
     assert isinstance(objective, torch.Tensor)
     objective.backward()

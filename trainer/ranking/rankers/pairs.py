@@ -10,6 +10,7 @@ from torch import Tensor
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
+from models.arrays import on_device
 from models.batching.framing import PairFraming
 from models.interface import Corpus
 from models.matching.pair_model import PairModelConfig
@@ -79,9 +80,9 @@ def score_lists(
     def scored(batch: list[int]) -> np.ndarray:
         rows = first[batch]
         texts = [queries.tokens(i) for i in query_of[rows]], [documents.tokens(i) for i in document_of[rows]]
-        arrays = {name: torch.from_numpy(array).to(device) for name, array in framing.arrays(*texts).items()}
         with torch.inference_mode():
-            scores: np.ndarray = score_pairs(**arrays).float().cpu().numpy()
+            tensors = on_device(framing.arrays(*texts), device)
+            scores: np.ndarray = score_pairs(**tensors).float().cpu().numpy()
         return scores
 
     order: list[int] = []

@@ -12,6 +12,7 @@ import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
+from models.arrays import on_device
 from models.batching.framing import Framing
 from models.vectors import Vectors
 from trainer.ranking.retrieval.shared import computed
@@ -155,9 +156,8 @@ class TextEncoder:
 
         def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
             arrays = self.framing.arrays([texts[i] for i in batch])
-            tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
             with torch.inference_mode():
-                vectors, mask = self.embed(**tensors)
+                vectors, mask = self.embed(**on_device(arrays, self.device))
             return vectors.float().cpu().numpy(), mask.cpu().numpy()
 
         numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens)

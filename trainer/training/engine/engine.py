@@ -18,6 +18,7 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from deepspeed.utils import safe_get_full_fp32_param
 
 from data_prep.common.errors import InputError
+from models.arrays import on_device
 from models.interface import MicroBatch
 from models.matching.dual_encoder import DualEncoder
 from models.trunk import Encoder, TrunkModel
@@ -103,8 +104,7 @@ class Engine:
         assert isinstance(self.model, Encoder)
         self.deepspeed.eval()
         with torch.no_grad():
-            tensors = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
-            vectors, _ = self.model.embed_documents(*tensors)
+            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask}, self.device))
         self.deepspeed.train()
         return vectors[:, 0].float().cpu().numpy()
 
@@ -205,7 +205,7 @@ class Engine:
                 yield sums, objective(sums)
 
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
-        return {k: torch.from_numpy(v).to(self.device, non_blocking=True) for k, v in micro_batch.arrays.items()}
+        return on_device(micro_batch.arrays, self.device)
 
 
 def _do_nothing(*arguments: object) -> None:

@@ -1,0 +1,47 @@
+"""Bring a micro-batch's arrays to a device as tensors, without making the host wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LENGTHS = "_lengths"  # the attribute of a mask on a device that keeps its lengths on the host
+
+
+def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
+    """Return the arrays as tensors on a device; each mask (`…mask`) also keeps its lengths on the host.
+
+    The copies to a GPU are queued, from pinned memory. A model that asked a GPU for lengths would wait until it has
+    done all its work.
+    """
+    device = torch.device(device)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if device.type == "cpu":
+        return tensors
+    if device.type == "cuda":
+        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+    moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+    for name, tensor in moved.items():
+        if name.endswith("mask"):
+            setattr(tensor, LENGTHS, arrays[name].sum(axis=-1))
+    return moved
+
+
+def lengths_of(mask: Tensor) -> np.ndarray:
+    """Return the number of tokens in each row of a mask bool [..., T], int64 [...].
+
+    The host waits for a GPU if the mask is neither from `on_device` nor from `keep_lengths`.
+    """
+    lengths: np.ndarray | None = getattr(mask, LENGTHS, None)
+    return mask.sum(dim=-1).cpu().numpy() if lengths is None else lengths
+
+
+def keep_lengths(new: Tensor, mask: Tensor, change: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+    """Return the mask `new`, with lengths computed from those of the mask it was made of, if the host knows them."""
+    lengths: np.ndarray | None = getattr(mask, LENGTHS, None)
+    if lengths is not None:
+        setattr(new, LENGTHS, change(lengths))
+    return new
