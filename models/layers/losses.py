@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from models.interface import IGNORED
 
+ALIGNED = 64  # on a GPU a row of logits is a multiple of this
+
 
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int | None = None
@@ -28,14 +30,16 @@ def linear_cross_entropy(
         bias: [V] or None, the dtype of hidden.
         targets: int64 [N]; rows whose target is -100 (`IGNORED`) add no loss and get no gradient.
         chunk: rows of logits in memory at a time; by default about 8 MB of fp32 on a CPU, where small chunks suit
-            caches and allocator, and 128 MB elsewhere.
+            caches and allocator, and 512 MB elsewhere.
 
     Returns:
         a scalar, fp32 (fp64 for fp64 inputs).
     """
+    on_gpu = hidden.device.type != "cpu"
     if chunk is None:
-        chunk = max(256, 2**21 // len(weight)) if hidden.device.type == "cpu" else max(1024, 2**25 // len(weight))
-    return _LinearCrossEntropy.apply(hidden, weight, bias, targets, chunk, torch.is_grad_enabled())
+        size = hidden.element_size() * len(weight)
+        chunk = max(1024, 2**29 // size) if on_gpu else max(256, 2**21 // len(weight))
+    return _LinearCrossEntropy.apply(hidden, weight, bias, targets, chunk, torch.is_grad_enabled(), on_gpu)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -48,6 +52,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         chunk: int,
         differentiate: bool,
+        on_gpu: bool,
     ) -> Tensor:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         inputs = (hidden, weight, bias)
@@ -55,6 +60,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             torch.zeros_like(x, dtype=dtype) if differentiate and needed and x is not None else None
             for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
         )
+        columns = len(weight)
+        if on_gpu and (missing := -columns % ALIGNED):
+            # matrix units are slow where rows of logits are not aligned; a bias of -inf makes the exponentials 0
+            bias = F.pad(weight.new_zeros(columns) if bias is None else bias, (0, missing), value=-torch.inf)
+            weight = F.pad(weight, (0, 0, 0, missing))
         loss = hidden.new_zeros((), dtype=dtype)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)
@@ -72,11 +82,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if d_hidden is not None:
                 d_hidden[rows] = (exp @ weight) * scale - weight[index] * kept
             if d_weight is not None:
-                d_weight += exp.T @ (states * scale).to(exp.dtype)
-                d_weight.index_put_((index,), (states * -kept.to(dtype)), accumulate=True)
+                d_weight += (exp.T @ (states * scale).to(exp.dtype))[:columns]
             if d_bias is not None:
-                d_bias += (scale.to(exp.dtype).T @ exp)[0]
-                d_bias.index_put_((index,), -kept[:, 0].to(dtype), accumulate=True)
+                d_bias += (scale.to(exp.dtype).T @ exp)[0, :columns]
+            if not on_gpu:
+                _subtract_one_hot(d_weight, d_bias, states, index, kept)
+        if on_gpu:  # at once: adding rows by their numbers sorts the numbers
+            _subtract_one_hot(d_weight, d_bias, hidden, targets.clamp(min=0), targets[:, None] != IGNORED)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.dtypes = [None if x is None else x.dtype for x in inputs]
         return loss
@@ -85,4 +97,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return (*(None if d is None else (d * grad).to(dtype) for d, dtype in saved), None, None, None)
+        return (*(None if d is None else (d * grad).to(dtype) for d, dtype in saved), *[None] * 4)
+
+
+def _subtract_one_hot(
+    d_weight: Tensor | None, d_bias: Tensor | None, states: Tensor, index: Tensor, kept: Tensor
+) -> None:
+    """Subtract states [N, H] from the rows `index` [N] of d_weight [V, H], and 1 from those of d_bias, if `kept`."""
+    if d_weight is not None:
+        d_weight.index_put_((index,), states * -kept.to(d_weight.dtype), accumulate=True)
+    if d_bias is not None:
+        d_bias.index_put_((index,), -kept[:, 0].to(d_bias.dtype), accumulate=True)

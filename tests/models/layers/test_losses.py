@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.interface import IGNORED
-from models.layers.losses import linear_cross_entropy
+from models.layers.losses import _LinearCrossEntropy, linear_cross_entropy
 from tests.models.tiny import Sizes
 
 
@@ -38,6 +38,18 @@ def test_equals_cross_entropy_of_full_logits(rows, chunk, bias, ignored, seed):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, targets), reference, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("vocabulary", [11, 64])
+def test_aligned_logits_change_nothing(vocabulary, bias):
+    hidden, weight, b, targets = problem(50, vocabulary=vocabulary, bias=bias)
+    as_on_gpu = _LinearCrossEntropy.apply(hidden, weight, b, targets, 20, True, True)
+    ours = linear_cross_entropy(hidden, weight, b, targets, 20)
+    torch.testing.assert_close(as_on_gpu, ours, rtol=1e-12, atol=0)
+    pairs = zip(gradients(as_on_gpu, hidden, weight, b), gradients(ours, hidden, weight, b), strict=True)
+    for aligned, plain in pairs:
+        torch.testing.assert_close(aligned, plain, rtol=1e-10, atol=1e-12)
 
 
 def test_gradcheck():
