@@ -1,9 +1,9 @@
-"""The attention of a Hugging Face trunk: SDPA, within each text where texts stand in one long row."""
+"""The attention of a Hugging Face trunk: SDPA, or, where texts stand in one long row, a kernel for each text's own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,68 @@ from transformers.masking_utils import sdpa_mask
 BY_TEXT = "sdpa_by_text"
 
 
-def attend_by_text(trunk: PreTrainedModel) -> None:
-    """Let a trunk that uses SDPA accept `rectangles`, and make its masks on a GPU without waiting for it."""
+Kernel = Callable[..., Tensor]  # the arguments of `flash`
+
+
+class Texts(NamedTuple):
+    """Texts without padding in one row, and the kernel that attends within each."""
+
+    kernel: Kernel
+    ends: Tensor  # int32 [B + 1] on the device: 0, and where each text ends
+    longest: int
+    causal: bool  # no token attends to a later one
+
+
+def attend_by_text(trunk: PreTrainedModel) -> bool:
+    """Let a trunk that uses SDPA accept `texts` or `rectangles`; on a GPU it makes masks without waiting, too.
+
+    Return False for a trunk that does not use SDPA.
+    """
     if trunk.config._attn_implementation == "sdpa":
         trunk.config._attn_implementation = BY_TEXT
+    return bool(trunk.config._attn_implementation == BY_TEXT)
+
+
+def kernel_for(device: torch.device, dtype: torch.dtype, head_size: int) -> Kernel | None:
+    """Return a kernel for texts of different lengths; None where the device has none for this precision and size."""
+    if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+        return None
+    half = dtype in (torch.float16, torch.bfloat16)
+    return flash if half and head_size % 8 == 0 and head_size <= 128 else None
+
+
+def flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    texts: Texts,
+    *,
+    dropout: float,
+    scale: float | None,
+    window: int | None,
+) -> Tensor:
+    """Attend within each text by PyTorch's FlashAttention kernel, with dropout, forward and backward.
+
+    Args:
+        query: [S, heads, d], all texts one after the other.
+        key, value: likewise; they may have fewer heads.
+        texts: where the texts end.
+        dropout: probability of dropping an attention weight.
+        scale: of the scores; by default 1 / sqrt(d).
+        window: attend only to tokens nearer than this.
+
+    Returns:
+        [S, heads, d].
+    """
+    reach = -1 if window is None else window - 1
+    ends, longest = (texts.ends, texts.ends), (texts.longest, texts.longest)
+    output: Tensor = torch.ops.aten._flash_attention_forward(
+        *(query, key, value, *ends, *longest, dropout, texts.causal, False),
+        scale=scale,
+        window_size_left=reach,
+        window_size_right=0 if texts.causal else reach,
+    )[0]
+    return output
 
 
 def _attend(
@@ -26,14 +84,20 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    rectangles: Sequence[Tensor] | None = None,
+    texts: Texts | None = None,
+    rectangles: Sequence[Tensor] = (),
+    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as Hugging Face's sdpa does, [B, heads, T, d] -> [B, T, heads, d]; within each of `rectangles`, if given.
+    """Attend as Hugging Face's sdpa does, [B, heads, T, d] -> [B, T, heads, d]; or within `texts` or `rectangles`.
 
-    The rectangles are masks, bool [b, t], of texts that are concatenated in a single row.
+    The rectangles are masks, bool [b, t], of texts that are concatenated in a single row, as `texts` are too.
     """
-    if rectangles is None:
+    if texts is not None:
+        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        dropout, scale = options.get("dropout", 0.0), options.get("scaling")
+        return texts.kernel(*rows, texts, dropout=dropout, scale=scale, window=sliding_window)[None], None
+    if not rectangles:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     sizes = [mask.numel() for mask in rectangles]
     outputs = []

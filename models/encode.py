@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.arrays import keep_lengths, lengths_of, on_device
-from models.attention import attend_by_text
+from models.attention import Texts, attend_by_text, kernel_for
 from models.causality import is_causal
 
 TAKES_RECTANGLES = (
@@ -20,8 +21,32 @@ TAKES_RECTANGLES = (
     "roberta",
     "xlm-roberta",
 )  # model types that take a token's place from its position id alone
+UNPADS = (
+    *TAKES_RECTANGLES,
+    *("albert", "camembert", "distilbert", "ernie", "eurobert", "modernbert", "nomic_bert", "xlm-roberta-xl"),
+    *("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"),
+)  # likewise, and a window, if they have one, from their position in the row
 FULL = 0.75  # each text fills at least this share of its rectangle's width
 WORTHWHILE = 0.9  # split only if at most this share of the slots remains
+
+
+class Row(NamedTuple):
+    """Texts one after the other in a single row, with no padding, or little."""
+
+    slots: Tensor | None  # int64 [S], in the flattened [B * T]; None for all
+    places: Tensor  # int64 [S], of tokens in their texts
+    attention: dict[str, Any]  # the options of the attention that finds the texts in the row
+
+    def take(self, values: Tensor) -> Tensor:
+        """Choose the row from values [B, T]: [1, S]."""
+        return values.flatten()[None] if self.slots is None else values.flatten()[self.slots][None]
+
+    def put_back(self, states: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Place states [1, S, H] in [B, T, H], where the other slots are 0."""
+        if self.slots is None:
+            return states.reshape(*shape, -1)
+        padded = states.new_zeros(math.prod(shape), states.shape[2]).index_copy(0, self.slots, states[0])
+        return padded.view(*shape, -1)
 
 
 def encode(
@@ -33,6 +58,8 @@ def encode(
 ) -> Tensor:
     """Return the trunk's last hidden states.
 
+    On a GPU in half precision no padding is computed, where the type allows it (`UNPADS`).
+
     Args:
         trunk: as `models.trunk.build_trunk` builds it.
         input_ids: int64 [B, T].
@@ -41,17 +68,16 @@ def encode(
         positions: int64 [B, T], for a trunk that accepts position ids; by default the trunk numbers its positions.
 
     Returns:
-        [B, T, H] in the trunk's dtype.
+        [B, T, H] in the trunk's dtype; meaningless at padding.
     """
-    chosen = {"token_type_ids": token_types, "position_ids": positions}
-    given = {name: values for name, values in chosen.items() if values is not None}
-    return _run(trunk, input_ids, attention_mask, **given).last_hidden_state
+    row = _unpadded(trunk, attention_mask)
+    return _states(trunk, input_ids, attention_mask, row, token_types, positions)[0]
 
 
 def encode_texts(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, token_types: Tensor | None = None
 ) -> Tensor:
-    """Return the trunk's last hidden states, as `encode` does, at lower cost where lengths differ.
+    """Return the trunk's last hidden states, as `encode` does, at lower cost where lengths differ on a CPU too.
 
     The texts are sorted by length and split into rectangles, each as wide as its longest text. The trunk runs once over
     all rectangles, concatenated into one long row; only its attention handles them one by one. ZeRO-3 needs this single
@@ -65,30 +91,99 @@ def encode_texts(
         token_types: int64 [B, T], as in `encode`.
 
     Returns:
-        [B, T, H]; zeros in the slots outside the rectangles, which are all padding.
+        [B, T, H], as `encode` does.
     """
-    rectangles: list[tuple[np.ndarray, int]] = []
-    if trunk.config.model_type in TAKES_RECTANGLES and not is_causal(trunk) and not torch.compiler.is_exporting():
-        rectangles = _rectangles(lengths_of(attention_mask), attention_mask.shape[1])
-    if len(rectangles) < 2:
-        return encode(trunk, input_ids, attention_mask, token_types)
-    attend_by_text(trunk)
-    width = input_ids.shape[1]
-    order = np.concatenate([np.repeat(rows, columns) for rows, columns in rectangles])
-    columns = np.concatenate([np.tile(np.arange(columns), len(rows)) for rows, columns in rectangles])
-    tensors = on_device({"slots": order * width + columns, "positions": columns}, input_ids.device)
-    slots, positions = tensors["slots"], tensors["positions"]
-    seen = attention_mask.flatten()[slots].split([len(rows) * columns for rows, columns in rectangles])
-    given = {} if token_types is None else {"token_type_ids": token_types.flatten()[slots][None]}
-    states = trunk(
-        input_ids=input_ids.flatten()[slots][None],
-        attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
-        position_ids=positions[None] + first_position(trunk),
-        rectangles=[mask.view(len(rows), -1) for mask, (rows, _) in zip(seen, rectangles, strict=True)],
-        **given,
-    ).last_hidden_state[0]
-    padded = states.new_zeros(input_ids.numel(), states.shape[1]).index_copy(0, slots, states)
-    return padded.view(*input_ids.shape, -1)
+    row = _unpadded(trunk, attention_mask) or _in_rectangles(trunk, attention_mask)
+    return _states(trunk, input_ids, attention_mask, row, token_types)[0]
+
+
+def encode_with_layer(
+    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
+) -> tuple[Tensor, Tensor]:
+    """Return the hidden states after layer number `layer`, counted from 1, and the last ones, as `encode` does.
+
+    In training this costs no memory: every layer's output is kept for the backward pass anyway.
+    """
+    row = _unpadded(trunk, attention_mask)
+    last, chosen = _states(trunk, input_ids, attention_mask, row, layer=layer)
+    return chosen, last
+
+
+def _states(
+    trunk: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    row: Row | None,
+    token_types: Tensor | None = None,
+    positions: Tensor | None = None,
+    layer: int | None = None,
+) -> list[Tensor]:
+    """Run the trunk, on a row of the texts if one is given: the last states, and those after `layer`, [B, T, H]."""
+    chosen = {"token_type_ids": token_types, "position_ids": positions}
+    given = {name: values for name, values in chosen.items() if values is not None}
+    options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
+    if is_causal(trunk):
+        options["use_cache"] = False
+    if row is None:
+        output = trunk(input_ids=input_ids, **given, **_mask(trunk, attention_mask), **options)
+    else:
+        own = {name: row.take(values) for name, values in given.items()}
+        output = trunk(
+            input_ids=row.take(input_ids),
+            attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
+            **{"position_ids": row.places[None] + first_position(trunk), **own},
+            **row.attention,
+            **options,
+        )
+    states = [output.last_hidden_state] + ([] if layer is None else [output.hidden_states[layer]])
+    return states if row is None else [row.put_back(each, tuple(input_ids.shape)) for each in states]
+
+
+def _mask(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
+    """Return the trunk's argument for padding."""
+    on_cpu = attention_mask.device.type == "cpu"
+    if not on_cpu:
+        attend_by_text(trunk)
+    if is_causal(trunk):
+        # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
+        return {} if on_cpu else {"attention_mask": attention_mask}
+    if trunk.config.model_type == "bert":
+        return {"attention_mask": attention_mask[:, None, None, :]}
+    # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
+    return {"attention_mask": attention_mask.long()}
+
+
+def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
+    """Put the texts into a row without padding; None where the trunk or the device cannot."""
+    config, device = trunk.config, attention_mask.device
+    if config.model_type not in UNPADS or not attend_by_text(trunk):
+        return None
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    kernel = kernel_for(device, trunk.dtype, size)
+    if kernel is None:
+        return None
+    lengths, width = lengths_of(attention_mask), attention_mask.shape[1]
+    slots = np.flatnonzero(np.arange(width) < lengths[:, None])
+    ends = np.append(0, lengths[lengths > 0].cumsum()).astype(np.int32)
+    row = on_device({"slots": slots, "places": slots % width, "ends": ends}, device)
+    texts = Texts(kernel, row["ends"], int(lengths.max()), is_causal(trunk))
+    return Row(None if len(slots) == attention_mask.numel() else row["slots"], row["places"], {"texts": texts})
+
+
+def _in_rectangles(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
+    """Put the texts into a row of rectangles; None where the trunk cannot, or where it would save little."""
+    if trunk.config.model_type not in TAKES_RECTANGLES or is_causal(trunk) or torch.compiler.is_exporting():
+        return None
+    most = attention_mask.shape[1]
+    rectangles = _rectangles(lengths_of(attention_mask), most)
+    if len(rectangles) < 2 or not attend_by_text(trunk):
+        return None
+    places = np.concatenate([np.tile(np.arange(width), len(rows)) for rows, width in rectangles])
+    rows = np.concatenate([np.repeat(rows, width) for rows, width in rectangles])
+    row = on_device({"slots": rows * most + places, "places": places}, attention_mask.device)
+    masks = attention_mask.flatten()[row["slots"]].split([len(rows) * width for rows, width in rectangles])
+    own = [mask.view(len(rows), width) for mask, (rows, width) in zip(masks, rectangles, strict=True)]
+    return Row(row["slots"], row["places"], {"rectangles": own})
 
 
 def _rectangles(lengths: np.ndarray, most: int) -> list[tuple[np.ndarray, int]]:
@@ -118,31 +213,6 @@ def first_position(trunk: PreTrainedModel) -> int:
     embeddings = getattr(trunk, "embeddings", None)
     padding_idx = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
     return 0 if padding_idx is None else int(padding_idx) + 1
-
-
-def encode_with_layer(
-    trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
-) -> tuple[Tensor, Tensor]:
-    """Return the hidden states after layer number `layer`, counted from 1, and the last ones, as `encode` does.
-
-    In training this costs no memory: every layer's output is kept for the backward pass anyway.
-    """
-    output = _run(trunk, input_ids, attention_mask, output_hidden_states=True)
-    return output.hidden_states[layer], output.last_hidden_state
-
-
-def _run(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, **options: bool | Tensor) -> Any:
-    on_cpu = input_ids.device.type == "cpu"
-    if not on_cpu:
-        attend_by_text(trunk)
-    if is_causal(trunk):
-        # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
-        options |= {"use_cache": False} if on_cpu else {"use_cache": False, "attention_mask": attention_mask}
-        return trunk(input_ids=input_ids, **options)
-    if trunk.config.model_type == "bert":
-        return trunk(input_ids=input_ids, attention_mask=attention_mask[:, None, None, :], **options)
-    # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
-    return trunk(input_ids=input_ids, attention_mask=attention_mask.long(), **options)
 
 
 def insert_special_tokens(

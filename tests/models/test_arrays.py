@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from models.arrays import keep_lengths, lengths_of, on_device
+from models.attention import flash
 from models.encode import encode, encode_texts, insert_special_tokens
 from models.matching.siamese import Siamese, SiameseConfig
 from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
@@ -34,6 +35,16 @@ def test_no_trunk_asks_the_device(name):
     for states in (encode(model, ids, mask), encode_texts(model, ids, mask)):
         states.sum().backward()
     assert encode_texts(model, *insert_special_tokens(model, ids, mask, 1)).shape == (3, 13, 16)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "llama"])
+def test_the_kernel_for_a_gpu_takes_texts_in_one_row(name, monkeypatch):
+    monkeypatch.setattr("models.encode.kernel_for", lambda *_: flash)
+    model = trunk_like(name).to("meta", torch.bfloat16)
+    states = encode(model, *on_device(ARRAYS, "meta").values())
+    assert (states.shape, states.dtype) == ((3, 12, 16), torch.bfloat16)
+    states.sum().backward()
+    assert all(p.grad.shape == p.shape for p in model.parameters() if p.grad is not None)
 
 
 def test_chunks_and_short_sequences_do_not_ask_the_device():

@@ -3,9 +3,11 @@ import pytest
 import torch
 
 from models.causality import is_causal
-from models.encode import TAKES_RECTANGLES, encode, encode_texts, insert_special_tokens
+from models.encode import TAKES_RECTANGLES, UNPADS, encode, encode_texts, encode_with_layer, insert_special_tokens
 from models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
+from tests.models.trunks import SETTINGS, trunk_like
+from tests.models.varlen import attend_text_by_text
 
 IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
 MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
@@ -121,3 +123,55 @@ def test_texts_of_like_lengths_and_other_trunks_stay_one_rectangle(config, lengt
     states = encode_texts(model, TEXTS[: len(mask)], mask)
     assert widths.shapes == [(len(mask), LONG)]
     torch.testing.assert_close(states, encode(model, TEXTS[: len(mask)], mask), rtol=0, atol=0)
+
+
+def without_padding(monkeypatch, run, model, *inputs):
+    """Return the states and gradients, with a kernel for texts in one row, and the shapes of the trunk's inputs."""
+    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    widths = Widths(model)
+    return with_gradients(run, model, *inputs), widths.shapes
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_texts_without_padding_have_the_same_states_and_gradients(name, monkeypatch):
+    model = trunk_like(name).train()
+    expected = with_gradients(encode, model, TEXTS, TEXT_MASK)
+    own, shapes = without_padding(monkeypatch, encode, model, TEXTS, TEXT_MASK)
+    assert shapes == [(1, int(LENGTHS.sum()))]
+    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_texts_without_padding_are_recomputed_from_checkpoints(name, monkeypatch):
+    model = trunk_like(name).train()
+    expected = with_gradients(encode_texts, model, TEXTS, TEXT_MASK)
+    model.gradient_checkpointing_enable()
+    own, shapes = without_padding(monkeypatch, encode_texts, model, TEXTS, TEXT_MASK)
+    assert shapes == [(1, int(LENGTHS.sum()))]
+    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.full_like(LENGTHS, LONG), LENGTHS * (LENGTHS > 4)])
+def test_texts_without_padding_keep_token_types_positions_and_layers(lengths, monkeypatch):
+    model, mask = trunk(max_position_embeddings=40), torch.arange(LONG) < lengths[:, None]
+    types, positions = ((torch.arange(LONG) + i) % (2 + 14 * i) for i in (0, 1))
+    arguments = [each.expand(len(lengths), -1) for each in (types, positions)]
+    expected = encode(model, TEXTS, mask, *arguments), *encode_with_layer(model, TEXTS, mask, 1)
+    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    own = encode(model, TEXTS, mask, *arguments), *encode_with_layer(model, TEXTS, mask, 1)
+    for states, padded in zip(own, expected, strict=True):
+        torch.testing.assert_close(states[mask], padded[mask], rtol=1e-9, atol=1e-10)
+
+
+def test_a_trunk_without_sdpa_keeps_its_padding(monkeypatch):
+    model = trunk()
+    model.set_attn_implementation("eager")
+    expected = with_gradients(encode, model, TEXTS, TEXT_MASK)
+    for run in (encode, encode_texts):
+        own, shapes = without_padding(monkeypatch, run, model, TEXTS, TEXT_MASK)
+        assert shapes == [tuple(TEXTS.shape)]
+        torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_every_trunk_that_unpads_is_tried():
+    assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)

@@ -26,17 +26,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bert": BERT,
     "bert, causal": BERT | {"is_decoder": True},
     "electra": BERT | {"embedding_size": 8},
-    "roberta": BERT,
-    "xlm-roberta": BERT,
-    "camembert": BERT,
     "modernbert": SIZES | {"local_attention": 6},
     "distilbert": {"vocab_size": 41, "pad_token_id": 0, "dim": 16, "hidden_dim": 32, "n_layers": 2, "n_heads": 2}
     | {"max_position_embeddings": 40, "dropout": 0.0, "attention_dropout": 0.0},
-    "llama": DECODER,
+    "gpt2": {"vocab_size": 41, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
+    | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "gpt_neox": SIZES,
     "mistral": DECODER | {"sliding_window": 6},
-    "qwen2": DECODER,
+    "qwen2, bidirectional": DECODER | {"is_causal": False},
     "qwen3": DECODER | {"head_dim": 8},
-    "eurobert": DECODER,
+    **dict.fromkeys(["albert", "camembert", "ernie", "nomic_bert", "roberta", "xlm-roberta", "xlm-roberta-xl"], BERT),
+    **dict.fromkeys(["eurobert", "llama", "olmo2", "phi3", "qwen2", "smollm3"], DECODER),
 }
 
 
