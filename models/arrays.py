@@ -28,7 +28,7 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the host on a device; the copy to a GPU is queued, from pinned memory."""
+    """Return a tensor of the host on a device; the copy to an accelerator is queued, from pinned memory."""
     return (tensor if device.type == "cpu" else tensor.pin_memory()).to(device, non_blocking=True)
 
 
@@ -41,9 +41,9 @@ def lengths_of(mask: Tensor) -> np.ndarray:
     return mask.sum(dim=-1).cpu().numpy() if lengths is None else lengths
 
 
-def keep_lengths(new: Tensor, mask: Tensor, change: Callable[[np.ndarray], np.ndarray]) -> Tensor:
-    """Return the mask `new`, with lengths computed from those of the mask it was made of, if the host knows them."""
-    lengths: np.ndarray | None = getattr(mask, LENGTHS, None)
-    if lengths is not None:
-        setattr(new, LENGTHS, change(lengths))
+def keep_lengths(new: Tensor, change: Callable[..., np.ndarray], *masks: Tensor) -> Tensor:
+    """Return the mask `new`; its lengths are `change` of those of the masks it was made of, if the host knows them."""
+    lengths = [getattr(mask, LENGTHS, None) for mask in masks]
+    if all(each is not None for each in lengths):
+        setattr(new, LENGTHS, change(*lengths))
     return new

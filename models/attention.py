@@ -94,7 +94,7 @@ def _attend(
     The rectangles are masks, bool [b, t], of texts that are concatenated in a single row, as `texts` are too.
     """
     if texts is not None:
-        rows = (x[0].transpose(0, 1) for x in (query, key, value))
+        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         dropout, scale = options.get("dropout", 0.0), options.get("scaling")
         return texts.kernel(*rows, texts, dropout=dropout, scale=scale, window=sliding_window)[None], None
     if not rectangles:

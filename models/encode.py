@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.arrays import keep_lengths, lengths_of, on_device
-from models.attention import Texts, attend_by_text, kernel_for
+from models.attention import Kernel, Texts, attend_by_text, kernel_for
 from models.causality import is_causal
 
 TAKES_RECTANGLES = (
@@ -45,7 +46,7 @@ class Row(NamedTuple):
         """Place states [1, S, H] in [B, T, H], where the other slots are 0."""
         if self.slots is None:
             return states.reshape(*shape, -1)
-        padded = states.new_zeros(math.prod(shape), states.shape[2]).index_copy(0, self.slots, states[0])
+        padded = states.new_zeros(math.prod(shape), states.shape[2]).index_copy(0, self.slots, states.squeeze(0))
         return padded.view(*shape, -1)
 
 
@@ -153,13 +154,20 @@ def _mask(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
     return {"attention_mask": attention_mask.long()}
 
 
-def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
-    """Put the texts into a row without padding; None where the trunk or the device cannot."""
-    config, device = trunk.config, attention_mask.device
-    if config.model_type not in UNPADS or not attend_by_text(trunk):
+def unpadding_kernel(trunk: PreTrainedModel, device: torch.device) -> Kernel | None:
+    """Return the attention by which a trunk computes no padding on a device, or None if it cannot do without."""
+    config = trunk.config
+    if config.model_type not in UNPADS:
         return None
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     kernel = kernel_for(device, trunk.dtype, size)
+    return kernel if kernel and attend_by_text(trunk) else None
+
+
+def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
+    """Put the texts into a row without padding; None where the trunk or the device cannot."""
+    device = attention_mask.device
+    kernel = unpadding_kernel(trunk, device)
     if kernel is None:
         return None
     lengths, width = lengths_of(attention_mask), attention_mask.shape[1]
@@ -215,6 +223,18 @@ def first_position(trunk: PreTrainedModel) -> int:
     return 0 if padding_idx is None else int(padding_idx) + 1
 
 
+def as_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ids and mask of texts, [..., T], as [B, T]."""
+    return ids.flatten(0, -2), keep_lengths(mask.flatten(0, -2), np.ravel, mask)
+
+
+def one_below_another(texts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return the ids and masks of several inputs, each [B, T] of its own, as one input [sum of B, largest T]."""
+    most, (ids, masks) = max(mask.shape[1] for _, mask in texts), zip(*texts, strict=True)
+    all_ids, all_masks = (torch.cat([F.pad(x, (0, most - x.shape[1])) for x in side]) for side in (ids, masks))
+    return all_ids, keep_lengths(all_masks, lambda *lengths: np.concatenate(lengths), *masks)
+
+
 def insert_special_tokens(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, number: int
 ) -> tuple[Tensor, Tensor]:
@@ -233,4 +253,4 @@ def insert_special_tokens(
     tokens = torch.arange(rows - number, rows, device=input_ids.device).expand(input_ids.shape[0], -1)
     ids = torch.cat([input_ids[:, :1], tokens, input_ids[:, 1:]], dim=1)
     mask = torch.cat([attention_mask[:, :1].expand(-1, 1 + number), attention_mask[:, 1:]], dim=1)
-    return ids, keep_lengths(mask, attention_mask, lambda lengths: np.where(lengths > 0, lengths + number, 0))
+    return ids, keep_lengths(mask, lambda lengths: np.where(lengths > 0, lengths + number, 0), attention_mask)

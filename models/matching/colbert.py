@@ -115,22 +115,23 @@ class Colbert(DualEncoder):
         require_bidirectional(trunk)
         self.projection = nn.Linear(trunk.config.hidden_size, keys.dimension, bias=False)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return a vector of length 1 for each token of ids int64 and mask bool [B, T]."""
-        return Vectors(self._embed(self.trunk, ids, mask), mask)
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return a vector of length 1 for each token."""
+        states = encode_texts(tower, ids, mask)
+        vectors = self.projection(states.to(next(self.projection.parameters()).dtype))
+        return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
 
-    def embed_documents(self, ids: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return likewise the vectors of the tokens in `kept`, bool [B, T]; by default of all tokens."""
-        return Vectors(self._embed(self.tower_of_documents, ids, mask), mask if kept is None else kept)
+    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of all tokens."""
+        return Vectors(encoded, mask)
+
+    def of_documents(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
+        """Return the vectors of the tokens in `kept`, bool [B, T]; by default of all tokens."""
+        return Vectors(encoded, mask if kept is None else kept)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Sum, over a query's vectors, the largest inner product with one of the document's vectors, [Q, D]."""
         return score_in_blocks(_max_sim, queries, documents)
-
-    def _embed(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        states = encode_texts(tower, ids, mask)
-        vectors = self.projection(states.to(next(self.projection.parameters()).dtype))
-        return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
 
 
 def _max_sim(queries: Vectors, documents: Vectors) -> Tensor:

@@ -21,11 +21,10 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.arrays import keep_lengths
 from models.batching.framing import PairFraming
 from models.batching.packing import frame, pad
 from models.config import MatchingConfig
-from models.encode import encode, insert_special_tokens
+from models.encode import as_rows, encode, insert_special_tokens
 from models.interface import Vocabulary
 from models.layers.shape import Shape, initialise, shape_of
 from models.layers.transformer import TransformerLayer
@@ -117,13 +116,17 @@ class CrossThoughtAnswers(DualEncoder):
         self.cross = QueriesAndKeys(shape)
         initialise(self.cross, shape.initializer_range)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return each question's N scaled queries, then its N keys, from ids int64 and mask bool [B, T]."""
-        return _vectors(torch.cat(self.cross(self._special_states(ids, mask)), dim=1))
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the states of the special tokens, [B, N, H]."""
+        return special_states(tower, ids, mask, self.keys.special_tokens)
 
-    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return each passage's N keys, from ids int64 and mask bool [B, T]."""
-        return _vectors(self.cross(self._special_states(ids, mask))[1])
+    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return each question's N scaled queries, then its N keys."""
+        return _vectors(torch.cat(self.cross(encoded), dim=1))
+
+    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return each passage's N keys."""
+        return _vectors(self.cross(encoded)[1])
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return each question's log α over these passages, [Q, D]; it depends on the whole set of passages."""
@@ -139,9 +142,6 @@ class CrossThoughtAnswers(DualEncoder):
         logits = torch.einsum("qnhd,qmnhd->qhnm", query, keys)
         seen = logits.masked_fill(~(candidates >= 0)[:, None, None], -torch.inf)
         return {"softmax": -_mean(_log_attention(itself, seen)[..., :1]).sum()}
-
-    def _special_states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return special_states(self.trunk, ids, mask, self.keys.special_tokens)
 
     def _of_questions(self, questions: Vectors) -> tuple[Tensor, Tensor]:
         """Return the questions' queries [Q, N, heads, d], and their logits for themselves [Q, heads, N, 1]."""
@@ -189,8 +189,7 @@ class CrossThoughtPairs(PairModel):
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return the logits fp32 [P, C] of pairs, ids int64 and mask bool [P, 2, T]; `types` is not read."""
-        seen = keep_lengths(mask.flatten(0, 1), mask, np.ravel)
-        states = special_states(self.trunk, ids.flatten(0, 1), seen, self.keys.special_tokens)
+        states = special_states(self.trunk, *as_rows(ids, mask), self.keys.special_tokens)
         slots = states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(0, 1)  # [P * N, 2, H]
         crossed = self.cross(slots, slots, mask.new_ones(len(slots), 1, 2))
         logits: Tensor = self.head(crossed.reshape(len(ids), -1))  # C_0, C_1, ... of both texts

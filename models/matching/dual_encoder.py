@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
 from models.config import MatchingConfig
+from models.encode import as_rows, one_below_another, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
@@ -151,12 +152,24 @@ class DualEncoder(Encoder):
         return float(self.log_temperature.detach().exp()) if self.keys.learn_temperature else self.keys.temperature
 
     @abstractmethod
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of queries; `query_framing` makes the arguments."""
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return what a tower makes of texts of either side, [B, ...]: with ids int64 and mask bool, [B, T]."""
 
     @abstractmethod
-    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of encoded queries."""
+
+    @abstractmethod
+    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of encoded documents; arrays that only their framing makes are keywords too."""
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of queries; `query_framing` makes the arguments."""
+        return self.of_queries(self.encode(self.trunk, ids, mask), mask)
+
+    def embed_documents(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the vectors of documents; `document_framing` makes the arguments."""
+        return self.of_documents(self.encode(self.tower_of_documents, ids, mask), mask, **own)
 
     @abstractmethod
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
@@ -168,14 +181,25 @@ class DualEncoder(Encoder):
         With `represent`, return the vectors that the losses need instead: `query_vectors` [Q, m, H], `query_real` bool
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
-        queries = self.embed_queries(**_of("query_", arrays))
-        documents = self.embed_documents(**_of("document_", arrays))
+        queries, documents = self._embed(_of("query_", arrays), _of("document_", arrays))
         if self.keys.learn_temperature:
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")
             return dict(zip(names, (*queries, *documents), strict=True))
         return self.losses(queries, documents, arrays)
+
+    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
+        """Embed both sides: in one run of a shared trunk, of half as many kernels, where it computes no padding."""
+        mask = queries["mask"]
+        if self.keys.towers == 2 or unpadding_kernel(self.trunk, mask.device) is None:
+            return self.embed_queries(**queries), self.embed_documents(**documents)
+        sides = [as_rows(side["ids"], side["mask"]) for side in (queries, documents)]
+        encoded = self.encode(self.trunk, *one_below_another(sides)).split([len(ids) for ids, _ in sides])
+        # states of tokens, [B, T, H], have as many columns as the wider side's texts
+        own = [x if x.ndim == 2 else x[:, : ids.shape[1]] for x, (ids, _) in zip(encoded, sides, strict=True)]
+        others = {name: array for name, array in documents.items() if name != "ids"}
+        return self.of_queries(own[0], mask), self.of_documents(own[1], **others)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of queries against documents: {loss: the sum over its targets}.

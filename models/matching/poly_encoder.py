@@ -109,27 +109,26 @@ class PolyEncoder(DualEncoder):
         if keys.codes == "learnt":
             self.codes = Codes(keys.m, width, std=1 / (self.scaling * width**0.5))
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return up to m vectors (m + 1 for last_and_first) for each text of ids int64 and mask bool [B, T]."""
-        states = self._states(self.trunk, ids, mask)
-        if self.keys.codes == "learnt":
-            return Vectors(self.codes(states, mask), mask.new_ones(len(ids), self.keys.m))
-        if self.keys.codes == "first":
-            return Vectors(states[:, : self.keys.m], mask[:, : self.keys.m])
-        return _last(states, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the scaled states, [B, T, H]."""
+        states = encode_texts(tower, ids, mask)
+        return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
 
-    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector for each text, likewise."""
-        states = self._states(self.tower_of_documents, ids, mask)
-        return one_vector(pool(states, mask, "cls" if self.keys.reduction == "first" else "mean"))
+    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return up to m vectors (m + 1 for last_and_first) for each query."""
+        if self.keys.codes == "learnt":
+            return Vectors(self.codes(encoded, mask), mask.new_ones(len(mask), self.keys.m))
+        if self.keys.codes == "first":
+            return Vectors(encoded[:, : self.keys.m], mask[:, : self.keys.m])
+        return _last(encoded, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
+
+    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return one vector for each document."""
+        return one_vector(pool(encoded, mask, "cls" if self.keys.reduction == "first" else "mean"))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Attend with each document's vector to each query's vectors, [Q, D], without ever building [Q, D, H]."""
         return score_in_blocks(_attend, queries, documents)
-
-    def _states(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        states = encode_texts(tower, ids, mask)
-        return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
 
 
 def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:

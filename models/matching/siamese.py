@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.arrays import keep_lengths
 from models.batching.framing import ChunkFraming, Framing
-from models.encode import encode, encode_texts, insert_special_tokens
+from models.encode import as_rows, encode, encode_texts, insert_special_tokens
 from models.interface import Vocabulary
 from models.layers.pooling import Pooling, pool
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
@@ -89,28 +87,10 @@ class Siamese(DualEncoder):
             self.projection = nn.Sequential(nn.Linear(width, keys.projection), nn.LayerNorm(keys.projection))
         self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector for each text of ids int64 and mask bool [B, T], of length 1 for cosine."""
-        return one_vector(self._embed(self.trunk, ids, mask))
-
-    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector for each text, likewise, or one for each chunk of ids and mask [B, C, T]."""
-        if ids.ndim == 2:
-            return one_vector(self._embed(self.tower_of_documents, ids, mask))
-        of_chunks = keep_lengths(mask.flatten(0, 1), mask, np.ravel)
-        embeddings = self._embed(self.tower_of_documents, ids.flatten(0, 1), of_chunks)
-        vectors, _ = one_vector(embeddings)
-        return Vectors(vectors.view(*ids.shape[:2], -1), mask[:, :, 1])  # an absent chunk is [CLS] alone
-
-    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Return the inner products, [Q, D]; a document with several vectors counts by its best."""
-        if documents.vectors.shape[1] == 1:
-            return queries.vectors[:, 0] @ documents.vectors[:, 0].T
-        scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
-        return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)
-
-    def _embed(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return one vector for each text or chunk, [B, H], of length 1 for cosine."""
         keys, n = self.keys, self.keys.special_tokens
+        ids, mask = as_rows(ids, mask)
         if n > 1:
             states = encode(tower, *insert_special_tokens(tower, ids, mask, n - 1))[:, :n].flatten(1)
         else:
@@ -119,3 +99,21 @@ class Siamese(DualEncoder):
             states = self.projection(states.to(next(self.projection.parameters()).dtype))
         states = states.to(torch.promote_types(states.dtype, torch.float32))
         return F.normalize(states, dim=-1) if keys.similarity == "cosine" else states
+
+    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return each query's vector."""
+        return one_vector(encoded)
+
+    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return each document's vector, or those of its chunks, for mask [B, C, T]."""
+        vectors, real = one_vector(encoded)
+        if mask.ndim == 2:
+            return Vectors(vectors, real)
+        return Vectors(vectors.view(*mask.shape[:2], -1), mask[:, :, 1])  # an absent chunk is [CLS] alone
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        """Return the inner products, [Q, D]; a document with several vectors counts by its best."""
+        if documents.vectors.shape[1] == 1:
+            return queries.vectors[:, 0] @ documents.vectors[:, 0].T
+        scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
+        return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)

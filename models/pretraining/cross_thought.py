@@ -234,8 +234,8 @@ class CrossThought(Encoder):
         width = attention_mask.shape[2]
         visible = keep_lengths(
             unmask_empty_rows(attention_mask).flatten(0, 1),  # [B * M, T]
-            attention_mask,
             lambda lengths: np.where(lengths > 0, lengths, width).ravel(),
+            attention_mask,
         )
         positions = self.positions(offsets, width)[:, None].expand_as(input_ids)
         hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions.flatten(0, 1))
@@ -306,7 +306,7 @@ class CrossThought(Encoder):
         """
         longer, seen = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
         most = max_positions(self.trunk)
-        kept = keep_lengths(seen[:, None, :most], seen, lambda lengths: lengths.clip(max=most)[:, None])
+        kept = keep_lengths(seen[:, None, :most], lambda lengths: lengths.clip(max=most)[:, None], seen)
         states = self.encode(longer[:, None, :most], kept, torch.zeros_like(ids[:, 0]))
         return one_vector(self._by_slot(states).flatten(1))
 

@@ -22,7 +22,7 @@ def test_a_mask_keeps_its_lengths_on_the_host():
     assert (there["ids"].device.type, there["mask"].dtype) == ("meta", torch.bool)
     assert lengths_of(here["mask"]).tolist() == lengths_of(there["mask"]).tolist() == [12, 1, 7]
     assert lengths_of(there["own_mask"]).tolist() == [[12, 1, 7]]
-    first = keep_lengths(there["mask"][:, :4], there["mask"], lambda lengths: lengths.clip(max=4))
+    first = keep_lengths(there["mask"][:, :4], lambda lengths: lengths.clip(max=4), there["mask"])
     assert lengths_of(first).tolist() == [4, 1, 4]
     with pytest.raises(NotImplementedError):
         lengths_of(there["mask"][:, :4])

@@ -144,7 +144,7 @@ def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None
     arrays = tensors(micro_batch(model.keys))
     scores = scores_of(model, arrays)
     queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
-    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], arrays["document_kept"])
+    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], kept=arrays["document_kept"])
     torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
     expected = torch.zeros((), dtype=torch.float64)
     for i, row in enumerate(scores / model.keys.temperature):

@@ -13,6 +13,7 @@ from models.registry import MATCHING
 from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, rekeyed, tensors, trunk
+from tests.models.varlen import attend_text_by_text
 
 LENGTHS = {"max_query_tokens": 9, "max_document_tokens": 12}
 EXAMPLES = {
@@ -66,7 +67,7 @@ def texts_of(arrays, side):
 
 def alone(texts, i):
     """One of the texts without its padding."""
-    return [x[[i]] if x.ndim == 3 else x[[i]][:, texts["mask"][i]] for x in texts.values()]
+    return {name: x[[i]] if x.ndim == 3 else x[[i]][:, texts["mask"][i]] for name, x in texts.items()}
 
 
 def test_every_model_is_here():
@@ -119,19 +120,38 @@ def test_a_score_depends_on_its_query_and_document_alone(model):
         if isinstance(built, PairModel):
             pairs = texts_of(arrays, "pair")
             together = built.score_pairs(**pairs)
-            single = [built.score_pairs(*alone(pairs, i)) for i in range(len(together))]
+            single = [built.score_pairs(**alone(pairs, i)) for i in range(len(together))]
             torch.testing.assert_close(torch.cat(single), together, rtol=0, atol=1e-12)
             return
         queries, documents = texts_of(arrays, "query"), texts_of(arrays, "document")
         together = built.embed_queries(**queries), built.embed_documents(**documents)
-        of_query = [built.embed_queries(*alone(queries, i)) for i in range(len(together[0].mask))]
-        of_document = [built.embed_documents(*alone(documents, i)) for i in range(len(together[1].mask))]
+        of_query = [built.embed_queries(**alone(queries, i)) for i in range(len(together[0].mask))]
+        of_document = [built.embed_documents(**alone(documents, i)) for i in range(len(together[1].mask))]
         for several, single in zip(together, (of_query, of_document), strict=True):
             for vectors, mask, own in zip(*several, single, strict=True):
                 torch.testing.assert_close(own.vectors[own.mask], vectors[mask], rtol=0, atol=1e-12)
         if built.kind != "lists":  # which compares the documents of a list
             apart = [torch.cat([built.score(query, document) for document in of_document], dim=1) for query in of_query]
             torch.testing.assert_close(torch.cat(apart), built.score(*together), rtol=0, atol=1e-12)
+
+
+@ALL
+def test_texts_without_padding_give_the_same_losses_and_gradients(model, monkeypatch):
+    built, arrays = perturbed(build(model)).train(), tensors(batch_of(model))
+
+    def run():
+        built.zero_grad()
+        losses = built(**arrays)
+        sum(losses.values()).backward()
+        return losses, {name: p.grad for name, p in built.named_parameters() if p.grad is not None}
+
+    expected = run()
+    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    shapes = []
+    built.trunk.register_forward_pre_hook(lambda *call: shapes.append(call[2]["input_ids"].shape), with_kwargs=True)
+    torch.testing.assert_close(run(), expected, rtol=1e-9, atol=1e-10)
+    assert [len(shape) for shape in shapes] == [2]  # one run for queries and documents, and of a tower of its own
+    assert shapes[0][0] == 1
 
 
 @ALL
