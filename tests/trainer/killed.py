@@ -12,9 +12,9 @@ from tests import toy
 from tests.warm import PATIENCE, Started
 
 
-def read_to(process: Started | subprocess.Popen[bytes], printed: Path, beginning: str) -> None:
-    """Wait until a line that begins so has been printed."""
-    while not any(line.startswith(beginning) for line in printed.read_text().splitlines()):
+def read_to(process: Started | subprocess.Popen[bytes], printed: Path, beginning: str, times: int = 1) -> None:
+    """Wait until a line that begins so has been printed, so many times."""
+    while sum(line.startswith(beginning) for line in printed.read_text().splitlines()) < times:
         if process.poll() is not None:
             pytest.fail(f"it ended before {beginning!r}:\n{printed.read_text()}")
         time.sleep(0.005)

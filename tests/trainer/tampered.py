@@ -2,6 +2,7 @@
 
 TAMPER=poison    the loss of a micro-batch that holds the token id POISON is NaN
 TAMPER=hang      rank 1 hangs before its 6th step
+TAMPER=impatient a shard that cannot be read is read again at once
 TAMPER=witness   every rank appends the digests of the micro-batches that it trains on to WITNESS.<rank>
 """
 
@@ -15,6 +16,7 @@ import torch
 from models.pretraining.seed import Seed
 from trainer import pretrain
 from trainer.trace import digest
+from trainer.training.data import shard_source
 from trainer.training.engine.engine import Engine
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.run.command import main
@@ -52,6 +54,8 @@ def witness(step: Callable[..., Any]) -> Callable[..., Any]:
 if __name__ == "__main__":
     if os.environ["TAMPER"] == "poison":
         Seed.forward = poison(Seed.forward)  # type: ignore[method-assign]
+    elif os.environ["TAMPER"] == "impatient":
+        shard_source.RETRIES = (0.0, 0.0)
     else:
         Engine.step = {"hang": hang, "witness": witness}[os.environ["TAMPER"]](Engine.step)  # type: ignore[method-assign]
     main("trainer.pretrain", PretrainRecipe, pretrain.build)

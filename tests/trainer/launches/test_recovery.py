@@ -330,14 +330,14 @@ def test_bad_shards_are_skipped_up_to_a_number(shards: Path, tmp_path: Path) -> 
     flipped[2000] ^= 1
     tars[2].write_bytes(flipped)
     recipe = toy.seed_recipe(tmp_path / "run.yaml", copy, steps=75, faults={"on_bad_shard": "skip"})
-    done = toy.launch(2, "trainer.pretrain", recipe)
+    done = tampered("impatient", recipe)
     assert done.returncode == 0, done.stderr
     newest = checkpoint.newest(tmp_path / "run")
     assert newest is not None
     assert {skip.shard for skip in checkpoint.read_state(newest).cursor.skips} == {0, 1, 2}
     assert "bad shard 3 of at most 10, skipped" in done.stderr
     assert done.stderr.count("trying again in") >= 6  # each shard is read twice more: the error may be temporary
-    stopped = toy.launch(2, "trainer.pretrain", recipe, f"run={tmp_path}/few", "faults.most_bad_shards=2")
+    stopped = tampered("impatient", recipe, f"run={tmp_path}/few", "faults.most_bad_shards=2")
     assert stopped.returncode == 2
     lines = [line for line in stopped.stderr.splitlines() if line.startswith("trainer.")]
     assert len(lines) == 1, stopped.stderr

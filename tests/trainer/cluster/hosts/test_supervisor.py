@@ -1,6 +1,7 @@
 """The supervisor: with a small launcher that ends as a test specifies, and with the real launcher and killed ranks."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 
 from data_prep.common.errors import InputError
 from tests import toy
+from tests.trainer.killed import read_to
 from tests.trainer.runs import STEP, vouch, write_run
+from tests.warm import PATIENCE, Started
 from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
 from trainer.training.checkpoints import checkpoint
 from trainer.training.run.stop import RESUME, STOP_FILE
@@ -274,17 +277,12 @@ def test_bad_input_is_one_line_and_code_2(words: list[str], named: str) -> None:
     assert named in line
 
 
-def supervised_training(command: list[str], *options: str) -> subprocess.Popen[str]:
-    """Start the supervisor as a user does; its lines and those of the ranks come in one stream."""
-    whole = [sys.executable, "-m", "trainer.supervise", *options, "--", *command]
-    return subprocess.Popen(
-        whole,
-        cwd=toy.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=toy.environment(),
-    )
+def supervised_training(command: list[str], *options: str, printed: Path) -> Started:
+    """Start the supervisor; its lines and those of the launcher and the ranks are appended to one file."""
+    printed.touch()
+    supervisor = toy.start(0, "trainer.supervise", *options, "--", *command, printed=printed)
+    assert isinstance(supervisor, Started)
+    return supervisor
 
 
 def kill_rank_1(recipe: Path) -> None:
@@ -304,8 +302,14 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
     command = toy.launch_command(2, "trainer.pretrain", recipe)
 
-    killed, lines = act_at("step 8/", command, lambda: kill_rank_1(recipe), until="step 12/")
-    assert killed.returncode == RESUME, lines
+    printed = tmp_path / "printed"
+    supervisor = supervised_training(command, printed=printed)
+    read_to(supervisor, printed, "step 8/")
+    kill_rank_1(recipe)
+    read_to(supervisor, printed, "step 12/")
+    os.kill(supervisor.pid, signal.SIGTERM)
+    code, lines = supervisor.wait(PATIENCE), printed.read_text().splitlines()
+    assert code == RESUME, lines
     reports = [line for line in lines if line.startswith("supervise: ")]
     assert "step 5 of 100: ended with code 247 (killed by SIGKILL): starting again in 5 s" in reports[1]
     assert reports[3].startswith("supervise: SIGTERM: asking the training to save and end")
@@ -317,25 +321,6 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
     assert (tmp_path / "killed" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes()
 
 
-def act_at(
-    line: str, command: list[str], act: Callable[[], object], until: str
-) -> tuple[subprocess.Popen[str], list[str]]:
-    """Supervise a training: act once when `line` is printed, stop at `until`; return the process and its lines."""
-    supervisor = supervised_training(command)
-    assert supervisor.stdout is not None
-    lines: list[str] = []
-    acted = False
-    for printed in supervisor.stdout:
-        lines.append(printed)
-        if printed.startswith(line) and not acted:
-            acted = True
-            act()
-        if printed.startswith(until):
-            supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait()
-    return supervisor, lines
-
-
 @pytest.mark.slow
 def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(shards: Path, tmp_path: Path) -> None:
     hostfile = tmp_path / "hostfile"
@@ -343,14 +328,13 @@ def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(sh
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=50, checkpoint={"every": 50})
     launcher, *rest = toy.launch_command(2, "trainer.pretrain", recipe)
     of_hosts = ["--hostfile", str(hostfile), "--no_ssh_check", "--master_addr", "127.0.0.1"]
-    supervisor = supervised_training([launcher, *of_hosts, *rest[2:]], "--tries", "2")
-    assert supervisor.stdout is not None
-    lines = []
-    for line in supervisor.stdout:
-        lines.append(line)
-        if line.startswith("step 2/"):
-            kill_rank_1(recipe)
-    assert supervisor.wait() == 247, "".join(lines)
+    printed = tmp_path / "printed"
+    supervisor = supervised_training([launcher, *of_hosts, *rest[2:]], "--tries", "2", printed=printed)
+    for start in (1, 2):
+        read_to(supervisor, printed, "step 2/", times=start)
+        kill_rank_1(recipe)
+    code, lines = supervisor.wait(PATIENCE), printed.read_text().splitlines()
+    assert code == 247, lines
     reports = [line for line in lines if line.startswith("supervise: ")]
     assert "starting again in 10 s" in reports[1]
     assert "giving up: no checkpoint after step 0 in 2 starts" in reports[3]
