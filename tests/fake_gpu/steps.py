@@ -21,8 +21,8 @@ from trainer.cluster.planning.kernels import Kernels
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 from trainer.training.recipe.build import build_model
+from trainer.training.run.agree import exchange
 from trainer.training.run.health import Health
-from trainer.training.run.loop import exchange
 
 FILES = sorted(file.stem for file in (ROOT / "ds_configs").glob("zero*.json"))
 OF_ALL = ("siamese", "method.negatives=step")  # negatives of the whole step: GradCache

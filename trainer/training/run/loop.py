@@ -7,9 +7,6 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-import torch
-
-from models.arrays import sent
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.loader import Loader
@@ -19,6 +16,7 @@ from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
 from trainer.training.recipe.plateau import Plateau
+from trainer.training.run.agree import agree, exchange
 from trainer.training.run.health import Health
 from trainer.training.run.job import Job
 from trainer.training.run.monitor import Monitor
@@ -55,16 +53,16 @@ class Run:
                     stream = self.loader.micro_batches(self.cursor)
                 with self.monitor.waiting():
                     batches = list(islice(stream, self.engine.accumulation))
-                targets, stop_requested, sound = self._agree(batches)
-                if not sound:
+                agreed = agree(self.engine, self.health, self.cursor, batches, self.stop.requested)
+                if not agreed.sound:
                     stream = self._roll_back()
                     continue
-                if stop_requested:
+                if agreed.stop:
                     self._save(must_succeed=True)
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
                     break
                 self._probe(batches)
-                result = self._optimize(batches, targets)
+                result = self._optimize(batches, agreed.targets)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
                 self.step += 1
                 self.health.expect(self.step, batches, result)
@@ -90,24 +88,6 @@ class Run:
             refresh.use(self.step)
             self.monitor.generation = refresh.current
         return True
-
-    def _agree(self, batches: Sequence[LaneBatch]) -> tuple[dict[str, int], bool, bool]:
-        """Before a step, sum over the ranks: the targets of every loss term, stop requests, the last step's flags.
-
-        Return the targets, whether a stop is requested, and whether the last step was sound: if not, the rest does not
-        count. Shards that any rank had to skip since the last step are recorded and reported.
-        """
-        terms = self.engine.weights
-        targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in terms]
-        skips = [skip for batch in batches for skip in batch.skips]
-        own = [*targets, self.stop.requested, len(skips)]
-        *targets, stop_requests, skip_count, bad, still = exchange(self.engine, self.health, own)
-        sound = self.health.is_sound(bad, still)
-        if sound and skip_count:
-            skips = [skip for rank_skips in self.engine.gather(skips) for skip in rank_skips]
-            self.cursor.skips.update(skips)
-            self.health.check_bad_shards(self.cursor, skips)
-        return dict(zip(terms, targets, strict=True)), stop_requests > 0, sound
 
     def _probe(self, batches: Sequence[LaneBatch]) -> None:
         """Run the probe, if due, before the model is trained on `batches`."""
@@ -193,14 +173,3 @@ class Run:
         self.monitor.warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
         return self.loader.micro_batches(self.cursor)
-
-
-def exchange(engine: Engine, health: Health, own: Sequence[int] = ()) -> list[int]:
-    """Sum this rank's own numbers, and its flags of the last step, over the ranks; all ranks call.
-
-    A step waits for the device only here, apart from DeepSpeed's own waits.
-    """
-    flags = health.flags()
-    values = torch.cat([sent(torch.tensor(own, dtype=torch.int64), flags.device), flags])
-    summed: list[int] = engine.sum_over_ranks(values).tolist()
-    return summed
