@@ -147,16 +147,17 @@ def _examine_recipe(
 
 def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[str, Any]) -> Iterator[Finding]:
     """Measure the run: let the ranks sum a step's gradients, then compute a micro-batch here."""
-    recipe, dtype, ranks = job.recipe, ds_config.precision(config), sum(slots.values())
+    recipe, dtype, ranks, zero = job.recipe, ds_config.precision(config), sum(slots.values()), Zero.of(config)
     exchange = 0.0
     if ranks > 1:
         sizes = [parameter.numel() for parameter in job.model.parameters() if parameter.requires_grad]
-        met = network.sum_over_ranks(start, sum(sizes), str(dtype).removeprefix("torch."))
+        sent = "float32" if zero.gradient_bytes == 4 else str(dtype).removeprefix("torch.")
+        met = network.sum_over_ranks(start, sum(sizes), sent)
         hosts = [host for host, number in slots.items() for _ in range(number)]
-        yield from network.measured(met, hosts, sum(sizes) * dtype.itemsize)
+        yield from network.measured(met, hosts, sum(sizes) * zero.gradient_bytes)
         if isinstance(met, str):
             return
-        exchange = exchange_seconds(met, sizes, Zero.of(config), recipe.batch.micro_batches // ranks)
+        exchange = exchange_seconds(met, sizes, zero, recipe.batch.micro_batches // ranks)
     try:
         speed.use_threads_of_a_rank(next(iter(slots.values())))
         pace = speed.time_micro_batch(job.model, job.order, recipe.method.weights, dtype)

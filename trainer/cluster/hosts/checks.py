@@ -185,9 +185,9 @@ def memory(
     Activations come on top, and are not counted.
     """
     ranks, stage = sum(slots.values()), config.get("zero_optimization", {}).get("stage", 0)
-    half = ds_config.precision(config) != torch.float32
+    half, sums = ds_config.precision(config) != torch.float32, ds_config.sums_in_fp32(config)
     room = min(min(one.gpus, default=one.memory // slots[host]) for host, one in facts.items())
-    needed = {number: bytes_of(number, half, parameters, ranks) for number in (0, 1, 2, 3)}
+    needed = {number: bytes_of(number, half, parameters, ranks, sums) for number in (0, 1, 2, 3)}
     sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in needed.items() if number)
     said = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
     fitting = [number for number, size in needed.items() if number and size <= MOST_OF_MEMORY * room]
@@ -199,8 +199,12 @@ def memory(
         yield Finding("memory", "ok", said)
 
 
-def bytes_of(stage: int, half: bool, parameters: int, ranks: int) -> float:
-    """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`."""
-    of_one = (2, 2, 12) if half else (4, 4, 8)
+def bytes_of(stage: int, half: bool, parameters: int, ranks: int, sums: bool = False) -> float:
+    """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`.
+
+    `sums`: half precision's gradients are summed in fp32; below stage 2 those of the micro-batch are kept besides.
+    """
+    gradient = (6 if stage < 2 else 4) if half and sums else 2
+    of_one = (2, gradient, 12) if half else (4, 4, 8)
     partitioned = stage >= 3, stage >= 2, stage >= 1
     return sum(size * parameters / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))

@@ -62,6 +62,7 @@ def gather(
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
     versions |= {name: version(name) for name in PACKAGES}
+    unseen = unseen_gpus()  # before the clock is read: what comes after counts as a difference of clocks
     return HostFacts(
         versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
         gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
@@ -73,7 +74,7 @@ def gather(
         interfaces=_interfaces(),
         own_address=_own_address(),
         cache_free=shutil.disk_usage(existing(cache.expanduser())).free if cache else 0,
-        unseen=unseen_gpus(),
+        unseen=unseen,
     )
 
 

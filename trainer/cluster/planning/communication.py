@@ -11,9 +11,11 @@ What DeepSpeed 0.19.8 sends is read in its source and checked by recording its c
   the default, 1e9, models of up to half a billion numbers are gathered once. Gradients are reduce-scattered after every
   micro-batch. The parameters below the threshold are all-gathered one by one at the end of the step.
 
-Gradients and weights travel in the precision of the training, 2 or 4 bytes a number. gloo, on CPUs, has no
-reduce-scatter of its own: torch does an all-reduce in its place (twice the bytes; measured). A step also has a few
-all-reduces of a few numbers, which cost only latency.
+Weights travel in the precision of the training, 2 or 4 bytes a number, gradients in `communication_data_type`, which is
+the same unless it is set. Where gradients in bf16 are summed in fp32 (`data_types`), stage 1 has no buckets: every rank
+keeps all sums, all-reduces them in one call, or in two above half a billion, and exchanges nothing for their norm.
+gloo, on CPUs, has no reduce-scatter of its own: torch does an all-reduce in its place (twice the bytes; measured). A
+step also has a few all-reduces of a few numbers, which cost only latency.
 
 The time is that of ring algorithms (Thakur, Rabenseifner and Gropp, 2005): for n ranks and a tensor of S bytes, every
 rank sends (n-1)/n S in an all-gather or reduce-scatter and twice that in an all-reduce. The slowest link of the ring
@@ -32,11 +34,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer.training.engine import ds_config
+
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Backend = Literal["nccl", "gloo"]
 GROUPS = 2  # parameter groups of the optimizer: with and without weight decay
-# small all-reduces in a step: targets and losses, by the trainer; the gradients' norm of each group, by DeepSpeed
-SMALL = 2 + GROUPS
+OWN = 2  # small all-reduces in a step by the trainer: targets and losses
+SMALL = OWN + GROUPS  # with those of DeepSpeed: the gradients' norm of each group
+AT_ONCE = 500_000_000  # numbers after which stage 1 begins another call for sums in fp32
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,9 @@ class Zero:
     """The DeepSpeed settings that decide the communication; sizes are in numbers, not bytes."""
 
     stage: int
-    bytes_per_number: int  # of weights and gradients on the wire: 2 or 4
+    bytes_per_number: int  # of weights on the wire: 2 or 4
+    gradient_bytes: int  # of a number of the gradients on the wire
+    sums_in_fp32: bool = False  # of gradients in bf16
     reduce_bucket: int = 500_000_000
     prefetch_bucket: int = 50_000_000
     persistence_threshold: int = 100_000
@@ -78,10 +85,12 @@ class Zero:
     def of(cls, config: Mapping[str, Any], stage: int | None = None) -> Zero:
         """Read a DeepSpeed configuration; `stage` replaces its ZeRO stage."""
         keys = config.get("zero_optimization", {})
-        half = any(config.get(name, {}).get("enabled") for name in ("fp16", "bf16"))
+        width = 2 if any(config.get(name, {}).get("enabled") for name in ("fp16", "bf16")) else 4
         return cls(
             stage=keys.get("stage", 0) if stage is None else stage,
-            bytes_per_number=2 if half else 4,
+            bytes_per_number=width,
+            gradient_bytes={"fp16": 2, "bf16": 2, "fp32": 4}.get(config.get("communication_data_type", ""), width),
+            sums_in_fp32=ds_config.sums_in_fp32(config),
             reduce_bucket=int(keys.get("reduce_bucket_size", cls.reduce_bucket)),
             prefetch_bucket=int(keys.get("stage3_prefetch_bucket_size", cls.prefetch_bucket)),
             persistence_threshold=int(keys.get("stage3_param_persistence_threshold", cls.persistence_threshold)),
@@ -109,13 +118,16 @@ def collectives(sizes: Sequence[int], zero: Zero, micro_batches: int, backend: B
         backend: `gloo` replaces reduce-scatter by all-reduce.
     """
     width, numbers = zero.bytes_per_number, sum(sizes)
-    gradients, buckets = width * numbers, _buckets(sizes, zero.reduce_bucket)
+    weights, gradients, buckets = width * numbers, zero.gradient_bytes * numbers, _buckets(sizes, zero.reduce_bucket)
     small = Collective("all_reduce", 0.0, SMALL + (width == 2 and zero.stage < 3))  # one more for fp16's overflow
     if zero.stage == 0:
         return [Collective("all_reduce", gradients, buckets), small]
+    if zero.stage == 1 and zero.sums_in_fp32:
+        reduce = Collective("all_reduce", gradients, GROUPS if numbers > AT_ONCE else 1)
+        return [reduce, Collective("all_gather", weights, GROUPS), Collective("all_reduce", 0.0, OWN)]
     if zero.stage < 3:
         reduce = Collective("all_reduce", gradients, buckets, micro_batches if zero.stage == 2 else 1)
-        return [reduce, Collective("all_gather", gradients, GROUPS), small]
+        return [reduce, Collective("all_gather", weights, GROUPS), small]
     persistent = [size for size in sizes if size <= zero.persistence_threshold]
     gathered = _gathered(sizes, zero)
     scatter: Kind = "all_reduce" if backend == "gloo" else "reduce_scatter"

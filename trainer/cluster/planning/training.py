@@ -161,7 +161,8 @@ def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) 
     Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights.
     """
     width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
-    needed = {stage: bytes_of(stage, width == 2, work.parameters, ranks) + micro * work.kept_bytes for stage in STAGES}
+    states = {stage: bytes_of(stage, width == 2, work.parameters, ranks, zero.sums_in_fp32) for stage in STAGES}
+    needed = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
     needed[3] += width * min(work.parameters, GATHERED)
     return [stage for stage, size in needed.items() if size <= room]
 

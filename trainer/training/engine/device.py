@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
+from torch.distributed import Store
 
 from data_prep.common.errors import InputError
-
-if TYPE_CHECKING:
-    from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
-    from torch.distributed import Store
 
 ROOT = Path("/")
 CHOICE = "DS_ACCELERATOR"
@@ -21,7 +18,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 OWN_MEMORY = 8e9  # bytes; an AMD GPU with less of its own is part of a processor, and not one to train on
 
 
-def accelerator() -> DeepSpeedAccelerator:
+def accelerator() -> Any:
     """Return what DeepSpeed trains on: DS_ACCELERATOR names it, else it is the GPU, if torch sees one."""
     from deepspeed.accelerator import get_accelerator  # imported here: not every command needs a device
 

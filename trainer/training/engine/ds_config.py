@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ KNOWN = {
 WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
 SECTIONS = {  # the sections that this module reads, with an example
     "bf16": '{"enabled": true}',
+    "data_types": '{"grad_accum_dtype": "fp32"}',
     "fp16": '{"enabled": true}',
     "zero_optimization": '{"stage": 1}',
 }
@@ -100,12 +101,18 @@ def fastest() -> str:
     return "zero1_fp16" if accelerator().device_name() != "cpu" and accelerator().is_fp16_supported() else "cpu"
 
 
-def precision(config: dict[str, Any]) -> torch.dtype:
+def precision(config: Mapping[str, Any]) -> torch.dtype:
     """Return the precision that a configuration trains in."""
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(name, {}).get("enabled"):
             return dtype
     return torch.float32
+
+
+def sums_in_fp32(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration of bf16 sums gradients in fp32."""
+    dtype = config.get("data_types", {}).get("grad_accum_dtype")
+    return precision(config) == torch.bfloat16 and dtype in ("fp32", "float32", "float")
 
 
 def states(config: dict[str, Any]) -> str:
@@ -138,11 +145,14 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
             yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
+    without_zero = config.get("zero_optimization", {}).get("stage", 0) == 0
+    if without_zero and sums_in_fp32(config):
+        yield "data_types.grad_accum_dtype: DeepSpeed sums in fp32 only with ZeRO: use stage 1 or more, or remove it"
     if precision(config) != torch.float16:
         return
     if for_here and not accelerator().is_fp16_supported():
         yield f"asks for fp16, which this {accelerator().device_name()} device does not support: use bf16 or cpu"
-    if config.get("zero_optimization", {}).get("stage", 0) == 0:
+    if without_zero:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
 
 

@@ -14,6 +14,7 @@ import deepspeed
 import numpy as np
 import torch
 import torch.distributed as dist
+from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.utils import safe_get_full_fp32_param
 
@@ -52,6 +53,7 @@ class Engine:
     def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
         self.model, self.world, self.weights = model, world, recipe.method.weights
         _, config = ds_config.load(recipe.deepspeed)
+        bf16_optimizer.see_memory_usage = bf16_optimizer.print = _do_nothing  # lines for DeepSpeed's developers
         with without_compiler():
             self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
                 model=model,
@@ -127,10 +129,9 @@ class Engine:
 
     @property
     def gradient_bytes(self) -> int:
-        """The size of all gradients in bytes, in the precision of the weights."""
-        return sum(math.prod(shape) for shape in self.weight_shapes().values()) * next(
-            parameter.element_size() for parameter in self.deepspeed.module.parameters()
-        )
+        """The size of all gradients in bytes, as they are sent."""
+        numbers = sum(math.prod(shape) for shape in self.weight_shapes().values())
+        return numbers * int(self.deepspeed.communication_data_type.itemsize)
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
@@ -221,7 +222,7 @@ class Engine:
         return on_device(micro_batch.arrays, self.device)
 
 
-def _do_nothing(*arguments: object) -> None:
+def _do_nothing(*arguments: object, **options: object) -> None:
     """Do nothing, in place of an unwanted function."""
 
 

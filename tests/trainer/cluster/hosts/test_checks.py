@@ -142,6 +142,8 @@ def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:
     sizes = [bytes_of(stage, True, 7_500_000_000, 64) / GB for stage in range(4)]
     assert sizes == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
     assert [bytes_of(stage, False, 100, 4) for stage in range(4)] == [1600, 1000, 700, 400]
+    # sums in fp32: 4 bytes beside the gradients' 2, or, once they are partitioned, in place of these
+    assert [bytes_of(stage, True, 100, 4, sums=True) for stage in range(4)] == [2000, 1100, 600, 450]
 
 
 def test_another_recipe_on_a_host() -> None:

@@ -48,7 +48,7 @@ def test_bytes_are_those_of_a_ring(kind: Kind, hosts: int, per_host: int) -> Non
 
 
 def test_one_rank_sends_nothing() -> None:
-    step = collectives(SIZES, Zero(3, 4), 2)
+    step = collectives(SIZES, Zero(3, 4, 4), 2)
     assert sent_by_host(step, network(1, 1)) == 0
     assert step_seconds(step, network(1, 1)) == 0
     assert all(sent(collective, 1) == 0 for collective in step)
@@ -59,7 +59,7 @@ def numbers(step: list[Collective], kind: Kind, width: int = 4) -> float:
 
 
 def test_stages_1_and_2_all_reduce_and_gather_what_was_updated() -> None:
-    first, second = (collectives(SIZES, Zero(stage, 4, reduce_bucket=8_000), 3) for stage in (1, 2))
+    first, second = (collectives(SIZES, Zero(stage, 4, 4, reduce_bucket=8_000), 3) for stage in (1, 2))
     assert (numbers(first, "all_reduce"), numbers(first, "all_gather")) == (NUMBERS, NUMBERS)
     assert (numbers(second, "all_reduce"), numbers(second, "all_gather")) == (3 * NUMBERS, NUMBERS)
     # 3,000 + 100 + 4,000 + 50 fill the first bucket
@@ -67,25 +67,25 @@ def test_stages_1_and_2_all_reduce_and_gather_what_was_updated() -> None:
 
 
 def test_a_parameter_larger_than_a_bucket_has_its_own() -> None:
-    assert collectives([10, 500, 10], Zero(1, 4, reduce_bucket=100), 1)[0].calls == 3
+    assert collectives([10, 500, 10], Zero(1, 4, 4, reduce_bucket=100), 1)[0].calls == 3
 
 
 @pytest.mark.parametrize(("reuse_distance", "again"), [(10**9, 0), (12_000, 3_000 + 100), (0, NUMBERS)])
 def test_stage_3_gathers_again_what_is_reused_far_away(reuse_distance: int, again: int) -> None:
-    zero = Zero(3, 4, persistence_threshold=0, reuse_distance=reuse_distance)
+    zero = Zero(3, 4, 4, persistence_threshold=0, reuse_distance=reuse_distance)
     step = collectives(SIZES, zero, 2)
     assert numbers(step, "all_gather") == 2 * (NUMBERS + again)
     assert numbers(step, "reduce_scatter") == 2 * NUMBERS
 
 
 def test_stage_3_gathers_small_parameters_once_a_step_and_one_by_one() -> None:
-    step = collectives(SIZES, Zero(3, 4, persistence_threshold=100), 2)
+    step = collectives(SIZES, Zero(3, 4, 4, persistence_threshold=100), 2)
     assert numbers(step, "all_gather") == 2 * (NUMBERS - 150) + 150
     assert any(one.size == 4 * 150 and one.calls == 2 and one.rounds == 1 for one in step)
 
 
 def test_gloo_reduces_all_where_others_scatter() -> None:
-    step = collectives(SIZES, Zero(3, 4), 2, "gloo")
+    step = collectives(SIZES, Zero(3, 4, 4), 2, "gloo")
     assert numbers(step, "reduce_scatter") == 0
     assert numbers(step, "all_reduce") == 2 * NUMBERS
 
@@ -125,6 +125,10 @@ def test_a_configuration_is_read(name: str) -> None:
     zero = Zero.of(ds_config.load(name)[1])
     assert zero.stage == (1 if name == "cpu" else int(name[4]))
     assert zero.bytes_per_number == (4 if name == "cpu" else 2)
+    assert zero.gradient_bytes == zero.bytes_per_number
+    in_fp32 = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+    zero = Zero.of({**ds_config.load(name)[1], **in_fp32})
+    assert (zero.gradient_bytes, zero.sums_in_fp32) == (4, name != "cpu")
     assert zero.reduce_bucket == 50_000_000
     assert zero.persistence_threshold == (10_000 if zero.stage == 3 else 100_000)
     assert Zero.of(ds_config.load(name)[1], stage=3).stage == 3

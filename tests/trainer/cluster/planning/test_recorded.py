@@ -27,7 +27,12 @@ STAGES = {
     },
     "1 in bf16": {"stage": 1},
     "3 in bf16": {"stage": 3},
+    "1 in bf16, summed in fp32": {"stage": 1},
+    "2 in bf16, summed in fp32": {"stage": 2, "reduce_bucket_size": 20_000},
+    "3 in bf16, summed in fp32": {"stage": 3},
 }
+BF16 = {"bf16": {"enabled": True}}
+IN_FP32 = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,11 @@ def recorded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     changes = ["steps=4", "log_every=100", "checkpoint.every=100", "batch.micro=2"]
     runs = []
     for number, (name, zero) in enumerate(STAGES.items()):
-        config = {"zero_optimization": zero, **({"bf16": {"enabled": True}} if "bf16" in name else {})}
+        config = {
+            "zero_optimization": zero,
+            **(BF16 if "in bf16" in name else {}),
+            **(IN_FP32 if "summed" in name else {}),
+        }
         (folder / f"{number}.json").write_text(json.dumps(config))
         recipe = toy.seed_recipe(folder / f"{number}.yaml", shards, deepspeed=str(folder / f"{number}.json"))
         runs.append([recipe, *changes])
@@ -59,7 +68,7 @@ def called(calls: list[Call], kind: Kind) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["1", "2", "3", "1 in bf16", "3 in bf16"])
+@pytest.mark.parametrize("name", [name for name in STAGES if "twice" not in name])
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_what_deepspeed_sends_is_as_planned(
     recorded: dict[str, tuple[PretrainRecipe, list[Call]]], name: str, kind: Kind

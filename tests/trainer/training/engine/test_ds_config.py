@@ -43,6 +43,11 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"gradient_clipping": 1.0}, "optimizer.clip"),
         ([1], "must be a JSON object"),
         ({"fp16": True}, 'fp16: must be an object such as {"enabled": true}, not true'),
+        ({"data_types": "fp32"}, 'data_types: must be an object such as {"grad_accum_dtype": "fp32"}, not "fp32"'),
+        (
+            {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}},
+            "data_types.grad_accum_dtype: DeepSpeed sums in fp32 only with ZeRO",
+        ),
         ({"bf16": [1]}, 'bf16: must be an object such as {"enabled": true}, not [1]'),
         ({"zero_optimization": 3}, 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
     ],
@@ -81,6 +86,13 @@ def test_the_projects_own_files_match_their_names(path: Path) -> None:
         f"zero{s}_{name}": (s, d) for s in (1, 2, 3) for name, d in (("fp16", torch.float16), ("bf16", torch.bfloat16))
     }
     assert (stage, dtype) == expected[path.stem]
+
+
+@pytest.mark.parametrize(("precision", "sums"), [("bf16", True), ("fp16", False)])
+def test_sums_in_fp32_are_those_of_bf16(precision: str, sums: bool) -> None:
+    config = {precision: {"enabled": True}, "zero_optimization": {"stage": 1}}
+    assert not ds_config.sums_in_fp32(config)
+    assert ds_config.sums_in_fp32({**config, "data_types": {"grad_accum_dtype": "fp32"}}) is sums
 
 
 def test_fp16_without_a_processor_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
