@@ -28,9 +28,10 @@ with without_collecting():
     from trainer.analysis.plans import draw_preparation, draw_training
     from trainer.cluster.planning import report
     from trainer.cluster.planning.communication import Link
-    from trainer.cluster.planning.compute import Speed, count, measured_speed, vocabulary_of
+    from trainer.cluster.planning.compute import Measured, count, measured_speed, vocabulary_of
     from trainer.cluster.planning.machines import Machines
     from trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
+    from trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
     from trainer.cluster.planning.training import DAY, limits, plan
     from trainer.training.engine import ds_config
     from trainer.training.engine.hardware import DEVICES
@@ -58,7 +59,7 @@ def _training(chosen: argparse.Namespace) -> None:
     recipe = _recipe(chosen.recipe, chosen.overrides)
     names = {"auto": "cpu" if chosen.gpu == "cpu" else "zero1_bf16"}
     file, config = ds_config.load(names.get(recipe.deepspeed, recipe.deepspeed), for_here=False)
-    work = count(recipe, vocabulary_of(recipe, chosen.vocabulary))
+    work = count(recipe, vocabulary_of(recipe, chosen.vocabulary), ds_config.precision(config))
     machines, speed = _machines(chosen, recipe)
     assumptions = [
         f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
@@ -110,14 +111,13 @@ def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machi
             ("within", chosen.within, chosen.within_latency, device.within),
         )
     }
+    speed: Roofline | Measured
     if chosen.measured:
         speed = measured_speed(_json(chosen.measured), recipe, chosen.case, str(chosen.measured))
         said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {chosen.measured}"
     else:
-        starting = chosen.operation * MICROSECOND * (not cpu)
-        speed = Speed.roofline(device, chosen.efficiency, starting)
-        said = f"{chosen.efficiency:.0%} of {device.peak / 1e12:g} TFLOP/s ({chosen.gpu}), assumed"
-        said += "" if cpu else f"; at least {chosen.operation:g} us an operation"
+        speed = Roofline(device, chosen.efficiency, start=chosen.operation * MICROSECOND, launch=LAUNCH * (not cpu))
+        said = f"{chosen.gpu}, assumed: {speed.assumptions()}"
     machines = Machines(
         gpus=chosen.gpus,
         device=device,
@@ -194,8 +194,15 @@ def _parser() -> argparse.ArgumentParser:
         "--vocabulary", type=positive, help="size of the vocabulary if the recipe has no trunk.vocab_size"
     )
     compute = parser.add_argument_group("compute")
-    compute.add_argument("--efficiency", type=_efficiency, default=0.4, help="attained share of the peak (%(default)s)")
-    compute.add_argument("--operation", type=margin, default=5.0, help="us to start an operation (%(default)s)")
+    compute.add_argument(
+        "--efficiency", type=_efficiency, default=PRODUCTS, help="share of the peak that products attain (%(default)s)"
+    )
+    compute.add_argument(
+        "--operation",
+        type=margin,
+        default=START / MICROSECOND,
+        help="us that Python takes to start a kernel (%(default)g)",
+    )
     compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step, instead of these two")
     compute.add_argument("--case", help="case in that file (the last one with the recipe's method)")
     links = parser.add_argument_group("links: bandwidth in GB/s and direction, latency in us a message")

@@ -8,18 +8,15 @@ with the autograd engine of an accelerator, and a tensor made on the CPU that me
 
 from __future__ import annotations
 
-import math
-
 import torch
-import torch.nn.functional as F
 import transformers.masking_utils
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from trainer.cluster.planning.kernels import attend_as_on_cuda
+
 GPU = "fakegpu"
 OLDEST = (2, 13)  # the first torch with a backend that is written in Python alone
-
-real_attention = F.scaled_dot_product_attention
 
 
 def install() -> None:
@@ -32,40 +29,7 @@ def install() -> None:
     FakeTensorMode.avoid_device_init = property(lambda self: True)
     transformers.masking_utils.is_tracing = lambda *_: False  # transformers takes a fake tensor for tracing
     Tensor.record_stream = lambda *_: None
-    F.scaled_dot_product_attention = attention
-
-
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Attend by the kernel that torch chooses on CUDA in half precision: flash without a mask, else memory-efficient.
-
-    Without this, torch would choose its plain products, as it finds no kernels for the fake device.
-    """
-    if query.device.type != GPU:
-        options = {"scale": scale, "enable_gqa": enable_gqa}
-        return real_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
-    if enable_gqa:
-        groups = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    aten = torch.ops.aten
-    if attn_mask is None:
-        return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
-    if attn_mask.dtype == torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -math.inf)
-    attn_mask = F.pad(attn_mask, (0, -attn_mask.shape[-1] % 8))[..., : key.shape[2]]
-    attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
-    grad = torch.is_grad_enabled()
-    return aten._scaled_dot_product_efficient_attention(
-        query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale
-    )[0]
+    attend_as_on_cuda()
 
 
 def to_gpu(model: nn.Module, dtype: torch.dtype) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from models.interface import MicroBatch
+from models.trunk import TrunkModel
 from tests.fake_gpu import deepspeed_device
 from tests.fake_gpu.deepspeed_device import RANKS
 from tests.fake_gpu.device import GPU, to_gpu
@@ -21,6 +22,7 @@ from trainer.cluster.planning.kernels import Kernels
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 from trainer.training.recipe.build import build_model
+from trainer.training.recipe.schema import Recipe
 from trainer.training.run.agree import exchange
 from trainer.training.run.health import Health
 
@@ -45,10 +47,8 @@ def step(file: str, *method: str) -> Count:
     """Count an optimizer step."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine(file, *method)
-        targets = {term: MICRO_BATCHES * RANKS * count for term, count in batch.counts.items()}
         for _ in range(STEPS):
-            with Kernels(GPU) as kernels, Watch(_answers(batch.arrays)) as watch:
-                engine.step([batch] * MICRO_BATCHES, targets, range(MICRO_BATCHES), 1e-4)
+            kernels, watch = count_step(engine, [batch] * MICRO_BATCHES)
     return {
         "kernels": len(kernels.started),
         "waits": watch.waits,
@@ -57,18 +57,32 @@ def step(file: str, *method: str) -> Count:
     }
 
 
-def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, list[list[int]]]:
-    """What `gather` reads from the GPU: the numbers of documents, and of vectors of each, in every micro-batch."""
-    return {"gather": [[[len(arrays.get("document_keys", ())), 1]] * MICRO_BATCHES * RANKS]}
+def engine_around(model: TrunkModel, recipe: Recipe) -> Engine:
+    """Move a model to the GPU and hand it to DeepSpeed."""
+    to_gpu(model, torch.float16 if "fp16" in recipe.deepspeed else torch.bfloat16)
+    Watch()  # initialising may wait
+    return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS))
+
+
+def count_step(
+    engine: Engine, batches: Sequence[MicroBatch], answers: Mapping[str, Sequence[list[int]]] = MappingProxyType({})
+) -> tuple[Kernels, Watch]:
+    """Take an optimizer step on this rank's micro-batches, as if all ranks had such; `answers` is that of `Watch`."""
+    targets = {term: RANKS * sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
+    # what step negatives ask: the numbers of documents, and of vectors of each, in every micro-batch
+    documents = len(batches[0].arrays.get("document_keys", ()))
+    asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
+    with Kernels(GPU) as kernels, Watch({**asked, **answers}) as watch:
+        engine.step(batches, targets, range(len(batches)), 1e-4)
+    return kernels, watch
 
 
 def between_steps(method: str) -> Count:
     """Count what the loop does between two steps: it judges the last one and agrees on the next."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine("zero1_bf16", method)
-        targets = {term: MICRO_BATCHES * RANKS * count for term, count in batch.counts.items()}
         with Watch():
-            result = engine.step([batch] * MICRO_BATCHES, targets, range(MICRO_BATCHES), 1e-4)
+            result = engine.step([batch], {term: RANKS * count for term, count in batch.counts.items()}, [1], 1e-4)
         health = Health(None, engine, None)  # type: ignore[arg-type]  # a sound step needs neither recipe nor order
         health.expect(1, [], result)
         with Kernels(GPU) as kernels, Watch({"exchange": [[1, 0, 0, 0, 0]]}) as watch:
@@ -103,6 +117,4 @@ def _engine(file: str, name: str, *changes: str) -> tuple[Engine, MicroBatch]:
     recipe = recipe.model_copy(update={"deepspeed": file, "batch": sizes})
     with unset_fake_temporarily():
         model = build_model(recipe.method, trunk_of(recipe, "bert"))
-    to_gpu(model, torch.float16 if "fp16" in file else torch.bfloat16)
-    Watch()  # initialising may wait
-    return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS)), batch
+    return engine_around(model, recipe), batch

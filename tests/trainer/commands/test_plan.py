@@ -24,7 +24,7 @@ def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.Cap
     planned(*SMALL, "--hosts", "8,1,2,1", "--gpus", 4, "--gpu", "a100", "--json", results, "--chart", chart)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "Computed, not measured: a model of machines that were not there."
-    assert "40% of 312 TFLOP/s (a100), assumed; at least 5 us an operation" in "\n".join(printed)
+    assert "Compute: a100, assumed: 58% of 312 TFLOP/s in products, " in "\n".join(printed)
     plan: Any = json.loads(results.read_text())
     assert [row["ranks"] for row in plan["rows"]] == [4, 8, 32]
     assert printed[1 : 1 + len(plan["assumptions"])] == plan["assumptions"]

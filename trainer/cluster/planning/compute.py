@@ -1,8 +1,9 @@
-"""The arithmetic of a recipe's micro-batch, counted without its weights, and how long a device takes for it."""
+"""What a recipe computes for a micro-batch, counted without its weights."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,23 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
+from models.arrays import on_device
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
+from trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
 from trainer.training.engine.activations import bytes_per_token
-from trainer.training.engine.hardware import Device
 from trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
 from trainer.training.recipe.schema import PretrainRecipe
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}  # ids of a made-up vocabulary
 SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # made-up text: tokens, per document, at once
-# bytes that an optimizer step moves per parameter: read gradient, master weight and two moments, write the last three,
-# all in fp32, and write the weight in half precision
-ADAM_BYTES = 30
 
 
 @dataclass(frozen=True)
@@ -41,70 +39,61 @@ class MadeUp:
 
 @dataclass(frozen=True)
 class Work:
-    """What a recipe computes; all but `operations` grows n-fold for a micro-batch of n examples."""
+    """What a recipe computes."""
 
     parameters: int  # of the whole model
     trained: tuple[int, ...]  # the sizes of the trained parameters
-    flops: float  # of the matrix products of an example, forward and backward
+    kernels: Mapping[Kernel, int]  # of a micro-batch, forward and backward, and how often each is started
+    examples: int  # of that micro-batch
     tokens: float  # of text in an example
-    operations: int  # of PyTorch in a micro-batch, forward and backward, without views
     kept_bytes: float  # the least that the trunk's layers keep of an example for the backward pass
     batching: float  # seconds that one core here took to make an example from token documents
 
+    @property
+    def flops(self) -> float:
+        """The FLOPs of an example's matrix products, attention included, forward and backward."""
+        return sum(number * kernel.flops for kernel, number in self.kernels.items()) / self.examples
+
 
 @dataclass(frozen=True)
-class Speed:
-    """How fast a rank computes: a roofline with an assumed efficiency, or what a benchmark measured."""
+class Measured:
+    """How fast a rank computes, as a benchmark measured it: the optimizer is in it."""
 
     flops: float  # attained per second, in matrix products
-    operation: float  # seconds that Python takes to start one operation
-    memory_bandwidth: float  # bytes a second
-    measured: bool = False
-
-    @classmethod
-    def roofline(cls, device: Device, efficiency: float, operation: float) -> Speed:
-        """Assume that a device attains a share `efficiency` of its peak, and that starting an operation takes time."""
-        return cls(device.peak * efficiency, operation, device.memory_bandwidth)
 
     def micro_batch(self, work: Work, examples: int) -> float:
-        """Return the seconds of a micro-batch, forward and backward: the slower of arithmetic and starting it."""
-        return max(examples * work.flops / self.flops, work.operations * self.operation)
+        """Return the seconds of a micro-batch, forward and backward."""
+        return examples * work.flops / self.flops
 
     def optimizer(self, trained: int, partitions: int) -> float:
-        """Return the seconds of AdamW on a rank's part of the states; a measured rate contains them."""
-        return 0.0 if self.measured else ADAM_BYTES * trained / partitions / self.memory_bandwidth
+        """Return the seconds of the optimizer besides."""
+        return 0.0
 
 
-class _Operations(TorchDispatchMode):
-    """Counts the operations that PyTorch executes, without views; answers False where a model asks about data."""
-
-    count = 0
+class _Unasked(TorchDispatchMode):
+    """Answers False where a model asks about data."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Execute an operation, except one that asks: ModernBERT asks whether there is no padding."""
         if function is torch.ops.aten._local_scalar_dense.default:
-            return False  # ModernBERT asks whether there is no padding
-        self.count += not function.is_view
+            return False
         return function(*args, **(kwargs or {}))
 
 
-def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
+def count(recipe: PretrainRecipe, vocab_size: int, dtype: torch.dtype = torch.bfloat16) -> Work:
     """Count a micro-batch of a recipe on the meta device, where tensors have a shape and no memory.
 
-    The text is made up: sentences of 24 tokens in documents of 960 tokens. Dropout is counted as on any device.
+    The text is made up: sentences of 24 tokens in documents of 960 tokens. Attention is that of CUDA.
 
     Raises:
         InputError: the recipe does not describe its trunk, or the trunk that it describes cannot be built.
     """
     vocabulary = Vocabulary(vocab_size, **SPECIAL)
-    model = _model(recipe, vocabulary)
+    model = _model(recipe, vocabulary).to(dtype)
     batch, batching = made_up_batch(recipe.method, vocabulary, recipe.batch.micro)
-    arrays = {
-        name: torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, device="meta")
-        for name, array in batch.arrays.items()
-    }
-    with FlopCounterMode(display=False) as flops, _Operations() as operations:
+    with attention_as_on_cuda(), Kernels() as kernels, _Unasked():
         try:
-            sum(model(**arrays).values()).backward()
+            sum(model(**on_device(batch.arrays, "meta")).values()).backward()
         except (RuntimeError, NotImplementedError) as error:
             raise InputError(f"trunk: this model cannot be counted without its weights: {error}") from None
     parameters = list(model.parameters())
@@ -112,9 +101,9 @@ def count(recipe: PretrainRecipe, vocab_size: int) -> Work:
     return Work(
         parameters=sum(parameter.numel() for parameter in parameters),
         trained=tuple(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        flops=flops.get_total_flops() / examples,
+        kernels=Counter(kernels.started),
+        examples=examples,
         tokens=batch.tokens / examples,
-        operations=operations.count,
         kept_bytes=float(recipe.method.example_tokens * bytes_per_token(recipe, model)),
         batching=batching,
     )
@@ -130,7 +119,7 @@ def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
     return size
 
 
-def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> Speed:
+def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> Measured:
     """Return the speed that `benchmarks.step` measured: FLOP a token times tokens a second.
 
     Args:
@@ -147,7 +136,7 @@ def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str
             what = f"no case {case!r}" if case else f"no case of method {recipe.method.name}"
             raise InputError(f"{where}: {what}; choose with --case: {', '.join(cases)}")
         rate = cases[name]["rivals"]["deepsiam"]["tokens_per_second"]["median"]
-        return Speed(cases[name]["flops_per_token"] * rate, 0.0, 1.0, measured=True)
+        return Measured(cases[name]["flops_per_token"] * rate)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where}: not a result of benchmarks.step: {error!r} is missing or wrong") from None
 

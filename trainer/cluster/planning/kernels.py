@@ -7,13 +7,18 @@ operation counts as one kernel. It reads its inputs and writes its outputs once,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+
+from models import attention
 
 # operations that start no kernel, besides views
 NO_KERNEL = {
@@ -32,6 +37,7 @@ NO_KERNEL = {
 OVERWRITE = {"bernoulli_", "copy_", "fill_", "normal_", "uniform_", "zero_"}  # they do not read what they write
 # they read the rows that they return, not the whole table
 LOOK_UP = {"embedding", "gather", "index", "index_select"}
+TEXT_BY_TEXT = {"_flash_attention_forward": 2, "_flash_attention_backward": 5}  # attention within texts: its products
 ADD_ROWS = {"index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_"}  # they touch the rows that are given
 
 
@@ -88,5 +94,70 @@ def size(tensor: torch.Tensor) -> int:
 
 
 def _flops(function: Any, args: Any, kwargs: Any, out: Any) -> int:
+    name = function._overloadpacket.__name__
+    if name in TEXT_BY_TEXT:
+        return _flops_of_texts(*(x for x in args if isinstance(x, torch.Tensor)), products=TEXT_BY_TEXT[name])
     formula = flop_registry.get(function._overloadpacket)
     return int(formula(*args, **kwargs, out_val=out)) if formula else 0
+
+
+def _flops_of_texts(*tensors: torch.Tensor, products: int) -> int:
+    """Return the FLOPs of attention within texts [S, heads, d] in one row, as if all were equally long."""
+    tokens, heads, size_of_head = tensors[0].shape
+    ends = next(x for x in tensors if x.dtype == torch.int32)
+    return 2 * products * heads * size_of_head * tokens * tokens // max(1, len(ends) - 1)
+
+
+plain_attention = F.scaled_dot_product_attention
+
+
+@contextmanager
+def attention_as_on_cuda() -> Iterator[None]:
+    """Let tensors without memory attend by CUDA's kernels."""
+    of_device = attention.has_flash
+    attend_as_on_cuda()
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention, attention.has_flash = plain_attention, of_device
+
+
+def attend_as_on_cuda() -> None:
+    """Let tensors without memory attend by CUDA's kernels from now on."""
+    F.scaled_dot_product_attention = cuda_attention
+    attention.has_flash = lambda device: device.type != "cpu"
+
+
+def cuda_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Attend by the kernel that torch chooses on CUDA in half precision: flash without a mask, else memory-efficient.
+
+    For tensors without memory torch itself would choose plain products. Those on the CPU attend as ever.
+    """
+    if query.device.type == "cpu":
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
+    aten, grad = torch.ops.aten, torch.is_grad_enabled()
+    if enable_gqa:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    out: torch.Tensor
+    if attn_mask is None:
+        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        return out
+    if attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -math.inf)
+    attn_mask = F.pad(attn_mask, (0, -attn_mask.shape[-1] % 8))[..., : key.shape[2]]  # rows begin at 16 bytes
+    bias = attn_mask.expand(*query.shape[:3], key.shape[2])
+    out = aten._scaled_dot_product_efficient_attention(
+        query, key, value, bias, grad, dropout_p, is_causal, scale=scale
+    )[0]
+    return out

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer.cluster.planning.communication import Backend, Link, Network
-from trainer.cluster.planning.compute import Speed
+from trainer.cluster.planning.compute import Measured
+from trainer.cluster.planning.roofline import Roofline
 from trainer.training.engine.hardware import Device
 
 OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_comm` is off below stage 3
@@ -17,7 +18,7 @@ class Machines:
 
     gpus: int  # of a host, one rank each
     device: Device
-    speed: Speed
+    speed: Roofline | Measured
     between: Link  # from a host to the others
     within: Link  # from a rank to the others of its host
     backend: Backend

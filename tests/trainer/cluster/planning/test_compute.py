@@ -15,13 +15,11 @@ from tests.flops import CPU_ATTENTION
 from tests.toy import ROOT
 from trainer.cluster.planning.compute import (
     SPECIAL,
-    Speed,
     count,
     made_up_batch,
     measured_speed,
     vocabulary_of,
 )
-from trainer.training.engine.hardware import DEVICES
 from trainer.training.recipe.build import build_model, trunk_of
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
@@ -60,7 +58,7 @@ def test_a_trunk_costs_six_operations_a_parameter_and_token() -> None:
 def test_every_method_can_be_counted(method: str) -> None:
     work = count(recipe(f"{method}_small"), 4096)
     assert work.flops > 6 * work.tokens * 1e5
-    assert work.operations > 50
+    assert sum(work.kernels.values()) > 50
 
 
 def test_a_trunk_that_asks_about_its_data_can_be_counted() -> None:
@@ -79,14 +77,6 @@ def test_a_billion_parameters_take_no_memory() -> None:
 def test_frozen_parameters_are_not_trained() -> None:
     work = count(recipe("mlm_small", "optimizer.train=1"), 4096)
     assert sum(work.trained) < work.parameters
-
-
-def test_a_micro_batch_is_never_faster_than_its_start() -> None:
-    work = count(recipe(), 500)
-    speed = Speed.roofline(DEVICES["h100"], 0.4, 5e-6)
-    assert speed.micro_batch(work, 1) == work.operations * 5e-6
-    assert speed.micro_batch(work, 10**9) == pytest.approx(10**9 * work.flops / (0.4 * 989e12))
-    assert speed.optimizer(1000, 4) == pytest.approx(30 * 1000 / 4 / 3.35e12)
 
 
 def test_the_vocabulary_is_the_trunk_s_or_given() -> None:

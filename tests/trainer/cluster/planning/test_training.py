@@ -8,10 +8,12 @@ import pytest
 
 from tests.toy import ROOT
 from trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
-from trainer.cluster.planning.compute import Speed, Work
+from trainer.cluster.planning.compute import Work
 from trainer.cluster.planning.failures import daly_interval
+from trainer.cluster.planning.kernels import Kernel
 from trainer.cluster.planning.layout import fit
 from trainer.cluster.planning.machines import Machines
+from trainer.cluster.planning.roofline import BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
 from trainer.cluster.planning.training import DAY, fitting, limits, plan, plan_step, save_seconds
 from trainer.training.engine import ds_config
 from trainer.training.engine.hardware import DEVICES
@@ -21,11 +23,19 @@ from trainer.training.recipe.yaml_file import load
 FILE = ROOT / "recipes" / "seed_base.yaml"
 RECIPE = load(PretrainRecipe, FILE)
 CONFIG = ds_config.load("zero1_bf16")[1]
-WORK = Work(100_000_000, (60_000_000, 40_000_000), 4e11, 480.0, 1000, 1e8, 1e-4)
+KERNELS = {Kernel("mm", 0, 400_000_000_000): 1, Kernel("add", 0, 0): 999}
+WORK = Work(100_000_000, (60_000_000, 40_000_000), KERNELS, 1, 480.0, 1e8, 1e-4)
+
+
+def speed(peak: float, start: float, bandwidth: float) -> Roofline:
+    device = replace(DEVICES["h100"], peak=peak, memory_bandwidth=bandwidth / BANDWIDTH)
+    return Roofline(device, products=1.0, launch=0.0, start=start)
+
+
 MACHINES = Machines(
     gpus=8,
     device=DEVICES["h100"],
-    speed=Speed(4e14, 1e-6, 1e12),
+    speed=speed(4e14, 1e-6, 1e12),
     between=Link(1e11, 1e-5),
     within=Link(2e11, 1e-6),
     backend="nccl",
@@ -43,8 +53,8 @@ planned = partial(plan, RECIPE, WORK, CONFIG)
 def test_a_step_is_compute_and_the_communication_that_it_does_not_hide() -> None:
     layout = fit(RECIPE, 8)
     step = plan_step(layout, WORK, Zero.of(CONFIG), MACHINES)
-    # two micro-batches of 16 examples, 1 ms each; a rank's eighth of 30 bytes per parameter
-    assert step.compute == pytest.approx(2 * 0.016 + 30 * 1e8 / 8 / 1e12)
+    # two micro-batches of 16 examples, 1 ms each; DeepSpeed's passes over gradients and over a rank's eighth of states
+    assert step.compute == pytest.approx(2 * 0.016 + (GRADIENT_BYTES + STATE_BYTES / 8) * 1e8 / 1e12)
     exchanged = step_seconds(collectives(WORK.trained, Zero.of(CONFIG), 2), MACHINES.network(8))
     assert step.communication == step.exposed == exchanged
     assert step.tokens == 256 * 480
@@ -91,7 +101,7 @@ def test_failures_cost_more_on_more_hosts_and_at_a_bad_interval() -> None:
 
 
 def test_a_host_that_stays_away_costs_half_of_the_ranks() -> None:
-    often, work = replace(MACHINES, mtbf=DAY), replace(WORK, flops=4e12)
+    often, work = replace(MACHINES, mtbf=DAY), replace(WORK, kernels={Kernel("mm", 0, 4 * 10**12): 1})
     spare, away = (plan(RECIPE, work, CONFIG, replace(often, repair=s), 8, 10) for s in (0.0, DAY))
     assert spare.failures > 1
     assert away.days > 1.2 * spare.days
@@ -132,7 +142,7 @@ def found(machines: Machines, most: int = 512, **changes: Any) -> dict[tuple[int
 
 
 def test_without_costs_more_hosts_pay_as_long_as_there_are_examples() -> None:
-    free = replace(MACHINES, speed=Speed(1e12, 0.0, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
+    free = replace(MACHINES, speed=speed(1e12, 0.0, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
     ends = found(free)
     assert ends[256, 1] == ends[256, 3] == (32, "batch.size")
     assert ends[1024, 2] == (128, "batch.size")
@@ -147,7 +157,7 @@ def test_slow_links_end_what_pays() -> None:
 
 
 def test_operations_that_take_long_to_start_end_what_pays() -> None:
-    slow = replace(MACHINES, speed=Speed(4e14, 1e-5, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
+    slow = replace(MACHINES, speed=speed(4e14, 1e-5, 1e15), between=Link(1e20, 0.0), within=Link(1e20, 0.0))
     assert found(slow)[256, 1][1] == "small micro-batches"
 
 

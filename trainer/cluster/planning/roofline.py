@@ -1,0 +1,71 @@
+"""How long a device takes for kernels that were counted: the roofline of Williams, Waterman and Patterson (2009).
+
+A kernel takes the longer of two times, that of its bytes and that of its FLOPs, and a fixed time before the next.
+All kernels run one after another. Where Python starts them more slowly than the device runs them, Python decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trainer.cluster.planning.compute import Work
+from trainer.cluster.planning.kernels import Kernel
+from trainer.training.engine.hardware import Device
+
+PRODUCTS = 0.58  # of a device's peak: large products attain 72 % of the 800 TFLOP/s that an H100 sustains, of 989
+BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
+# of the peak, forward and backward at 512 tokens and heads of 64: FlashAttention-2 on an H100 (Dao, 2023), and the
+# memory-efficient kernel, which torch takes where there is a mask
+ATTENTION = {"flash": 0.25, "efficient": 0.12, "cudnn": 0.3, "varlen": 0.25}
+# that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision (benchmarks.step.roofline counts it):
+GRADIENT_BYTES = 14  # of all gradients: copied into buckets, divided, flattened
+STATE_BYTES = 126  # of a rank's part: cast, norm, clipping, and torch's AdamW with a kernel for each operation
+LAUNCH = 2e-6  # seconds from the end of a kernel to the start of the next
+START = 10e-6  # seconds that Python takes to start a kernel, forward and backward
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A device and the shares of its peaks that kernels attain: assumed, not measured."""
+
+    device: Device
+    products: float = PRODUCTS
+    launch: float = LAUNCH
+    start: float = START
+
+    def assumptions(self) -> str:
+        """Return what is assumed, in words."""
+        attention = ", ".join(f"{share:.0%} {kind}" for kind, share in ATTENTION.items() if kind != "varlen")
+        return (
+            f"{self.products:.0%} of {self.device.peak / 1e12:g} TFLOP/s in products, in attention {attention}; "
+            f"{BANDWIDTH:.0%} of {self.device.memory_bandwidth / 1e12:.3g} TB/s; "
+            f"{1e6 * self.launch:g} us between kernels, {1e6 * self.start:g} us to start one"
+        )
+
+    def seconds(self, kernel: Kernel, scale: float = 1.0) -> float:
+        """Return the seconds of a kernel on the device, if its inputs were `scale` times as large."""
+        moving = kernel.bytes / (BANDWIDTH * self.device.memory_bandwidth)
+        computing = kernel.flops / (self._share(kernel.name) * self.device.peak)
+        return scale * max(moving, computing) + self.launch
+
+    def total(self, kernels: Iterable[Kernel] | Mapping[Kernel, int], scale: float = 1.0) -> float:
+        """Return the seconds of kernels that are started one after another."""
+        counted = Counter(kernels)
+        on_device = sum(number * self.seconds(kernel, scale) for kernel, number in counted.items())
+        return max(on_device, self.start * counted.total())
+
+    def micro_batch(self, work: Work, examples: int) -> float:
+        """Return the seconds of a micro-batch, forward and backward."""
+        return self.total(work.kernels, examples / work.examples)
+
+    def optimizer(self, trained: int, partitions: int) -> float:
+        """Return the seconds that DeepSpeed takes besides, on all gradients and on a rank's part of the states."""
+        moved = trained * GRADIENT_BYTES + trained / partitions * STATE_BYTES
+        return moved / (BANDWIDTH * self.device.memory_bandwidth)
+
+    def _share(self, name: str) -> float:
+        if "attention" not in name and "varlen" not in name:
+            return self.products
+        return next(share for kind, share in ATTENTION.items() if kind in name)
