@@ -21,7 +21,7 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     if device.type == "cpu":
         return tensors
-    if device.type == "cuda":
+    if device.type != "meta":
         tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
     moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
     for name, tensor in moved.items():

@@ -40,8 +40,12 @@ def kernel_for(device: torch.device, dtype: torch.dtype, head_size: int) -> Kern
     """Return a kernel for texts of different lengths; None where the device has none for this precision and size."""
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return None
-    half = dtype in (torch.float16, torch.bfloat16)
-    return flash if half and head_size % 8 == 0 and head_size <= 128 else None
+    return flash if suits_flash(dtype, head_size) else None
+
+
+def suits_flash(dtype: torch.dtype, head_size: int) -> bool:
+    """Whether `flash` is for this precision and size of heads, forward and backward."""
+    return dtype in (torch.float16, torch.bfloat16) and head_size % 8 == 0 and head_size <= 128
 
 
 def flash(

@@ -16,6 +16,9 @@ import transformers.masking_utils
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from models import encode
+from models.attention import Kernel, flash, suits_flash
+
 GPU = "fakegpu"
 OLDEST = (2, 13)  # the first torch with a backend that is written in Python alone
 
@@ -33,6 +36,7 @@ def install() -> None:
     transformers.masking_utils.is_tracing = lambda *_: False  # transformers takes a fake tensor for tracing
     Tensor.record_stream = lambda *_: None
     F.scaled_dot_product_attention = attention
+    encode.kernel_for = kernel_for
 
 
 def attention(
@@ -66,6 +70,11 @@ def attention(
     return aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def kernel_for(device: torch.device, dtype: torch.dtype, head_size: int) -> Kernel | None:
+    """Choose the kernel for texts without padding as on an H100."""
+    return flash if device.type == GPU and suits_flash(dtype, head_size) else None
 
 
 def to_gpu(model: nn.Module, dtype: torch.dtype) -> None:

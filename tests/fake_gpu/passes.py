@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from data_prep.common.errors import InputError
+from models.arrays import on_device
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from tests.fake_gpu.device import GPU, to_gpu
@@ -51,8 +52,7 @@ def one_pass(model: TrunkModel, batch: MicroBatch, dtype: torch.dtype) -> Count:
         to_gpu(model, dtype)
         model.train()
         with Kernels(GPU) as kernels, Watch() as watch:
-            tensors = {k: torch.from_numpy(v).to(GPU, non_blocking=True) for k, v in batch.arrays.items()}
-            sums = model(**tensors)
+            sums = model(**on_device(batch.arrays, GPU))
             assert all(loss.device.type == GPU and loss.dtype == torch.float32 for loss in sums.values())
             sum(sums.values()).backward()
         trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
