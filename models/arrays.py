@@ -29,7 +29,7 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor of the host on a device; the copy to an accelerator is queued, from pinned memory."""
-    return (tensor if device.type == "cpu" else tensor.pin_memory()).to(device, non_blocking=True)
+    return (tensor if device.type in ("cpu", "meta") else tensor.pin_memory()).to(device, non_blocking=True)
 
 
 def lengths_of(mask: Tensor) -> np.ndarray:

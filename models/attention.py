@@ -38,13 +38,17 @@ def attend_by_text(trunk: PreTrainedModel) -> bool:
 
 def kernel_for(device: torch.device, dtype: torch.dtype, head_size: int) -> Kernel | None:
     """Return a kernel for texts of different lengths; None where the device has none for this precision and size."""
-    half = dtype in (torch.float16, torch.bfloat16)
-    return flash if half and head_size % 8 == 0 and head_size <= 128 and has_flash(device) else None
+    return flash if has_flash(device) and suits_flash(dtype, head_size) else None
 
 
 def has_flash(device: torch.device) -> bool:
     """Whether PyTorch's FlashAttention kernel runs on a device."""
     return device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def suits_flash(dtype: torch.dtype, head_size: int) -> bool:
+    """Whether `flash` is for this precision and size of heads, forward and backward."""
+    return dtype in (torch.float16, torch.bfloat16) and head_size % 8 == 0 and head_size <= 128
 
 
 def flash(
