@@ -18,7 +18,8 @@ A step is forward, backward, clipping and AdamW on prepared micro-batches; bench
 All rivals take the same steps in turn; a ratio compares tokens a second within one round. Only text tokens count. Also
 reported: the share of this device's peak in matrix products, as measured here (counting for all rivals the operations
 that deepsiam's step needs); the peak memory (on a GPU: allocated; on a CPU: by how much a process grows); and the parts
-of our step (benchmarks.step.parts describes them; measured separately from the rates, with a wait between the parts).
+of our step (benchmarks.step.parts describes them; measured separately from the rates, with a wait between the parts),
+and the time that the loop waits for the device after a step.
 
 `--against` compares optimizer steps a second of `trainer.pretrain` with those of another checkout of this repository;
 `--ranks` compares one core, two ranks and two threads. A run takes half a minute, and a comparison three runs of each
@@ -127,6 +128,7 @@ def lines_of(name: str, case: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: without {rival}: {reason}"
     if parts := case.get("parts"):
         yield f"{name}: of our step " + ", ".join(f"{part} {share:.1%}" for part, share in parts.items())
+        yield f"{name}: the loop's exchange after a step takes {case['exchange']:.1%} of both"
 
 
 def draw(results: Mapping[str, Any], path: Path) -> Path:

@@ -22,7 +22,7 @@ from benchmarks.common.training import join_alone
 from benchmarks.step import hugging_face
 from benchmarks.step.hugging_face import NAME as HUGGING_FACE
 from benchmarks.step.hugging_face import HuggingFace
-from benchmarks.step.parts import count_flops, time_parts
+from benchmarks.step.parts import count_flops, exchange_share, time_parts
 from benchmarks.step.rivals import Bare, OurStep, Plain, StepRival
 from data_prep.common.errors import printable
 
@@ -111,7 +111,8 @@ def inside_a_step(ours: OurStep, workload: Workload) -> dict[str, Any]:
     times = [time_parts(ours, step) for step in workload.steps]
     total = sum(sum(parts.values()) for parts in times)
     shares = {part: sum(parts[part] for parts in times) / total for part in times[0]}
-    return {"flops_per_token": flops / workload.tokens, "parts": shares}
+    waits = [exchange_share(ours, step) for step in workload.steps]
+    return {"flops_per_token": flops / workload.tokens, "parts": shares, "exchange": statistics.median(waits)}
 
 
 def in_numbers(

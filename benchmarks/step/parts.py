@@ -17,6 +17,8 @@ from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import Step
 from benchmarks.step.rivals import OurStep
 from tests.flops import CPU_ATTENTION
+from trainer.training.run.agree import exchange
+from trainer.training.run.health import Health
 
 PARTS = ("trunk", "heads", "optimizer", "communication", "rest")
 
@@ -62,6 +64,22 @@ def time_parts(ours: OurStep, step: Step) -> dict[str, float]:
         ours.take(step)
         clock.switch("rest")
     return clock.seconds
+
+
+def exchange_share(ours: OurStep, step: Step) -> float:
+    """Take a step and the loop's exchange after it; return the share of their time that the exchange takes.
+
+    On a GPU the host waits there until the device has finished the step: the rest of the time it queues kernels, or
+    waits inside DeepSpeed.
+    """
+    health = Health(None, ours.engine, None)  # type: ignore[arg-type]  # it reads neither for a sound step
+    machine.synchronize()
+    began = time.perf_counter()
+    health.expect(1, [], ours.take(step))
+    queued = time.perf_counter()
+    exchange(ours.engine, health, [0])
+    ended = time.perf_counter()
+    return (ended - queued) / (ended - began)
 
 
 def count_flops(ours: OurStep, step: Step) -> int:

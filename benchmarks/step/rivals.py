@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.common import machine
 from benchmarks.common.step_cases import Step, Workload
 from benchmarks.step.plain_way import plain_batch, plain_layers
-from trainer.training.engine.engine import Engine
+from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.world import World
 
@@ -62,7 +62,7 @@ class TimedRival(StepRival):
         return time.perf_counter() - start
 
     @abstractmethod
-    def take(self, step: Step) -> None:
+    def take(self, step: Step) -> Any:
         """Take one optimizer step."""
 
 
@@ -73,9 +73,10 @@ class OurStep(TimedRival):
         super().__init__(workload)
         self.engine = Engine(workload.model(), workload.recipe, World.from_environment())
 
-    def take(self, step: Step) -> None:
+    def take(self, step: Step) -> StepResult:
         result = self.engine.step(step.micro_batches, step.targets, step.seeds, self.recipe.optimizer.lr)
         self.losses, self.skipped = result.losses, result.skipped
+        return result
 
     def close(self) -> None:
         self.engine.deepspeed.destroy()
@@ -89,9 +90,9 @@ class Plain(OurStep):
         plain = partial(plain_batch, self.recipe.method)
         self.steps = cycle([Step(list(map(plain, step.micro_batches)), step.seeds) for step in workload.steps])
 
-    def take(self, step: Step) -> None:
+    def take(self, step: Step) -> StepResult:
         with plain_layers():
-            super().take(step)
+            return super().take(step)
 
 
 class Bare(TimedRival):

@@ -180,6 +180,7 @@ def test_it_prints_and_writes_rates_ratios_memory_and_parts(tmp_path: Path) -> N
         assert case["flops_per_token"] > 0
         assert sum(case["parts"].values()) == pytest.approx(1)
         assert case["parts"]["trunk"] > 0.05
+        assert 0 < case["exchange"] < 1
         assert case["ratios"]["deepsiam / plain"]["median"] > 0
         assert case["rivals"]["deepsiam"]["peak_memory_bytes"] > 0
         assert f"{name}: deepsiam / bare loop" in done.stdout
