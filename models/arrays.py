@@ -14,8 +14,7 @@ LENGTHS = "_lengths"  # the attribute of a mask on a device that keeps its lengt
 def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
     """Return the arrays as tensors on a device; each mask (`…mask`) also keeps its lengths on the host.
 
-    A model that asked a GPU for lengths would wait until it has
-    done all its work.
+    A model that asked a GPU for lengths would wait until it has done all its work.
     """
     device = torch.device(device)
     moved = {name: sent(torch.from_numpy(array), device) for name, array in arrays.items()}

@@ -33,7 +33,7 @@ from tests.fake_gpu import deepspeed_device, device, watch
 from trainer.cluster.planning.compute import SPECIAL, made_up_batch
 from trainer.cluster.planning.kernels import Kernel
 from trainer.cluster.planning.roofline import Roofline
-from trainer.training.engine.hardware import GPUS
+from trainer.training.engine.hardware import DEVICES
 from trainer.training.recipe.build import build_model, trunk_of
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
@@ -95,12 +95,12 @@ def predict(recipe_name: str, *changes: str) -> Predicted:
         with unset_fake_temporarily():
             model = _model(recipe)
         engine = engine_around(model, recipe)
-        kernels, waited = count_step(engine, batches, {"_rectangles": _lengths(batches)})
+        kernels, waited = count_step(engine, batches)
     return _predicted(kernels.started, sum(waited.waits.values()), batches)
 
 
 def _predicted(started: list[Kernel], waits: int, batches: list[MicroBatch]) -> Predicted:
-    gpu = GPUS["H100"]
+    gpu = DEVICES["h100"]
     roofline, counted = Roofline(gpu), Counter(started)
     by_name: dict[str, dict[str, float]] = {}
     for kernel, number in counted.items():
@@ -179,12 +179,6 @@ class _Corpus:
 
     def tokens(self, i: int) -> np.ndarray:
         return self.texts[i]
-
-
-def _lengths(batches: list[MicroBatch]) -> list[list[int]]:
-    """What `encode_texts` reads from the GPU: the lengths of each call's texts, the longest first."""
-    masks = [a for batch in batches for name, a in batch.arrays.items() if name.endswith("_mask")]
-    return [sorted(mask.sum(axis=1).tolist(), reverse=True) for mask in masks]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import MappingProxyType
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -64,15 +63,13 @@ def engine_around(model: TrunkModel, recipe: Recipe) -> Engine:
     return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS))
 
 
-def count_step(
-    engine: Engine, batches: Sequence[MicroBatch], answers: Mapping[str, Sequence[list[int]]] = MappingProxyType({})
-) -> tuple[Kernels, Watch]:
-    """Take an optimizer step on this rank's micro-batches, as if all ranks had such; `answers` is that of `Watch`."""
+def count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels, Watch]:
+    """Take an optimizer step on this rank's micro-batches, as if all ranks had such."""
     targets = {term: RANKS * sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
     # what step negatives ask: the numbers of documents, and of vectors of each, in every micro-batch
     documents = len(batches[0].arrays.get("document_keys", ()))
     asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
-    with Kernels(GPU) as kernels, Watch({**asked, **answers}) as watch:
+    with Kernels(GPU) as kernels, Watch(asked) as watch:
         engine.step(batches, targets, range(len(batches)), 1e-4)
     return kernels, watch
 
