@@ -62,7 +62,7 @@ class TimedRival(StepRival):
         return time.perf_counter() - start
 
     @abstractmethod
-    def take(self, step: Step) -> Any:
+    def take(self, step: Step) -> object:
         """Take one optimizer step."""
 
 

@@ -6,6 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
 from models.config import MatchingConfig
-from models.encode import as_rows, one_below_another, unpadding_kernel
+from models.encode import as_rows, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
@@ -195,11 +196,9 @@ class DualEncoder(Encoder):
         if self.keys.towers == 2 or unpadding_kernel(self.trunk, mask.device) is None:
             return self.embed_queries(**queries), self.embed_documents(**documents)
         sides = [as_rows(side["ids"], side["mask"]) for side in (queries, documents)]
-        encoded = self.encode(self.trunk, *one_below_another(sides)).split([len(ids) for ids, _ in sides])
-        # states of tokens, [B, T, H], have as many columns as the wider side's texts
-        own = [x if x.ndim == 2 else x[:, : ids.shape[1]] for x, (ids, _) in zip(encoded, sides, strict=True)]
+        of_queries, of_documents = in_one_run(partial(self.encode, self.trunk), *sides)
         others = {name: array for name, array in documents.items() if name != "ids"}
-        return self.of_queries(own[0], mask), self.of_documents(own[1], **others)
+        return self.of_queries(of_queries, mask), self.of_documents(of_documents, **others)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of queries against documents: {loss: the sum over its targets}.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from transformers import PreTrainedModel
 from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.sentences import check_boundaries, sentences
 from models.config import PretrainingConfig
-from models.encode import encode
+from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.pooling import pool
 from models.layers.ranking_losses import in_batch_softmax
@@ -194,7 +195,9 @@ class Ict(Encoder):
         self, query_ids: Tensor, query_mask: Tensor, passage_ids: Tensor, passage_mask: Tensor, allowed: Tensor
     ) -> dict[str, Tensor]:
         """The arrays of `IctBatcher` as tensors -> {"ict": the sum over queries}."""
-        queries = pool(encode(self.trunk, query_ids, query_mask), query_mask, "cls")  # [Q, H]
-        passages = pool(encode(self.trunk, passage_ids, passage_mask), passage_mask, "cls")  # [Q, H]
+        texts, run = [(query_ids, query_mask), (passage_ids, passage_mask)], partial(encode, self.trunk)
+        at_once = unpadding_kernel(self.trunk, query_ids.device) is not None
+        states = in_one_run(run, *texts) if at_once else [run(*side) for side in texts]
+        queries, passages = (pool(each, mask, "cls") for each, (_, mask) in zip(states, texts, strict=True))  # [Q, H]
         own = torch.arange(len(queries), device=queries.device)
         return {"ict": in_batch_softmax(queries @ passages.T, own, allowed)}

@@ -28,6 +28,24 @@ def test_a_mask_keeps_its_lengths_on_the_host():
         lengths_of(there["mask"][:, :4])
 
 
+def test_arrays_of_all_kinds_arrive_in_one_copy(monkeypatch):
+    arrays = {
+        "ids": np.arange(15).reshape(3, 5)[:, ::2],
+        "empty_mask": np.zeros((0, 4), bool),
+        "labels": np.array([0.5, -1.0], np.float32),
+        "bits": np.array([[3]], np.uint8),
+        "mask": MASK,
+    }
+    copies, to = [], torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, *_, **how: copies.append(how) or to(x, "cpu"))
+    tensors = on_device(arrays, "cuda")
+    assert copies == [{"non_blocking": True}]
+    for name, array in arrays.items():
+        assert tensors[name].dtype == torch.from_numpy(array[:0]).dtype
+        assert np.array_equal(tensors[name].numpy(), array)
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_no_trunk_asks_the_device(name):
     model = trunk_like(name).to("meta").train()

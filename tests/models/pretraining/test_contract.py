@@ -22,6 +22,7 @@ from tests.models.checks import (
     training_lowers_every_loss,
 )
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, perturbed, rekeyed, rngs, tensors, trunk
+from tests.models.varlen import attend_text_by_text
 
 KEYS = {name: {"max_tokens": MAX_TOKENS} for name in PRETRAINING} | {
     "ict": {"max_tokens": MAX_TOKENS, "max_query_tokens": 10, "remove": 0.5},
@@ -140,6 +141,26 @@ def test_more_padding_and_rows_of_padding_only_change_nothing(method, rows):
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
     assert all(torch.isfinite(gradient).all() for gradient in results[1].values())
+
+
+@METHODS
+def test_texts_without_padding_give_the_same_losses_and_gradients(method, monkeypatch):
+    model, arrays = perturbed(model_of(method)), tensors(micro_batch(method, examples_of(method)))
+    arrays = pad_more(arrays, MAX_TOKENS, rows=0 if method == "ict" else 1)
+    shapes = []
+    model.trunk.register_forward_pre_hook(lambda *call: shapes.append(call[2]["input_ids"].shape), with_kwargs=True)
+
+    def run():
+        model.zero_grad()
+        losses = model(**arrays)
+        sum(losses.values()).backward()
+        return losses, {name: gradient for name, gradient in gradients(model).items() if gradient is not None}
+
+    expected = run()
+    shapes.clear()
+    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    torch.testing.assert_close(run(), expected, rtol=1e-9, atol=1e-10)
+    assert [shape[0] for shape in shapes] == [1]  # one run, of one row
 
 
 @ALL
