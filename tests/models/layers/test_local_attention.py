@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.layers.local_attention import local_attention
+from models.layers.local_attention import local_attention, masked_local_attention
 from tests.models.tiny import Sizes
 
 
@@ -20,12 +20,13 @@ def naive(query, key, value, window):
     return torch.einsum("bhtj,bjhd->bthd", weights, value)
 
 
+@pytest.mark.parametrize("attend", [local_attention, masked_local_attention])
 @given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 3), st.integers(1, 14))
-def test_equals_the_masked_matrix(batch, length, heads, window):
+def test_equals_the_masked_matrix(attend, batch, length, heads, window):
     torch.manual_seed(length)
     inputs = [torch.randn(batch, length, heads, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     grad = torch.randn(batch, length, heads, 4, dtype=torch.float64)
-    ours, reference = local_attention(*inputs, window), naive(*inputs, window)
+    ours, reference = attend(*inputs, window), naive(*inputs, window)
     torch.testing.assert_close(ours, reference, rtol=0, atol=1e-12)
     pairs = zip(torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(reference, inputs, grad), strict=True)
     for mine, theirs in pairs:
@@ -43,13 +44,14 @@ def test_weights_are_nonzero_exactly_in_the_window_and_at_position_0(window):
     torch.testing.assert_close(weights.sum(1), torch.ones(length))
 
 
-def test_dropout_drops_weights_and_keeps_their_mean():
+@pytest.mark.parametrize("attend", [local_attention, masked_local_attention])
+def test_dropout_drops_weights_and_keeps_their_mean(attend):
     length, window = 600, 3
     torch.manual_seed(0)
     query = key = torch.zeros(1, length, 1, length)
     value = torch.eye(length).view(1, length, 1, length)
-    kept = local_attention(query, key, value, window)[0, :, 0]
-    dropped = local_attention(query, key, value, window, dropout=0.25)[0, :, 0]
+    kept = attend(query, key, value, window)[0, :, 0]
+    dropped = attend(query, key, value, window, dropout=0.25)[0, :, 0]
     inside = kept > 0
     assert (dropped[inside] == 0).float().mean().item() == pytest.approx(0.25, abs=0.03)
     ratio = dropped[inside & (dropped > 0)] / kept[inside & (dropped > 0)]

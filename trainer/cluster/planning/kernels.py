@@ -143,8 +143,7 @@ def cuda_attention(
     For tensors without memory torch itself would choose plain products. Those on the CPU attend as ever.
     """
     if query.device.type == "cpu":
-        options = {"scale": scale, "enable_gqa": enable_gqa}
-        return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     aten, grad = torch.ops.aten, torch.is_grad_enabled()
     if enable_gqa:
         groups = query.shape[1] // key.shape[1]
