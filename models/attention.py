@@ -1,4 +1,4 @@
-"""The attention of a Hugging Face trunk: SDPA, or, where texts stand in one long row, a kernel for each text's own."""
+"""The attention of a Hugging Face trunk: SDPA, also within each of several texts that stand in one long row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 BY_TEXT = "sdpa_by_text"
-
-
-Kernel = Callable[..., Tensor]  # the arguments of `flash`
+Kernel = Callable[..., Tensor]  # its arguments are those of `flash`
 
 
 class Texts(NamedTuple):

@@ -126,7 +126,7 @@ def _states(
     if is_causal(trunk):
         options["use_cache"] = False
     if row is None:
-        output = trunk(input_ids=input_ids, **given, **_mask(trunk, attention_mask), **options)
+        output = trunk(input_ids=input_ids, **given, **_padding(trunk, attention_mask), **options)
     else:
         own = {name: row.take(values) for name, values in given.items()}
         output = trunk(
@@ -140,15 +140,15 @@ def _states(
     return states if row is None else [row.put_back(each, tuple(input_ids.shape)) for each in states]
 
 
-def _mask(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
-    """Return the trunk's argument for padding."""
+def _padding(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
+    """Return the trunk's argument for padding; on a GPU `models.attention` makes what attention needs of it."""
     on_cpu = attention_mask.device.type == "cpu"
     if not on_cpu:
         attend_by_text(trunk)
-    if is_causal(trunk):
+    if is_causal(trunk) and on_cpu:
         # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
-        return {} if on_cpu else {"attention_mask": attention_mask}
-    if trunk.config.model_type == "bert":
+        return {}
+    if trunk.config.model_type == "bert" and not is_causal(trunk):
         return {"attention_mask": attention_mask[:, None, None, :]}
     # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
     return {"attention_mask": attention_mask.long()}
@@ -168,9 +168,9 @@ def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
     """Put the texts into a row without padding; None where the trunk or the device cannot."""
     device = attention_mask.device
     kernel = unpadding_kernel(trunk, device)
-    if kernel is None:
+    if kernel is None or not (lengths := lengths_of(attention_mask)).any():
         return None
-    lengths, width = lengths_of(attention_mask), attention_mask.shape[1]
+    width = attention_mask.shape[1]
     slots = np.flatnonzero(np.arange(width) < lengths[:, None])
     ends = np.append(0, lengths[lengths > 0].cumsum()).astype(np.int32)
     row = on_device({"slots": slots, "places": slots % width, "ends": ends}, device)
