@@ -14,17 +14,18 @@ Made-up queries have 4 to 16 tokens, documents 90 on average and up to 250.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from data_prep.common.parser import Parser
 from data_prep.common.rng import keyed_rngs
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.candidates import Candidates, Example
@@ -47,28 +48,28 @@ CASES = {
     "siamese": ("finetune.yaml", "batch.size=1024", "batch.micro=128"),
     "siamese-32": ("finetune.yaml", "batch.size=256", "batch.micro=32"),
 }
-HEAVIEST = 12
+PARTS = ("products", "attention", "other kernels", "between kernels", "waiting for Python")
+HEAVIEST = 12  # operations
 
 
 @dataclass(frozen=True)
 class Predicted:
     """A rank's optimizer step."""
 
-    examples: int
     tokens: int
     kernels: int
     waits: int
     tflop: float
     gigabytes: float
     milliseconds: float
-    device_milliseconds: float  # if Python were never late
     share_of_peak: float
+    parts: dict[str, float]  # milliseconds, by PARTS
     heaviest: dict[str, dict[str, float]]  # by operation: number, milliseconds, gigabytes
 
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Parser(prog="benchmarks.step.roofline", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--label", default="now", help="name of the column, such as before (%(default)s)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to add to (%(default)s)")
@@ -81,6 +82,7 @@ def main() -> None:
         results.setdefault(chosen.label, {})[name] = asdict(predict(*CASES[name]))
         print(table({chosen.label: {name: results[chosen.label][name]}}), flush=True)
     chosen.out.write_text(json.dumps(results, indent=1) + "\n")
+    draw(results, chosen.out.with_suffix(".png"))
 
 
 def predict(recipe_name: str, *changes: str) -> Predicted:
@@ -102,30 +104,57 @@ def predict(recipe_name: str, *changes: str) -> Predicted:
 def _predicted(started: list[Kernel], waits: int, batches: list[MicroBatch]) -> Predicted:
     gpu = DEVICES["h100"]
     roofline, counted = Roofline(gpu), Counter(started)
-    by_name: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, float]] = {}
+    parts = dict.fromkeys(PARTS, 0.0)
     for kernel, number in counted.items():
-        row = by_name.setdefault(kernel.name, {"number": 0, "milliseconds": 0.0, "gigabytes": 0.0})
+        milliseconds = 1e3 * number * roofline.seconds(kernel)
+        row = rows.setdefault(kernel.name, {"number": 0, "milliseconds": 0.0, "gigabytes": 0.0})
         row["number"] += number
-        row["milliseconds"] += 1e3 * number * roofline.seconds(kernel)
+        row["milliseconds"] += milliseconds
         row["gigabytes"] += number * kernel.bytes / 1e9
-    heaviest = sorted(by_name, key=lambda name: -by_name[name]["milliseconds"])[:HEAVIEST]
-    flops = sum(kernel.flops for kernel in started)
-    seconds = roofline.total(counted)
+        part = "attention" if "attention" in kernel.name else "products" if kernel.flops else "other kernels"
+        gaps = 1e3 * number * roofline.launch
+        parts[part] += milliseconds - gaps
+        parts["between kernels"] += gaps
+    seconds, flops = roofline.total(counted), sum(kernel.flops for kernel in started)
+    parts["waiting for Python"] = max(0.0, 1e3 * seconds - sum(parts.values()))
+    heaviest = sorted(rows, key=lambda name: -rows[name]["milliseconds"])[:HEAVIEST]
     return Predicted(
-        examples=sum(next(iter(batch.arrays.values())).shape[0] for batch in batches),
         tokens=sum(batch.tokens for batch in batches),
         kernels=len(started),
         waits=waits,
-        tflop=flops / 1e12,
-        gigabytes=sum(kernel.bytes for kernel in started) / 1e9,
-        milliseconds=1e3 * seconds,
-        device_milliseconds=sum(row["milliseconds"] for row in by_name.values()),
-        share_of_peak=flops / seconds / gpu.peak,
-        heaviest={name: {key: round(value, 3) for key, value in by_name[name].items()} for name in heaviest},
+        tflop=round(flops / 1e12, 3),
+        gigabytes=round(sum(kernel.bytes for kernel in started) / 1e9, 2),
+        milliseconds=round(1e3 * seconds, 2),
+        share_of_peak=round(flops / seconds / gpu.peak, 4),
+        parts={name: round(value, 2) for name, value in parts.items()},
+        heaviest={name: {key: round(value, 3) for key, value in rows[name].items()} for name in heaviest},
     )
 
 
-def table(results: Mapping[str, Mapping[str, Mapping[str, object]]]) -> str:
+def draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw where the time of each step goes, a bar for each label."""
+    from matplotlib.figure import Figure
+
+    bars = [(case, label) for case in CASES for label in results if case in results[label]]
+    figure = Figure(figsize=(8, 0.45 * len(bars) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    left = [0.0] * len(bars)
+    for part in PARTS:
+        widths = [results[label][case]["parts"][part] for case, label in bars]
+        axes.barh(range(len(bars)), widths, left=left, label=part)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    for i, (case, label) in enumerate(bars):
+        axes.text(left[i], i, f" {results[label][case]['share_of_peak']:.0%}", va="center")
+    axes.set_yticks(range(len(bars)), [f"{case}, {label}" for case, label in bars])
+    axes.invert_yaxis()
+    axes.margins(x=0.08)
+    axes.set_xlabel("computed milliseconds of an optimizer step on 8 H100; % of the peak")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the predictions as text."""
     lines = []
     for label, cases in results.items():
@@ -133,8 +162,9 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, object]]]) -> str:
             lines.append(
                 f"{label:8} {name:10} {one['milliseconds']:7.1f} ms  {one['share_of_peak']:6.1%} of the peak  "
                 f"{one['kernels']:6} kernels  {one['waits']:3} waits  {one['tflop']:6.2f} TFLOP  "
-                f"{one['gigabytes']:6.1f} GB  device alone {one['device_milliseconds']:.1f} ms"
+                f"{one['gigabytes']:6.1f} GB"
             )
+            lines.append("    " + ", ".join(f"{part} {value:.1f} ms" for part, value in one["parts"].items()))
             lines += [
                 f"    {row['milliseconds']:8.2f} ms {row['number']:6.0f} x {operation:48} {row['gigabytes']:7.2f} GB"
                 for operation, row in one["heaviest"].items()
