@@ -21,7 +21,7 @@ BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
 ATTENTION = {"flash": 0.25, "efficient": 0.12, "cudnn": 0.3, "varlen": 0.25}
 # that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision (benchmarks.step.roofline counts it):
 GRADIENT_BYTES = 14  # of all gradients: copied into buckets, divided, flattened
-STATE_BYTES = 126  # of a rank's part: cast, norm, clipping, and torch's AdamW with a kernel for each operation
+STATE_BYTES = 74  # of a rank's part: cast, norm, clipping, torch's fused AdamW
 LAUNCH = 2e-6  # seconds from the end of a kernel to the start of the next
 START = 10e-6  # seconds that Python takes to start a kernel, forward and backward
 
