@@ -11,6 +11,7 @@ import deepspeed
 import deepspeed.accelerator.real_accelerator as real
 import deepspeed.comm
 import deepspeed.runtime.zero.partitioned_param_coordinator as coordinator
+import torch
 import torch.distributed as dist
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from torch import nn
@@ -18,6 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.fake_gpu.device import GPU
 from tests.fake_gpu.watch import Watch
+from trainer.training.engine import optimizer
 
 RANKS = 8
 ENVIRONMENT = {
@@ -116,6 +118,7 @@ def install() -> None:
     coordinator.assert_ints_same_as_other_ranks = lambda *_: None
     nn.Module._apply = lambda self, *_, **__: self  # type: ignore[method-assign]  # the model is on the GPU already
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
+    optimizer.this_device = lambda: torch.device("cuda")  # AdamW is fused, as there
 
 
 def _answered(*_: Any, **__: Any) -> Work:

@@ -63,8 +63,10 @@ class Kernels(TorchDispatchMode):
         kwargs = kwargs or {}
         out = function(*args, **kwargs)
         name = function._schema.name.partition("::")[2]
-        if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, out):
-            self.started.append(Kernel(name, self._bytes(name, args, kwargs, out), _flops(function, args, kwargs, out)))
+        made = out if function._schema.returns else _written(function, args, kwargs)
+        if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, made):
+            size_of_all = self._bytes(name, args, kwargs, made)
+            self.started.append(Kernel(name, size_of_all, _flops(function, args, kwargs, out)))
         return out
 
     def _runs_here(self, args: Any, kwargs: Any, out: Any) -> bool:
@@ -81,6 +83,13 @@ class Kernels(TorchDispatchMode):
 
     def _tensors(self, *values: Any) -> list[torch.Tensor]:
         return [x for x in _tensors(*values) if x.device.type == self.device_type]
+
+
+def _written(function: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments that an operation writes in place, such as the states of a fused optimizer."""
+    given = {argument.name: value for argument, value in zip(function._schema.arguments, args, strict=False)} | kwargs
+    written = (one.name for one in function._schema.arguments if one.alias_info and one.alias_info.is_write)
+    return [given.get(name) for name in written]
 
 
 def _tensors(*values: Any) -> list[torch.Tensor]:

@@ -18,10 +18,10 @@ PRODUCTS = 0.58  # of a device's peak: large products attain 72 % of the 800 TFL
 BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
 # of the peak, forward and backward at 512 tokens and heads of 64: FlashAttention-2 on an H100 (Dao, 2023), and the
 # memory-efficient kernel, which torch takes where there is a mask
-ATTENTION = {"flash": 0.25, "efficient": 0.12, "cudnn": 0.3, "varlen": 0.25}
+ATTENTION = {"flash": 0.25, "efficient": 0.12}
 # that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision (benchmarks.step.roofline counts it):
 GRADIENT_BYTES = 14  # of all gradients: copied into buckets, divided, flattened
-STATE_BYTES = 126  # of a rank's part: cast, norm, clipping, and torch's AdamW with a kernel for each operation
+STATE_BYTES = 74  # of a rank's part: cast, norm, clipping, torch's fused AdamW
 LAUNCH = 2e-6  # seconds from the end of a kernel to the start of the next
 START = 10e-6  # seconds that Python takes to start a kernel, forward and backward
 
@@ -37,7 +37,7 @@ class Roofline:
 
     def assumptions(self) -> str:
         """Return what is assumed, in words."""
-        attention = ", ".join(f"{share:.0%} {kind}" for kind, share in ATTENTION.items() if kind != "varlen")
+        attention = ", ".join(f"{share:.0%} {kind}" for kind, share in ATTENTION.items())
         return (
             f"{self.products:.0%} of {self.device.peak / 1e12:g} TFLOP/s in products, in attention {attention}; "
             f"{BANDWIDTH:.0%} of {self.device.memory_bandwidth / 1e12:.3g} TB/s; "
@@ -66,6 +66,4 @@ class Roofline:
         return moved / (BANDWIDTH * self.device.memory_bandwidth)
 
     def _share(self, name: str) -> float:
-        if "attention" not in name and "varlen" not in name:
-            return self.products
-        return next(share for kind, share in ATTENTION.items() if kind in name)
+        return next((share for kind, share in ATTENTION.items() if f"{kind}_attention" in name), self.products)

@@ -33,6 +33,20 @@ def test_a_kernel_reads_its_inputs_and_writes_its_outputs(compute: Callable[[], 
     assert kernels.started == [expected]
 
 
+def test_a_kernel_without_result_writes_arguments() -> None:
+    weight = of(8, 16, dtype=torch.float32, grad=True)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    weight.grad = torch.zeros_like(weight)
+    optimizer.state[weight] = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+    optimizer.state[weight]["step"] = torch.zeros((), device="meta")
+    with Kernels() as kernels:
+        optimizer.step()
+    fused = kernels.started[-1]
+    assert fused.name == "_fused_adamw_"
+    # it reads weight, gradient and both moments, and writes all but the gradient, which its schema lets it write
+    assert fused.bytes == pytest.approx(4 * 8 * 16 * 8, abs=16)
+
+
 def test_views_and_new_memory_start_no_kernel() -> None:
     with Kernels() as kernels:
         of(8, 16).t().reshape(4, 4, 8)[1:].detach()
