@@ -47,6 +47,9 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if torch.is_inference_mode_enabled() and function._can_decompose():  # torch has not taken it apart: .cpu(), ...
+            with self:
+                return function.decompose(*args, **kwargs)
         name = function._schema.name.partition("::")[2]
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         on_gpu = any(x.device.type == GPU for x in inputs)

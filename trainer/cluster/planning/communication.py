@@ -39,7 +39,7 @@ from trainer.training.engine import ds_config
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Backend = Literal["nccl", "gloo"]
 GROUPS = 2  # parameter groups of the optimizer: with and without weight decay
-OWN = 2  # small all-reduces in a step by the trainer: targets and losses
+OWN = 1  # small all-reduces in a step by the trainer: targets, and how the last step went
 SMALL = OWN + GROUPS  # with those of DeepSpeed: the gradients' norm of each group
 AT_ONCE = 500_000_000  # numbers after which stage 1 begins another call for sums in fp32
 

@@ -21,7 +21,7 @@ from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
 FILE = ROOT / "recipes" / "seed_base.yaml"
-RECIPE = load(PretrainRecipe, FILE)
+RECIPE = load(PretrainRecipe, FILE, ["batch.micro=16"])
 CONFIG = ds_config.load("zero1_bf16")[1]
 KERNELS = {Kernel("mm", 0, 400_000_000_000): 1, Kernel("add", 0, 0): 999}
 WORK = Work(100_000_000, (60_000_000, 40_000_000), KERNELS, 1, 480.0, 1e8, 1e-4)
