@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 from transformers import PreTrainedModel
 
-from models.trunk import TrunkModel
+from models.trunk import TrunkModel, encoders_of, layers_of
 
 Trained = Literal["all", "all_but_embeddings"] | int
 
@@ -24,7 +24,7 @@ def freeze(model: TrunkModel, trained: Trained) -> None:
     """
     if trained == "all":
         return
-    for encoder in (part for part in model.children() if isinstance(part, PreTrainedModel)):
+    for encoder in encoders_of(model):
         if trained == "all_but_embeddings":
             embeddings_of(encoder).requires_grad_(False)
         else:
@@ -52,18 +52,3 @@ def embeddings_of(encoder: PreTrainedModel) -> nn.Module:
     if not isinstance(embeddings, nn.Module):
         raise ValueError(f"model_type {encoder.config.model_type!r} has no `embeddings`: set a number of layers")
     return embeddings
-
-
-def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
-    """Return an encoder's layers, the lowest first: its only module list of the configured number of layers.
-
-    Raises:
-        ValueError: there is no such list (ALBERT's layers share their parameters), or there are several.
-    """
-    count = encoder.config.num_hidden_layers
-    lists = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count}
-    outermost = [m for name, m in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
-    if len(outermost) != 1:
-        found = f"{len(outermost)} lists of {count} modules, not one"
-        raise ValueError(f"the layers of model_type {encoder.config.model_type!r} are not found ({found}): set all")
-    return outermost[0]

@@ -252,3 +252,23 @@ def check_token_types(trunk: PreTrainedModel) -> None:
         raise ValueError(
             f"needs a trunk with 2 token types, as BERT has: model_type {trunk.config.model_type!r} has {number}"
         )
+
+
+def encoders_of(model: TrunkModel) -> list[PreTrainedModel]:
+    """Return a model's encoders: one, or one for queries and one for documents."""
+    return [part for part in model.children() if isinstance(part, PreTrainedModel)]
+
+
+def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+    """Return an encoder's layers, the lowest first: its only module list of the configured number of layers.
+
+    Raises:
+        ValueError: there is no such list (ALBERT's layers share their parameters), or there are several.
+    """
+    count = encoder.config.num_hidden_layers
+    lists = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count}
+    outermost = [m for name, m in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
+    if len(outermost) != 1:
+        found = f"{len(outermost)} lists of {count} modules, not one"
+        raise ValueError(f"the layers of model_type {encoder.config.model_type!r} are not found ({found}): set all")
+    return outermost[0]

@@ -24,7 +24,7 @@ ROOMS = {
     "models": [
         {"registry"},
         {"pretraining", "matching"},
-        {"config", "freeze"},
+        {"config", "compiling", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
         {"attention", "causality"},

@@ -23,6 +23,7 @@ with without_collecting():
     from trainer.training.recipe.build import (
         build_model,
         check_length,
+        compile_model,
         freeze_model,
         new_trunk,
         resize_embeddings,
@@ -58,6 +59,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if recipe.refresh and getattr(model, "kind", None) != "dense":
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
+    if recipe.compile:
+        compile_model(model)
     return make_job(recipe, model, data, refresh=open_refresh(recipe, data))
 
 

@@ -15,7 +15,14 @@ with without_collecting():
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.memory import check_memory
     from trainer.training.engine.world import World
-    from trainer.training.recipe.build import build_model, check_length, freeze_model, new_trunk, resize_embeddings
+    from trainer.training.recipe.build import (
+        build_model,
+        check_length,
+        compile_model,
+        freeze_model,
+        new_trunk,
+        resize_embeddings,
+    )
     from trainer.training.recipe.schema import PretrainRecipe
     from trainer.training.run.command import main
     from trainer.training.run.job import Job, make_job
@@ -41,6 +48,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
     freeze_model(model, recipe.optimizer.train)
+    if recipe.compile:
+        compile_model(model)
     check_memory(recipe, model)
     if encoder:
         copied = encoder.copy_heads(model)

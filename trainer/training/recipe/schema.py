@@ -176,6 +176,7 @@ class Recipe(Section):
     optimizer: OptimizerConfig
     ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number
     deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest precision of this machine
+    compile: bool = False  # the encoder's layers, with torch.compile
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20
