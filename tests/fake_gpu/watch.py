@@ -47,7 +47,8 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if torch.is_inference_mode_enabled() and function._can_decompose():  # torch has not taken it apart: .cpu(), ...
+        # in inference mode torch takes nothing apart: not .cpu(), for one
+        if torch.is_inference_mode_enabled() and function.namespace == "aten" and function._can_decompose():
             with self:
                 return function.decompose(*args, **kwargs)
         name = function._schema.name.partition("::")[2]
