@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from tests.fake_gpu.device import GPU
 
 DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2")  # the size of their result depends on data
+COPIES = ("_to_copy", "copy_", "to")
 Wait = str  # what waits, and the line of this project, or of DeepSpeed, that asked
 
 
@@ -47,11 +48,11 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        # in inference mode torch takes nothing apart: not .cpu(), for one
-        if torch.is_inference_mode_enabled() and function.namespace == "aten" and function._can_decompose():
+        name = function._schema.name.partition("::")[2]
+        # in inference mode torch takes nothing apart
+        if torch.is_inference_mode_enabled() and name not in COPIES and _is_composite(function):
             with self:
                 return function.decompose(*args, **kwargs)
-        name = function._schema.name.partition("::")[2]
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         on_gpu = any(x.device.type == GPU for x in inputs)
         if name == "_local_scalar_dense":
@@ -71,7 +72,7 @@ class Watch(TorchDispatchMode):
         out = function(*args, **kwargs)
         if pinned:
             _pin(out)
-        if name in ("_to_copy", "copy_") and out.device != inputs[-1].device:
+        if name in COPIES and out.device != inputs[-1].device:
             self._copied(inputs[-1], kwargs.get("non_blocking") or True in args[2:])
         return out
 
@@ -84,6 +85,10 @@ class Watch(TorchDispatchMode):
             self.pageable += not is_pinned(source)
         else:
             self.wait("blocking copy to the GPU")
+
+
+def _is_composite(function: Any) -> bool:
+    return function.namespace == "aten" and function._can_decompose()
 
 
 PINNED: dict[int, Tensor] = {}
