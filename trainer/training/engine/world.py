@@ -16,7 +16,6 @@ from datetime import timedelta
 import deepspeed
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
 from data_prep.common.errors import InputError, printable
 from trainer.training.engine.device import accelerator, claim, take
@@ -35,7 +34,6 @@ LAUNCHERS = (
 RANK_0_FIRST_SECONDS = 10
 FAILED_FIRST_SECONDS = 30
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
-YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 # how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
 LOST = (
     "Connection closed by peer",  # gloo
@@ -161,7 +159,7 @@ def failed_rank_exits_first() -> Iterator[None]:
 
 
 def join(world: World) -> None:
-    """Join the other ranks, each with its own device; collectives then wait for hours (see `wait_at_most`).
+    """Join the other ranks, each with its own device; collectives then wait for hours, or as long as `Watchdog` lets them.
 
     Raises:
         InputError: the port where they meet is in use, or its host is unknown; or another rank has the same GPU.
@@ -195,13 +193,3 @@ def join(world: World) -> None:
             f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
         ) from None
     _joined = True
-
-
-def wait_at_most(seconds: float) -> None:
-    """Limit how long a collective waits for the other ranks, in all process groups that exist.
-
-    DeepSpeed gives its timeout to the first group only: its others have PyTorch's, 10 minutes with NCCL.
-    """
-    timeout = timedelta(seconds=min(seconds, YEAR_SECONDS))
-    for group in list(distributed_c10d._world.pg_map):
-        distributed_c10d._set_pg_timeout(timeout, group)
