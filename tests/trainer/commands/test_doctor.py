@@ -67,5 +67,5 @@ def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:
     # four ranks that each send 6,000,000 bytes per second; an empty all-reduce takes 0.006 s, six links of 0.001 s
     met = Measured(4, "", 4_000_000, 1.0, 0.006, [])
     seconds = [exchange_seconds(met, [500_000, 500_000], Zero(stage, 4, 4), 2) for stage in (1, 2)]
-    # all-reduce 4,000,000 bytes a step or micro-batch; gather weights: half of that, in two groups; 4 small all-reduces
-    assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 4), 2.5 + 0.006 * (2 + 2 / 2 + 4)])
+    # all-reduce 4,000,000 bytes a step or micro-batch; gather weights: half of that, in two groups; 3 small all-reduces
+    assert seconds == pytest.approx([1.5 + 0.006 * (1 + 2 / 2 + 3), 2.5 + 0.006 * (2 + 2 / 2 + 3)])

@@ -82,7 +82,7 @@ def test_a_ds_config_is_named_in_the_recipe(shards: Path, tmp_path: Path) -> Non
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=3, deepspeed="zero1_fp16")
     done = toy.launch(2, "trainer.pretrain", recipe)
     if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-        one_line(done, "zero1_fp16.json", "asks for fp16, which this processor does not support")
+        one_line(done, "zero1_fp16.json", "asks for fp16, which this cpu device does not support")
         return
     assert done.returncode == 0, done.stderr
     losses = toy.scalars(tmp_path / "run", "loss/decoder")

@@ -159,7 +159,7 @@ def failed_rank_exits_first() -> Iterator[None]:
 
 
 def join(world: World) -> None:
-    """Join the other ranks, each with its own device; collectives then wait for hours, or as long as `Watchdog` lets them.
+    """Join the other ranks, each with its own device; collectives then wait for hours, or as a watchdog says.
 
     Raises:
         InputError: the port where they meet is in use, or its host is unknown; or another rank has the same GPU.
