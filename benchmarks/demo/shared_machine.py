@@ -34,11 +34,21 @@ def commands(folder: Path) -> dict[str, list[str]]:
     launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
     train = [*launcher, "--master_port", str(free_port()), "--module"]
     short = [f"steps={STEPS}", f"checkpoint.every={STEPS}", f"run={folder}/run"]
+    systems = ["--system", "bm25", "--system", f"mine={ENCODER}"]
     ranked = ["--collection", COLLECTION, "--split", "test", "--out", f"{folder}/results.json"]
     return {
         "pretrain": [*train, "trainer.pretrain", "recipes/demo_seed.yaml", *short],
         "finetune": [*train, "trainer.finetune", "recipes/demo_siamese_random.yaml", *short],
-        "evaluate": [sys.executable, "-m", "trainer.evaluate", "--system", "bm25", "--system", ENCODER, *ranked],
+        "evaluate": [
+            sys.executable,
+            "-m",
+            "trainer.evaluate",
+            "--system",
+            "bm25",
+            "--system",
+            f"mine={ENCODER}",
+            *ranked,
+        ],
     }
 
 

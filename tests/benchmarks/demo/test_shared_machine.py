@@ -7,6 +7,7 @@ import pytest
 from benchmarks.demo import shared_machine
 from benchmarks.demo.shared_machine import ALONE, BESIDE, SPINNING, busy, commands, seconds, summary
 from data_prep.common.errors import InputError
+from trainer.ranking.evaluation.systems import read_systems
 
 
 def test_ratios_are_of_each_round_and_of_all_commands_together() -> None:
@@ -25,10 +26,15 @@ def test_a_command_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         seconds("evaluate", beside=True, variables={})
 
 
-def test_the_busy_process_ends_with_its_turn(tmp_path: Path) -> None:
+def test_the_busy_process_ends_with_its_turn() -> None:
     with busy():
         pass  # leaving waits for the process
-    assert list(commands(tmp_path)) == ["pretrain", "finetune", "evaluate"]
+
+
+def test_the_systems_to_evaluate_are_read(tmp_path: Path) -> None:
+    command = commands(tmp_path)["evaluate"]
+    systems = [command[i + 1] for i, word in enumerate(command) if word == "--system"]
+    assert [system.name for system in read_systems(systems)] == ["BM25", "mine"]
 
 
 def test_the_demo_must_have_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
