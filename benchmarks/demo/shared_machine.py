@@ -39,16 +39,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     return {
         "pretrain": [*train, "trainer.pretrain", "recipes/demo_seed.yaml", *short],
         "finetune": [*train, "trainer.finetune", "recipes/demo_siamese_random.yaml", *short],
-        "evaluate": [
-            sys.executable,
-            "-m",
-            "trainer.evaluate",
-            "--system",
-            "bm25",
-            "--system",
-            f"mine={ENCODER}",
-            *ranked,
-        ],
+        "evaluate": [sys.executable, "-m", "trainer.evaluate", *systems, *ranked],
     }
 
 

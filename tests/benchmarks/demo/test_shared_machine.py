@@ -31,10 +31,12 @@ def test_the_busy_process_ends_with_its_turn() -> None:
         pass  # leaving waits for the process
 
 
-def test_the_systems_to_evaluate_are_read(tmp_path: Path) -> None:
+def test_the_systems_to_evaluate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(shared_machine.ENCODER).mkdir(parents=True)
     command = commands(tmp_path)["evaluate"]
     systems = [command[i + 1] for i, word in enumerate(command) if word == "--system"]
-    assert [system.name for system in read_systems(systems)] == ["BM25", "mine"]
+    assert [system.name for system in read_systems(systems)] == ["bm25", "mine"]
 
 
 def test_the_demo_must_have_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
