@@ -18,12 +18,12 @@ with without_collecting():
     from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import pair_data
+    from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.world import World
     from trainer.training.published.sentence_transformer import not_taken
     from trainer.training.recipe.build import (
         build_model,
         check_length,
-        compile_model,
         freeze_model,
         new_trunk,
         resize_embeddings,

@@ -13,12 +13,12 @@ with without_collecting():
     from trainer.training.checkpoints.init_from import load_encoder
     from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.data.open_data import shard_data
+    from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.memory import check_memory
     from trainer.training.engine.world import World
     from trainer.training.recipe.build import (
         build_model,
         check_length,
-        compile_model,
         freeze_model,
         new_trunk,
         resize_embeddings,

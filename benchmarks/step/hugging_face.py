@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from importlib.util import find_spec
 from typing import Any
@@ -14,10 +13,12 @@ from torch.utils.data import SequentialSampler
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 from transformers.utils import logging
 
+from benchmarks.common import machine
 from benchmarks.common.step_cases import Workload
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
 from benchmarks.step.rivals import StepRival
 from models.interface import IGNORED, MicroBatch
+from trainer.training.engine.compiler import missing_tools
 
 Row = dict[str, Tensor]
 NAME = "Hugging Face"
@@ -29,15 +30,7 @@ def missing(workload: Workload, compiled: bool) -> str | None:
         return "it has masked language modelling only"
     if find_spec("accelerate") is None:
         return "transformers.Trainer needs accelerate; run: pip install 'deepsiam[dev]'"
-    if compiled and not torch.cuda.is_available() and not (shutil.which("g++") or shutil.which("clang++")):
-        return "torch.compile needs a C++ compiler on a CPU: install g++"
-    if (
-        compiled
-        and torch.cuda.is_available()
-        and not (find_spec("triton") and (shutil.which("gcc") or shutil.which("clang")))
-    ):
-        return "torch.compile needs triton and a C compiler on a GPU: pip install triton, and install gcc"
-    return None
+    return missing_tools(machine.device()) if compiled else None
 
 
 class HuggingFace(StepRival):

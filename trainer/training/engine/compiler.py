@@ -1,11 +1,20 @@
-"""Keep torch's compiler out of a process that compiles nothing."""
+"""Compile a model's layers; keep torch's compiler out of a process that compiles nothing."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+
+import torch
 
 from data_prep.common.environment import variable
+from data_prep.common.errors import InputError
+from models.compiling import compile_layers
+from models.trunk import TrunkModel
+from trainer.training.engine.device import this_device
+from trainer.training.recipe.build import as_input_error
 
 SWITCH = "TORCHDYNAMO_DISABLE"  # torch reads this variable at every use of torch.compile
 
@@ -19,3 +28,21 @@ def without_compiler() -> Iterator[None]:
     """
     with variable(SWITCH, "1"):
         yield
+
+
+def compile_model(model: TrunkModel) -> None:
+    """Have the layers of a model's encoders compiled; raise InputError where that is impossible."""
+    if reason := missing_tools(this_device()):
+        raise InputError(f"compile: {reason}, or leave this out")
+    with as_input_error("compile"):
+        compile_layers(model)
+
+
+def missing_tools(device: torch.device) -> str | None:
+    """Return what torch.compile lacks to compile for a device, and the remedy; None if it lacks nothing."""
+    if device.type == "cpu":
+        has_compiler = shutil.which("g++") or shutil.which("clang++")
+        return None if has_compiler else "torch.compile needs a C++ compiler on a CPU: install g++"
+    if find_spec("triton") and (shutil.which("gcc") or shutil.which("clang")):
+        return None
+    return "torch.compile needs triton and a C compiler on a GPU: pip install triton, and install gcc"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,7 +12,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
-from models.compiling import compile_layers
 from models.config import MethodConfig, PretrainingConfig
 from models.freeze import Trained, freeze
 from models.interface import Batcher, Vocabulary
@@ -88,17 +85,6 @@ def freeze_model(model: TrunkModel, trained: Trained) -> None:
     """Freeze the parts of a model that a recipe does not train; raise InputError if its trunk has no such part."""
     with as_input_error("optimizer.train"):
         freeze(model, trained)
-
-
-def compile_model(model: TrunkModel) -> None:
-    """Have the layers of a model's encoders compiled; raise InputError where that is impossible."""
-    if torch.accelerator.is_available():
-        if find_spec("triton") is None:
-            raise InputError("compile: torch.compile needs triton on a GPU: install it, or leave this out")
-    elif not any(map(shutil.which, ("g++", "clang++"))):
-        raise InputError("compile: torch.compile needs a C++ compiler on a CPU: install g++, or leave this out")
-    with as_input_error("compile"):
-        compile_layers(model)
 
 
 @contextmanager
