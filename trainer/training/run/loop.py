@@ -111,22 +111,25 @@ class Run:
         """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""
         validation, refresh = self.job.validation, self.job.refresh
         return (
-            self._is_due(self.recipe.checkpoint.every)
-            or self.step % self.recipe.log_every == 0
+            self._reports()
             or (validation is not None and self._is_due(validation.every))
             or (refresh is not None and refresh.is_due(self.step))
         )
 
+    def _reports(self) -> bool:
+        """Whether a progress line is due: also before every save."""
+        return self._is_due(self.recipe.checkpoint.every) or self.step % self.recipe.log_every == 0
+
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
-        save, validation = self._is_due(self.recipe.checkpoint.every), self.job.validation
-        if save or self.step % self.recipe.log_every == 0:
+        validation = self.job.validation
+        if self._reports():
             self.monitor.log(self.step, self._learning_rate(self.step - 1), result)
             with self.monitor.untimed():
                 self.health.compare_vectors(self.step, batches)
         with self.monitor.untimed():
             if validation is not None and self._is_due(validation.every):
                 self._validate(validation)
-            if save:
+            if self._is_due(self.recipe.checkpoint.every):
                 self._save(must_succeed=self.step == self.recipe.steps)
 
     def _validate(self, validation: Validation) -> None:
