@@ -15,7 +15,7 @@ BY_TEXT = "sdpa_by_text"
 Kernel = Callable[..., Tensor]  # its arguments are those of `flash`
 
 
-class Texts(NamedTuple):
+class TextsInRow(NamedTuple):
     """Texts without padding in one row, and the kernel that attends within each."""
 
     kernel: Kernel
@@ -53,7 +53,7 @@ def flash(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    texts: Texts,
+    texts: TextsInRow,
     *,
     dropout: float,
     scale: float | None,
@@ -89,7 +89,7 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    texts: Texts | None = None,
+    texts: TextsInRow | None = None,
     rectangles: Sequence[Tensor] = (),
     sliding_window: int | None = None,
     **options: Any,

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.arrays import keep_lengths, lengths_of, on_device
-from models.attention import Kernel, Texts, attend_by_text, kernel_for
+from models.attention import Kernel, TextsInRow, attend_by_text, kernel_for
 from models.causality import is_causal
 
 TAKES_RECTANGLES = (
@@ -174,7 +174,7 @@ def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
     slots = np.flatnonzero(np.arange(width) < lengths[:, None])
     ends = np.append(0, lengths[lengths > 0].cumsum()).astype(np.int32)
     row = on_device({"slots": slots, "places": slots % width, "ends": ends}, device)
-    texts = Texts(kernel, row["ends"], int(lengths.max()), is_causal(trunk))
+    texts = TextsInRow(kernel, row["ends"], int(lengths.max()), is_causal(trunk))
     return Row(None if len(slots) == attention_mask.numel() else row["slots"], row["places"], {"texts": texts})
 
 

@@ -28,7 +28,7 @@ with without_collecting():
     from trainer.analysis.plans import draw_preparation, draw_training
     from trainer.cluster.planning import report
     from trainer.cluster.planning.communication import Link
-    from trainer.cluster.planning.compute import Measured, count, measured_speed, vocabulary_of
+    from trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
     from trainer.cluster.planning.machines import Machines
     from trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
     from trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
@@ -111,7 +111,7 @@ def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machi
             ("within", chosen.within, chosen.within_latency, device.within),
         )
     }
-    speed: Roofline | Measured
+    speed: Roofline | MeasuredSpeed
     if chosen.measured:
         speed = measured_speed(_json(chosen.measured), recipe, chosen.case, str(chosen.measured))
         said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {chosen.measured}"

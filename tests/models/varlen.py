@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.attention import Texts
+from models.attention import TextsInRow
 
 
 def attend_text_by_text(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    texts: Texts,
+    texts: TextsInRow,
     *,
     dropout: float,
     scale: float | None,

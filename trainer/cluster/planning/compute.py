@@ -56,7 +56,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSpeed:
     """How fast a rank computes, as a benchmark measured it: the optimizer is in it."""
 
     flops: float  # attained per second, in matrix products
@@ -119,7 +119,7 @@ def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
     return size
 
 
-def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> Measured:
+def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> MeasuredSpeed:
     """Return the speed that `benchmarks.step` measured: FLOP a token times tokens a second.
 
     Args:
@@ -136,7 +136,7 @@ def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str
             what = f"no case {case!r}" if case else f"no case of method {recipe.method.name}"
             raise InputError(f"{where}: {what}; choose with --case: {', '.join(cases)}")
         rate = cases[name]["rivals"]["deepsiam"]["tokens_per_second"]["median"]
-        return Measured(cases[name]["flops_per_token"] * rate)
+        return MeasuredSpeed(cases[name]["flops_per_token"] * rate)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where}: not a result of benchmarks.step: {error!r} is missing or wrong") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer.cluster.planning.communication import Backend, Link, Network
-from trainer.cluster.planning.compute import Measured
+from trainer.cluster.planning.compute import MeasuredSpeed
 from trainer.cluster.planning.roofline import Roofline
 from trainer.training.engine.hardware import Device
 
@@ -18,7 +18,7 @@ class Machines:
 
     gpus: int  # of a host, one rank each
     device: Device
-    speed: Roofline | Measured
+    speed: Roofline | MeasuredSpeed
     between: Link  # from a host to the others
     within: Link  # from a rank to the others of its host
     backend: Backend
