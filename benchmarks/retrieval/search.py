@@ -6,7 +6,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
 
 
 def memory_of(sizes: SearchSizes, name: str) -> int:
-    """Return the bytes of memory that a search takes beyond the vectors and the index, in a separate process."""
+    """Return the bytes that a search takes beyond the vectors, an index and libraries' buffers, in a new process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:
@@ -73,6 +73,7 @@ def memory_of(sizes: SearchSizes, name: str) -> int:
 
 def _grow(sizes: SearchSizes, name: str) -> int:
     use_one_thread()
+    works(replace(sizes, texts=sizes.queries))[name]()  # a library's own buffers: their size depends on the machine
     rivals = works(sizes)  # keep both: memory that one of them frees would hide what the other takes
     before = machine.highest_resident()
     rivals[name]()
