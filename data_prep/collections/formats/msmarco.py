@@ -170,7 +170,7 @@ class MsMarco(Format):
     def _candidates(self, path: Path) -> Iterator[Labelled]:
         """Yield the candidates of judged queries."""
         grades: dict[str, dict[str, float]] = {}
-        for query, (document,), (grade,), where in chain.from_iterable(map(judgements, self.paths[QRELS])):
+        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.paths[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}
