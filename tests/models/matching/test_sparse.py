@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from models.batching.framing import Framing
@@ -13,7 +12,6 @@ from models.encode import encode
 from models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
 from models.matching.sparse import Sparse, SparseConfig
 from models.trunk import token_embedding
-from models.vectors import Vectors
 from tests.models.matching.examples import micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 
