@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -158,9 +159,16 @@ class TermFraming(SparseFraming):
         """The maximum number of text tokens in an input."""
         return self.max_tokens
 
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Whether each token of the vocabulary counts, bool [V]."""
+        counts = np.ones(self.vocabulary.vocab_size, bool)
+        counts[list(self.vocabulary.stop_words)] = False
+        return counts
+
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the tokens that count."""
-        return super().cut(tokens[~np.isin(tokens, self.vocabulary.stop_words)])
+        return super().cut(tokens[self.counts[tokens]])
 
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
