@@ -14,7 +14,7 @@ import numpy as np
 
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import Storage
+from trainer.ranking.indexes.encode_blocks import OneVector, Storage
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
@@ -32,7 +32,7 @@ class DenseIndex(Index):
     documents: TextDocuments
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    STORAGE: ClassVar[Storage] = Storage(32_768, "float32", several=False)  # a block: some 100 MB at a width of 768
+    STORAGE: ClassVar[Storage] = OneVector(32_768, "float32")  # a block: some 100 MB at a width of 768
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def build(kind: str, ranker: Ranker, folder: Path) -> Index:
     """Make an index of five blocks, if it has blocks."""
     with pytest.MonkeyPatch.context() as patched:
         if isinstance(ranker, VectorRanker):
-            patched.setattr(KINDS[kind], "STORAGE", KINDS[kind].STORAGE._replace(block=20))  # type: ignore[attr-defined]
+            patched.setattr(KINDS[kind], "STORAGE", replace(KINDS[kind].STORAGE, block=20))  # type: ignore[attr-defined]
         index = KINDS[kind].build(ranker, folder)
     if centroids.NAME in KINDS[kind].APPROXIMATIONS:
         index.prepare(centroids.NAME)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,7 @@ def saved(toy_collection: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DenseIndex, "STORAGE", DenseIndex.STORAGE._replace(block=30))
+    monkeypatch.setattr(DenseIndex, "STORAGE", replace(DenseIndex.STORAGE, block=30))
     monkeypatch.setattr(refresh_module, "PART", 25)
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
