@@ -225,12 +225,18 @@ class BestPositive:
         """Add documents that were not added before, with scores fp32 [n] of `least` or more."""
         if not len(documents):
             return
-        own, k = some(self.salts, query), self._keys.shape[1]
-        keys = np.concatenate([self._keys[query], _pair_keys(scores, documents, own)])
-        self._keys[query] = keys = np.partition(keys, k - 1)[:k]
+        k = self._keys.shape[1]
+        if len(documents) > k:  # a key takes longer than a comparison
+            kept = scores >= self._before_rounding(np.partition(scores, -k)[-k])
+            documents, scores = documents[kept], scores[kept]
+        found = _pair_keys(scores, documents, some(self.salts, query))
+        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], found]), k - 1)[:k]
         if keys[-1] != NONE:
-            kth = _scores_of(keys[-1:])[0]
-            self.least[query] = kth if own is None else kth * (1 - np.float32(2.0 ** (DROPPED - 23)))
+            self.least[query] = self._before_rounding(_scores_of(keys[-1:])[0])
+
+    def _before_rounding(self, score: np.float32) -> np.float32:
+        """Return the least score that `salts` may round to a score that is not below this one."""
+        return score if self.salts is None else np.float32(score * (1 - 2.0 ** (DROPPED - 22)))
 
     def ranked(self) -> list[Ranked]:
         """Return the ranking of each query."""
