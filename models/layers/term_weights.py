@@ -111,4 +111,6 @@ def own_vocabulary_weights(
 def scatter_weights(weights: Tensor, mask: Tensor, terms: Tensor, size: int, pooling: TermPooling) -> Tensor:
     """Pool the weights [B, T] of each text's tokens, at least 0, by term: [B, size]; 0 for terms not in the text."""
     weights = weights.masked_fill(~mask, 0.0)
-    return weights.new_zeros(len(weights), size).scatter_reduce(1, terms, weights, "amax" if pooling == "max" else "sum")
+    return weights.new_zeros(len(weights), size).scatter_reduce(
+        1, terms, weights, "amax" if pooling == "max" else "sum"
+    )

@@ -264,9 +264,7 @@ class Sparse(DualEncoder):
         sides = [side for side in SIDES if getattr(self.keys.regularise, side).flops]
         return {side: F.pad(vectors[side][:, 0], (0, 1), value=1.0).sum(dim=0) for side in sides}
 
-    def regularisers(
-        self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return L1 and FLOPS, each summed over these texts.
 
         FLOPS is SUM_j m_j², m the mean of all N texts of the step. These texts' share of N · FLOPS is <their sum, m>.

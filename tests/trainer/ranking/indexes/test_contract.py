@@ -21,7 +21,11 @@ from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
-METHODS = {"dense": {"name": "siamese", **LENGTHS}, "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS}}
+METHODS = {
+    "dense": {"name": "siamese", **LENGTHS},
+    "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS},
+    "sparse": {"name": "sparse", **LENGTHS},
+}
 ALL = pytest.mark.parametrize("kind", KINDS)
 WAYS = [(kind, None) for kind in KINDS] + [("multi_vector", centroids.NAME)]
 
