@@ -6,7 +6,7 @@ approximate-KIND.faiss        optional: see approximate.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -70,6 +70,10 @@ class DenseIndex(Index):
         """Find the k best documents for each query text."""
         vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
+
+    def search_tokens(self, queries: Iterable[np.ndarray], k: int, *, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Find the k best documents for each query, given its token ids, by exact search; `salts` as in `search`."""
+        return self.search_vectors(self.ranker.queries.embeddings(queries), k, salts=salts)
 
     def search_vectors(
         self,

@@ -11,7 +11,7 @@ Weights are stored in half precision by default: a score differs from the model'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -101,9 +101,21 @@ class SparseIndex(Index):
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         """Find the k best documents for each query text; those that share no term with it are not ranked."""
+        return self.search_tokens(self.collection.tokenizer.encode(list(queries)), k, rank, ranks)
+
+    def search_tokens(
+        self,
+        queries: Iterable[np.ndarray],
+        k: int,
+        rank: int = 0,
+        ranks: int = 1,
+        *,
+        salts: np.ndarray | None = None,
+    ) -> list[Ranked]:
+        """Find the k best documents for each query, given its token ids; `salts` as in `search`."""
         encoded = self._encoded(queries)
         warn_of_empty(encoded)
-        texts = search_postings(encoded, list(self._numbered())[rank::ranks], k)
+        texts = search_postings(encoded, list(self._numbered())[rank::ranks], k, salts)
         return [self.documents.of(of_query, k) for of_query in texts]
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
@@ -111,7 +123,8 @@ class SparseIndex(Index):
         names = {number: name for name, number in self.collection.tokenizer.vocabulary().items()}
         firsts = np.array([first for first, _ in self._numbered()])
         found = []
-        for query, ranked in zip(self._encoded(queries), ranking, strict=True):
+        encoded = self._encoded(self.collection.tokenizer.encode(list(queries)))
+        for query, ranked in zip(encoded, ranking, strict=True):
             texts = self.documents.rows[ranked.documents]
             of_block = np.searchsorted(firsts, texts, side="right") - 1
             matches = [
@@ -128,8 +141,9 @@ class SparseIndex(Index):
                 for document in self.documents.having(number).tolist():
                     yield document, terms
 
-    def _encoded(self, queries: Sequence[str]) -> list[np.ndarray]:
-        encoded = self.ranker.queries.vectors(self.collection.tokenizer.encode(list(queries)))
+    def _encoded(self, queries: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """Return the terms of each query, given its token ids."""
+        encoded = self.ranker.queries.vectors(queries)
         return [encoded.of(number) for number in encoded.rows.tolist()]
 
     def _numbered(self) -> Iterator[tuple[int, Postings]]:
