@@ -70,8 +70,8 @@ class Postings:
         shared, slices = self._shared(query)
         if not slices:
             return np.zeros(len(self.counts), np.float32)
-        texts = np.concatenate([self.texts[of_term] for of_term in slices])
-        products = np.concatenate([self.weights[of_term] for of_term in slices]).astype(np.float64)
+        texts = np.concatenate([self.texts[of_term] for of_term in slices], dtype=np.intp)
+        products = np.concatenate([self.weights[of_term] for of_term in slices], dtype=np.float64)
         products *= np.repeat(shared["weight"].astype(np.float64), [part.stop - part.start for part in slices])
         return np.bincount(texts, products, len(self.counts)).astype(np.float32)
 
