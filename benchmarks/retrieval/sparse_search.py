@@ -16,6 +16,7 @@ from benchmarks.retrieval.search import memory_of
 from trainer.ranking.retrieval.sparse import BLOCK, Postings, search_postings, term_type
 
 OURS, SCIPY, BM25S = "deepsiam", "scipy product", "bm25s"
+DRAWS = 1 << 18  # chances that the terms share
 FREQUENT = 50  # a term's probability is 1 / (its rank + this): few terms are in a fifth of the texts, most in few
 
 
@@ -32,15 +33,28 @@ class SparseSizes:
 
 
 def made_up(sizes: SparseSizes, texts: int, terms: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make up the terms of texts, of `term_type`, with weights that fp16 holds; return also each text's number."""
+    """Make up texts: their terms, of `term_type`, with weights that fp16 holds, and how many terms each has."""
     rng = np.random.default_rng(seed)
     shares = np.cumsum(1 / (np.arange(sizes.vocabulary) + FREQUENT))
-    drawn = np.searchsorted(shares, rng.random((texts, terms)) * shares[-1])
-    pairs = np.unique(drawn + sizes.vocabulary * np.arange(texts)[:, None])
-    flat = np.empty(len(pairs), term_type())
-    numbers, flat["term"] = np.divmod(pairs, sizes.vocabulary)
-    flat["weight"] = rng.integers(1, 256, len(pairs)) / 64
-    return flat, numbers
+    drawn = np.searchsorted(shares, np.arange(DRAWS) / DRAWS * shares[-1])[rng.integers(DRAWS, size=(texts, terms))]
+    drawn = np.sort(drawn.astype(np.int32), axis=1)
+    first = np.diff(drawn, axis=1, prepend=-1) > 0
+    flat = np.empty(first.sum(), term_type())
+    flat["term"], flat["weight"] = drawn[first], rng.integers(1, 256, len(flat)) / 64
+    return flat, first.sum(axis=1)
+
+
+def sparse_pool(sizes: SparseSizes) -> tuple[list[np.ndarray], list[tuple[int, Postings]]]:
+    """Return queries, whose weights are 1, and texts as an index stores them, in blocks."""
+    of_queries, counts = made_up(sizes, sizes.queries, sizes.query_terms, 1)
+    of_queries["weight"] = 1
+    flat, of_each = made_up(sizes, sizes.texts, sizes.terms, 0)
+    ends = np.append(0, of_each.cumsum())
+    blocks = []
+    for first in range(0, sizes.texts, BLOCK):
+        of_block = flat[ends[first] : ends[min(first + BLOCK, sizes.texts)]].astype(term_type("float16"))
+        blocks.append((first, Postings.of(of_block, of_each[first : first + BLOCK])))
+    return np.split(of_queries, counts.cumsum()[:-1]), blocks
 
 
 def works(sizes: SparseSizes) -> dict[str, Callable[[], np.ndarray]]:
@@ -51,16 +65,14 @@ def works(sizes: SparseSizes) -> dict[str, Callable[[], np.ndarray]]:
     import bm25s
     from scipy.sparse import csr_array
 
-    of_texts, texts = made_up(sizes, sizes.texts, sizes.terms, 0)
-    of_queries, numbers = made_up(sizes, sizes.queries, sizes.query_terms, 1)
-    of_queries["weight"] = 1
-    queries = np.split(of_queries, np.bincount(numbers, minlength=sizes.queries).cumsum()[:-1])
-    blocks = [(first, _block(of_texts, texts, slice(first, first + BLOCK))) for first in range(0, sizes.texts, BLOCK)]
+    queries, blocks = sparse_pool(sizes)
 
-    def matrix(flat: np.ndarray, rows: np.ndarray, count: int) -> Any:
-        return csr_array((flat["weight"], (rows, flat["term"])), shape=(count, sizes.vocabulary), dtype=np.float32)
+    def matrix(flat: np.ndarray, counts: np.ndarray) -> Any:
+        shape, ends = (len(counts), sizes.vocabulary), np.append(0, counts.cumsum())
+        return csr_array((np.ascontiguousarray(flat["weight"]), np.ascontiguousarray(flat["term"]), ends), shape=shape)
 
-    query_matrix, by_term = matrix(of_queries, numbers, sizes.queries), matrix(of_texts, texts, sizes.texts).T.tocsr()
+    query_matrix = matrix(np.concatenate(queries), np.array(list(map(len, queries))))
+    by_term = matrix(*made_up(sizes, sizes.texts, sizes.terms, 0)).T.tocsr()
     bm25s_index = bm25s.BM25()
     of_terms = {"data": by_term.data, "indices": by_term.indices, "indptr": by_term.indptr, "num_docs": sizes.texts}
     bm25s_index.scores, bm25s_index.nonoccurrence_array = of_terms, None
@@ -79,13 +91,6 @@ def works(sizes: SparseSizes) -> dict[str, Callable[[], np.ndarray]]:
         return np.asarray(bm25s_index.retrieve(asked, k=sizes.best, show_progress=False).scores)
 
     return {OURS: ours, SCIPY: scipy, BM25S: bm25}
-
-
-def _block(flat: np.ndarray, numbers: np.ndarray, texts: slice) -> Postings:
-    """Return a block of texts as an index stores it."""
-    first, last = np.searchsorted(numbers, [texts.start, texts.stop])
-    counts = np.bincount(numbers[first:last] - texts.start)
-    return Postings.of(flat[first:last].astype(term_type("float16")), counts)
 
 
 def _best(scores: np.ndarray, k: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel, TrainedModel
+from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.recipe.build import new_trunk
 
 
@@ -167,9 +167,9 @@ def _run(collection: Collection, model: Any, method: MatchingConfig) -> LoadedMo
     return LoadedModel(model, method, collection.tokenizer, Path("run/step"))
 
 
-def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
+def plain_scores(trained: LoadedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
     """The scores of a query's documents, fp32 [n], all in one batch."""
-    model, method = trained.model, trained.recipe.method
+    model, method = trained.model, trained.method
     queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
 
     def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
