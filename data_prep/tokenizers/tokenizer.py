@@ -36,9 +36,10 @@ ROBERTA_TOKENS = {
     "mask": "<mask>",
 }  # ids 0 to 4
 # Lucene's English stop words, which BM25 leaves out too
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to "
-    "was will with".split()
+STOP_WORD = re.compile(
+    "a|an|and|are|as|at|be|but|by|for|if|in|into|is|it|no|not|of|on|or|such|that|the|their|then|there|these|they|this|to|"
+    "was|will|with",
+    re.IGNORECASE,
 )
 CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
 LONGEST_TOKEN = 1000  # characters
@@ -84,7 +85,7 @@ class Tokenizer(Vocabulary):
     @cached_property
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are English stop words or punctuation, with or without a space, in any case."""
-        stop_words = [i for i, text in enumerate(self._texts) if text.lower() in STOP_WORDS]
+        stop_words = [i for i, text in enumerate(self._texts) if STOP_WORD.fullmatch(text)]
         return tuple(sorted({*stop_words, *self.punctuation}))
 
     @cached_property

@@ -139,9 +139,9 @@ class DualEncoder(Encoder):
     all learnt parameters act on the vectors, so negatives can come from other micro-batches and ranks.
     """
 
-    # how it ranks: by one vector per text; by several, each document by itself; "sparse": by one vector of term weights;
-    # "poly": by several vectors, which are no index, because a query's depend on the document; "lists": a score depends
-    # on the other documents of its list
+    # how it ranks: by one vector per text; by several, each document by itself; by one of term weights; "poly": by
+    # several vectors, which are no index, because a query's depend on the document; "lists": a score depends on the
+    # other documents of its list
     kind: Kind
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from models.layers.lm_head import LmHead
 from models.layers.shape import initialise, setting, shape_of
 from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
 from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from models.trunk import token_embedding
 from models.vectors import Vectors, one_vector
 
 SIDES = ("query", "document")
@@ -157,9 +159,16 @@ class TermFraming(SparseFraming):
         """The maximum number of text tokens in an input."""
         return self.max_tokens
 
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Whether each token of the vocabulary counts, bool [V]."""
+        counts = np.ones(self.vocabulary.vocab_size, bool)
+        counts[list(self.vocabulary.stop_words)] = False
+        return counts
+
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the tokens that count."""
-        return super().cut(tokens[~np.isin(tokens, self.vocabulary.stop_words)])
+        return super().cut(tokens[self.counts[tokens]])
 
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
@@ -183,17 +192,15 @@ class TermHead(LmHead):
     """A masked LM's head whose logits become term weights."""
 
     def forward(  # type: ignore[override]
-        self, hidden: Tensor, embedding: nn.Module, mask: Tensor, pooling: TermPooling, terms: Tensor | None
+        self, hidden: Tensor, tower: PreTrainedModel, mask: Tensor, pooling: TermPooling, terms: Tensor | None
     ) -> Tensor:
-        """Return the weights [B, V] of all terms, or of a text's own `terms`, from states [B, T, H].
-
-        `embedding` is the table of tokens. Its weight is taken here, inside a module's forward, where ZeRO-3 gathers it.
-        """
+        """Return the weights [B, V] of all terms, or of a text's own `terms`, from a tower's states [B, T, H]."""
+        embedding = token_embedding(tower)  # inside this forward, where ZeRO-3 gathers it
         # padding may be zeros, for which a LayerNorm in half precision has no gradient
         hidden = self.transform(torch.where(mask[:, :, None], hidden, hidden[:, :1]))
         if terms is None:
-            return vocabulary_weights(hidden, embedding.weight, self.bias, mask, pooling)
-        return own_vocabulary_weights(hidden, embedding.weight, self.bias, mask, terms, pooling)
+            return vocabulary_weights(hidden, embedding, self.bias, mask, pooling)
+        return own_vocabulary_weights(hidden, embedding, self.bias, mask, terms, pooling)
 
 
 class Sparse(DualEncoder):
@@ -220,18 +227,22 @@ class Sparse(DualEncoder):
         """Return the states of a text."""
         return encode_texts(tower, ids, mask)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
+    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the term weights of queries, fp32 [Q, 1, V]; a query of stop words alone has none."""
         if self.keys.query != "tokens":
-            return super().embed_queries(ids, mask, special=special, terms=terms)
+            return super().embed_queries(ids, mask, **own)
         counted = mask.to(torch.promote_types(self.trunk.dtype, torch.float32))
-        return _without(special, scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
+        return _without(own["special"], scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
 
-    def of_queries(self, encoded: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
-        """Return the term weights of encoded queries."""
+    def of_queries(
+        self, encoded: Tensor, mask: Tensor, special: Tensor | None = None, terms: Tensor | None = None
+    ) -> Vectors:
+        """Return the term weights of encoded queries; `SparseFraming` makes `special` and `terms`."""
         return self._weights(self.trunk, encoded, mask, special, terms)
 
-    def of_documents(self, encoded: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
+    def of_documents(
+        self, encoded: Tensor, mask: Tensor, special: Tensor | None = None, terms: Tensor | None = None
+    ) -> Vectors:
         """Return the term weights of encoded documents."""
         return self._weights(self.tower_of_documents, encoded, mask, special, terms)
 
@@ -242,17 +253,16 @@ class Sparse(DualEncoder):
         return super()._embed(queries, documents)
 
     def _weights(
-        self, tower: PreTrainedModel, states: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None
+        self, tower: PreTrainedModel, states: Tensor, mask: Tensor, special: Tensor | None, terms: Tensor | None
     ) -> Vectors:
         if is_causal(tower):  # [CLS] is in the same state in every text, and would be the maximum of many terms
             mask = F.pad(mask[:, 1:], (1, 0))
-        embedding, pooling = tower.get_input_embeddings(), self.keys.pooling
         if self.keys.head == "linear":
             assert terms is not None
             logits = self.token_weight(states.to(next(self.token_weight.parameters()).dtype))[:, :, 0]
             own = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu()
-            return _without(special, scatter_weights(own, mask, terms, embedding.num_embeddings, pooling))
-        return _without(special, self.lm_head(states, embedding, mask, pooling, terms))
+            return _without(special, scatter_weights(own, mask, terms, tower.config.vocab_size, self.keys.pooling))
+        return _without(special, self.lm_head(states, tower, mask, self.keys.pooling, terms))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return the inner products, [Q, D]."""
@@ -282,6 +292,6 @@ class Sparse(DualEncoder):
         return terms
 
 
-def _without(special: Tensor, weights: Tensor) -> Vectors:
+def _without(special: Tensor | None, weights: Tensor) -> Vectors:
     """Return the weights [B, V] as vectors, with zeros for the special tokens."""
-    return one_vector(weights.scatter(1, special, 0.0))
+    return one_vector(weights if special is None else weights.scatter(1, special, 0.0))

@@ -8,12 +8,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import Framing
 from models.encode import encode
 from models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
 from models.matching.sparse import Sparse, SparseConfig
 from models.trunk import token_embedding
-from models.vectors import Vectors
 from tests.models.matching.examples import micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 
@@ -96,3 +96,92 @@ def test_gradients_are_those_of_the_definition(of: Any, pooling: str) -> None:
         results.append([weights, *torch.autograd.grad((weights * factors).sum(), inputs)])
     for ours, expected in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_query_of_tokens_counts_each_but_stop_words_and_has_no_encoder() -> None:
+    vocabulary = Worded(40, pad=0, unk=1, cls=2, sep=3, mask=4)
+    keys = keys_of(query="tokens", max_query_tokens=3)
+    framing = keys.query_framing(vocabulary)
+    texts = [np.array(ids, np.uint16) for ids in ([9, 7, 7, 5, 8, 6], [5, 6], [1, 7], [])]
+    arrays = {name: torch.from_numpy(array) for name, array in framing.arrays(texts).items()}
+    model = build(keys)
+    model.trunk.forward = None  # type: ignore[method-assign,assignment]
+    vectors, real = model.embed_queries(**arrays)
+    expected = torch.zeros(4, 40, dtype=torch.float64)
+    expected[0, 9], expected[0, 7] = 1, 2  # cut to three; 5 and 6 are stop words
+    expected[2, 7] = 1  # an unknown token is no term
+    assert real.all()
+    torch.testing.assert_close(vectors[:, 0], expected)
+
+
+class Worded(Vocabulary):
+    """A vocabulary with two stop words."""
+
+    stop_words = (5, 6)  # type: ignore[assignment]
+
+
+@POOLINGS
+def test_a_linear_head_weighs_each_token_and_pools_equal_ones(pooling: str) -> None:
+    keys = keys_of(query="own_tokens", document="own_tokens", head="linear", pooling=pooling)
+    model, arrays = build(keys), tensors(micro_batch(keys, EXAMPLES))
+    vectors = model(**arrays, represent=True)["query_vectors"][:, 0]
+    for row, ids, mask in zip(vectors, arrays["query_ids"], arrays["query_mask"], strict=True):
+        own = ids[mask]
+        states = encode(model.trunk, own[None], torch.ones_like(own, dtype=torch.bool)[None])[0]
+        expected = torch.zeros(40, dtype=torch.float64)
+        for token, weight in zip(own.tolist(), torch.relu(model.token_weight(states)[:, 0]), strict=True):
+            expected[token] = torch.maximum(expected[token], weight) if pooling == "max" else expected[token] + weight
+        expected[list(VOCABULARY.special)] = 0
+        torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_causal_trunk_reads_no_weights_at_its_first_token() -> None:
+    keys = keys_of()
+    model = build(keys, is_decoder=True)
+    vectors = model(**tensors(micro_batch(keys, EXAMPLES)), represent=True)["query_vectors"][:, 0]
+    for row, example in zip(vectors, EXAMPLES, strict=True):
+        torch.testing.assert_close(row, weights_of(model, example.query, "max", first=1), rtol=1e-10, atol=1e-12)
+        assert not torch.equal(row, weights_of(model, example.query, "max"))
+
+
+def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
+    penalty = {"l1": 1.0, "flops": 1.0}
+    keys = keys_of(regularise={"query": penalty, "document": penalty})
+    model, batch = build(keys), micro_batch(keys, EXAMPLES)
+    losses, encoded = (model(**tensors(batch), represent=represent) for represent in (False, True))
+    for side in ("query", "document"):
+        weights = encoded[f"{side}_vectors"][:, 0]
+        means = {kind: losses[f"{side}_{kind}"] / batch.counts[f"{side}_{kind}"] for kind in penalty}
+        torch.testing.assert_close(means["l1"], weights.abs().sum(dim=1).mean())
+        torch.testing.assert_close(means["flops"], (weights.mean(dim=0) ** 2).sum())
+
+
+def test_the_weights_of_regularisers_rise_quadratically() -> None:
+    keys = keys_of(regularise={"query": {"l1": 0.5}, "document": {"flops": 0.25}, "ramp": 4})
+    assert [keys.weights_at(step)["query_l1"] for step in range(6)] == [0.5 * x / 16 for x in (1, 4, 9, 16, 16, 16)]
+    assert keys.weights_at(1) == {"softmax": 1.0, "query_l1": 0.125, "document_flops": 0.0625}
+    assert keys.weights_at(3) == keys.weights_at(100) == keys.weights
+    assert keys_of(regularise={"document": {"l1": 2.0}, "ramp": 0}).weights_at(0)["document_l1"] == 2
+
+
+def test_a_step_is_whole_for_flops_only() -> None:
+    assert keys_of(regularise={"document": {"flops": 0.1}}).spans_step
+    assert not keys_of(regularise={"document": {"l1": 0.1}}).spans_step
+    assert keys_of(negatives="step").spans_step
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"head": "linear"}, "set method.query=own_tokens"),
+        ({"head": "linear", "query": "tokens"}, "set method.document=own_tokens"),
+        ({"query": "tokens", "towers": 2}, "set method.towers=1"),
+        ({"query": "tokens", "regularise": {"query": {"l1": 0.1}}}, "method.regularise.query"),
+        ({"regularise": {"query": {"l1": -0.1}}}, "greater than 0"),
+        ({"regularise": {"query": {"l2": 0.1}}}, "Extra inputs"),
+        ({"learn_temperature": True}, "Input should be False"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        keys_of(**keys)

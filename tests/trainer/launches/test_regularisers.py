@@ -8,7 +8,7 @@ import yaml
 
 from tests import toy
 from tests.trainer.killed import kill_at
-from tests.trainer.launches.test_step_negatives import compare, weights_of
+from tests.trainer.launches.test_step_negatives import compare
 from tests.trainer.many_runs import stage_file, train
 from trainer.training.checkpoints import checkpoint
 from trainer.training.recipe.yaml_file import read
@@ -59,7 +59,9 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.parametrize(("name", "expected"), [*((f"2-{s}", "1-1") for s in STAGES), ("4-1", "1-1"), ("4", "8"), ("2", "8")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [*((f"2-{s}", "1-1") for s in STAGES), ("4-1", "1-1"), ("4", "8"), ("2", "8")]
+)
 def test_any_layout_trains_the_same_model(runs: Path, name: str, expected: str) -> None:
     for term in TERMS:
         losses = toy.scalars(runs / expected, f"loss/{term}")

@@ -72,7 +72,7 @@ class PretrainedEncoder:
         matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
         if needed and any(name.startswith(needed) for name in own.keys() - set(matching)):
             raise InputError(
-                f"init_from: {self.path} has no masked LM's head of BERT's kind, with the token embedding as its output: "
+                f"init_from: {self.path} has no masked LM's head of BERT's kind, whose output is the token embedding: "
                 "start from a masked LM, or set method.head=new_mlm"
             )
         with torch.no_grad():

@@ -157,6 +157,8 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
             "left without negatives: add other pairs"
         )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
+    if getattr(method, "query", "") == "tokens":
+        remarks += _check_queries(method, source)
     if method.loss in TEACHERS:
         source.check_teacher(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
@@ -164,6 +166,21 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
     else:
         source.check_relevance(method.loss)
     return remarks
+
+
+def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
+    """Return a remark if some queries have no tokens that count; raise InputError if no query has any."""
+    queries, framing = source.collection.queries, method.query_framing(source.collection.tokenizer)
+    numbers = np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist()
+    empty = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
+    if len(empty) == len(numbers):
+        raise InputError(f"method.query=tokens: the queries of split {source.split} are stop words alone: set encoder")
+    if not empty:
+        return []
+    return [
+        f"split {source.split}: {len(empty):,} of {len(numbers):,} queries are stop words alone, such as "
+        f"{queries.ids[empty[0]]}: all documents score 0 for them"
+    ]
 
 
 def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bool) -> list[str]:
