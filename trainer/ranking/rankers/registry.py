@@ -14,6 +14,7 @@ from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.rankers.lists import Lists
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.pairs import Pairs
+from trainer.ranking.rankers.sparse import Sparse
 from trainer.ranking.retrieval.bm25 import NAME
 from trainer.training.checkpoints.load import LoadedModel
 
@@ -21,6 +22,7 @@ RANKERS: dict[str, type[ModelRanker]] = {
     "dense": Dense,
     "multi_vector": MultiVector,
     "poly": MultiVector,
+    "sparse": Sparse,
     "lists": Lists,
     "pairs": Pairs,
 }
