@@ -78,6 +78,7 @@ def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Put a teacher's scores in place of the labels of the split."""
     teacher, split = ranker_of(load_any(chosen.score), collection, chosen.precision), chosen.split
     teacher.require_score()
+    teacher.require_by_itself()
     candidates = with_scores(split, teacher)
     about = {"scored_by": teacher.name, "split": split}
     made = derive(collection, chosen.out, split, candidates, about, collection.manifest.get("mined", []))

@@ -43,6 +43,16 @@ STATED: dict[str, dict[str, Any]] = {
     "dialogue_bi": {**DIALOGUE, "method.towers": 2, "method.pooling": "cls", "method.negatives": "step"},
     **{f"dialogue_poly{m}": {**DIALOGUE, "method.m": m, "method.codes": "learnt"} for m in (16, 64, 360)},
     "dialogue_cross": {**DIALOGUE, "batch.size": 16, "optimizer.warmup_steps": 1000, "method.hard_negatives": 19},
+    "duobert": {  # Nogueira et al., 2019, section 4; 64 triples in both orders
+        "batch.size": 64,
+        "optimizer.lr": 3e-6,
+        "optimizer.warmup_steps": 10000,
+        "optimizer.weight_decay": 0.01,
+        "optimizer.clip": 1.0,
+        "steps": 100000,
+        "method.max_query_tokens": 64,
+        "method.max_duel_tokens": 512,
+    },
     "cross_thought_answers": {  # Wang et al., section 4.2
         "batch.size": 80,
         "optimizer.lr": 5e-5,
