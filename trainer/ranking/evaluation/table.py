@@ -113,8 +113,8 @@ def _passes(system: SystemResult) -> str:
     """Return how many forward passes a query takes, those of each stage in their order; "" where it is not known."""
     if system.passes is None:
         return ""
-    each = " + ".join(f"{stage.passes:,g}" for stage in system.stages)
-    return f"; {system.passes:,g} forward passes a query: {each}"
+    each = " + ".join(f"{stage.passes:,.10g}" for stage in system.stages)
+    return f"; forward passes a query: {each} = {system.passes:,.10g}"
 
 
 def _rule(stage: SystemStage, results: Results) -> str:

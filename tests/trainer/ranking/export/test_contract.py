@@ -42,6 +42,8 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
     ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
     ("colbert", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not colbert"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"onnx": True}, "for siamese and .*, not duobert"),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
     ("seed", {"name": "mlm"}, {"onnx": True}, "a pre-trained encoder has no embeddings yet"),
 ]
