@@ -21,6 +21,7 @@ OWN: dict[str, dict[str, Any]] = {
     "siamese": {"similarity": "cosine", "temperature": 0.1},
     "poly_encoder": {"m": 8},
     "colbert": {"dimension": 16, "temperature": 4.0},
+    "duobert": {"max_duel_tokens": 64},
     "cross_thought_pairs": {"classes": 3, "negatives_per_query": 0},
 }
 OF_CLASSES = ("cross_thought_pairs",)
