@@ -70,6 +70,16 @@ STATED: dict[str, dict[str, Any]] = {
         "method.max_query_tokens": 512,
         "method.max_document_tokens": 512,
     },
+    "duobert": {  # Nogueira et al., 2019, section 4; 64 triples in both orders
+        "batch.size": 64,
+        "optimizer.lr": 3e-6,
+        "optimizer.warmup_steps": 10000,
+        "optimizer.weight_decay": 0.01,
+        "optimizer.clip": 1.0,
+        "steps": 100000,
+        "method.max_query_tokens": 64,
+        "method.max_duel_tokens": 512,
+    },
     "cross_thought_answers": {  # Wang et al., section 4.2
         "batch.size": 80,
         "optimizer.lr": 5e-5,
