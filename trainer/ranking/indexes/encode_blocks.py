@@ -1,6 +1,7 @@
 """Encode a collection's documents into blocks; every rank encodes its own blocks.
 
-blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents
+blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents;
+                    or uint8, compressed: see residual.py
 ends/NNNNNN.npy     int64 [texts of the block]: where each text's vectors end; only where a text has several
 rows.npy            int64 [documents]: which of the distinct texts each document has
 
@@ -12,7 +13,7 @@ with any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,13 @@ class Storage(NamedTuple):
     several: bool  # whether a text may have several vectors
 
 
+class Compression(NamedTuple):
+    """What compresses the vectors of an index under construction."""
+
+    encode: Callable[[np.ndarray], np.ndarray]  # fp16 [S, H] -> uint8 [S, bytes]
+    files: list[Path]  # that the index needs to decode them
+
+
 @dataclass(frozen=True)
 class Builder:
     """An index under construction; every rank has a builder."""
@@ -46,6 +54,7 @@ class Builder:
     encoder: TextEncoder
     rows: np.ndarray  # int64 [documents], which of the distinct texts each has
     first: np.ndarray  # int64 [distinct texts], the first document with each
+    compression: Compression | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -78,17 +87,19 @@ class Builder:
         of_texts = [vectors[i] for i in range(len(texts))]
         if self.storage.several:
             folder.save(ends_of(file), np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64))
-        folder.save(file, np.concatenate(of_texts))
+        of_block = np.concatenate(of_texts)
+        folder.save(file, self.compression.encode(of_block) if self.compression else of_block)
         return done + len(texts)
 
     def _stored(self, vectors: np.ndarray, file: Path) -> np.ndarray:
-        """Convert a text's vectors to the stored dtype, and check them."""
+        """Convert a text's vectors to the stored dtype, or to that which is compressed, and check them."""
         if len(vectors) != 1 and not self.storage.several:
             raise ValueError(f"a text has {len(vectors)} vectors, not one")
+        dtype = "float16" if self.compression else self.storage.dtype
         with np.errstate(over="ignore"):  # refused below
-            stored = vectors.astype(self.storage.dtype)
+            stored = vectors.astype(dtype)
         require_finite(vectors, f"encode {file.name}")
-        require_finite(stored, f"{file.name} as {self.storage.dtype}")
+        require_finite(stored, f"{file.name} as {dtype}")
         return stored
 
     def finish(self) -> None:
@@ -97,7 +108,8 @@ class Builder:
         folder.save(rows, self.rows)
         ends = [ends_of(file) for file in self.files] if self.storage.several else []
         made_of = self.made_of | {"texts": len(self.first), "blocks": [file.name for file in self.files]}
-        folder.finish(self.directory, made_of, [rows, *self.files, *ends])
+        of_codec = self.compression.files if self.compression else []
+        folder.finish(self.directory, made_of, [rows, *self.files, *ends, *of_codec])
 
 
 def encode_blocks(
@@ -109,6 +121,7 @@ def encode_blocks(
     *,
     documents: np.ndarray | None = None,
     beat: Callable[[], None] = lambda: None,
+    compression: Callable[[Builder, int, int], Compression] | None = None,
 ) -> None:
     """Make or resume the folder of an index, unless it is complete; all ranks must call this.
 
@@ -121,12 +134,15 @@ def encode_blocks(
         documents: the numbers of the documents to index, int64, in the order of the index; by default all. A folder
             must not be used for different numbers.
         beat: called after every batch.
+        compression: called on all ranks before the blocks are encoded, unless the index is complete.
 
     Raises:
         InputError: the folder holds something else, or a vector is not finite.
     """
     with rank_0_first(rank, ranks):
         building = builder(storage, ranker, directory, documents)
+    if building and compression:
+        building = replace(building, compression=compression(building, rank, ranks))
     if building:
         building.write(rank, ranks, beat)
     wait_for(ranks)
