@@ -70,9 +70,12 @@ class Codec:
         for start in range(0, len(vectors), AT_ONCE):
             part = vectors[start : start + AT_ONCE].astype(np.float32)
             codes = nearest(part, self.centroids)
-            buckets = np.searchsorted(self.cutoffs, part - self.centroids[codes])
+            part -= self.centroids[codes]
+            buckets = np.zeros(part.shape, np.uint8)
+            for cutoff in self.cutoffs:  # several times as fast as np.searchsorted
+                buckets += part > cutoff
             rows[start : start + AT_ONCE, :CODE] = codes.astype("<i4")[:, None].view(np.uint8)
-            rows[start : start + AT_ONCE, CODE:] = pack(buckets.astype(np.uint8), self.bits)
+            rows[start : start + AT_ONCE, CODE:] = pack(buckets, self.bits)
         return rows
 
     def decode(self, rows: np.ndarray) -> np.ndarray:
@@ -92,9 +95,11 @@ class Codec:
 def pack(buckets: np.ndarray, bits: int) -> np.ndarray:
     """Write buckets uint8 [n, H] into bytes, uint8 [n, H * bits / 8]: the first into the lowest bits of a byte."""
     each = 8 // bits
-    padded = np.pad(buckets, [(0, 0), (0, -buckets.shape[1] % each)])
-    shifted = padded.reshape(len(buckets), -1, each) << _shifts(bits)
-    return np.bitwise_or.reduce(shifted, axis=2)
+    packed = np.zeros((len(buckets), math.ceil(buckets.shape[1] / each)), np.uint8)
+    for i, shift in enumerate(_shifts(bits)):
+        of_byte = buckets[:, i::each]
+        packed[:, : of_byte.shape[1]] |= of_byte << shift
+    return packed
 
 
 def _shifts(bits: int) -> np.ndarray:
@@ -108,8 +113,9 @@ def codes_of(rows: np.ndarray) -> np.ndarray:
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Return vectors fp32 [n, H] scaled to length 1."""
-    lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
-    return vectors / np.maximum(lengths, np.float32(1e-12))
+    lengths = np.sqrt(np.einsum("nh,nh->n", vectors, vectors))
+    scaled: np.ndarray = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
+    return scaled
 
 
 def fit(vectors: np.ndarray, held_out: np.ndarray, number: int, bits: int) -> Codec:

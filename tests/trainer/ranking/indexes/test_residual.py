@@ -142,7 +142,8 @@ def test_an_index_stores_what_its_codec_makes_of_fp16(made: dict[str, Path]) -> 
         assert (codec.bits, codec.row) == (bits, 4 + -(-18 * bits // 8))
         np.testing.assert_array_equal(index.vectors.rows[every], codec.encode(exact[every]))
         decoded = index.vectors[every]
-        np.testing.assert_array_equal(index.vectors[every[5:9]], decoded[5:9])
+        for some in (every[5:9], every[7:8], every[::-3]):
+            np.testing.assert_array_equal(index.vectors[some], decoded[some])
         distances.append(np.linalg.norm(decoded - exact[every], axis=1).mean())
         assert f"vectors of 18 x {bits} bits ({codec.row} bytes each), " in str(index)
         assert not (made[dtype] / "sample").exists()
