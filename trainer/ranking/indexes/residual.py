@@ -161,7 +161,7 @@ class Residuals:
         count, width = self.codec.centroids.shape
         return (
             f"{len(self):,} vectors of {width} x {self.codec.bits} bits ({self.codec.row} bytes each), "
-            f"{count:,} centroids; in a sample {self.recall:.1%} of fp16's first {DEPTH}"
+            f"{count:,} centroids; finds {self.recall:.1%} of fp16's first {DEPTH} in a sample"
         )
 
     @property
