@@ -89,7 +89,7 @@ class Codec:
     def _values_of_bytes(self) -> np.ndarray:
         """The values of the buckets that each byte holds, fp32 [256, 8 / bits]."""
         buckets = np.arange(256)[:, None] >> _shifts(self.bits) & (len(self.values) - 1)
-        return np.asarray(self.values)[buckets]
+        return self.values[buckets]
 
 
 def pack(buckets: np.ndarray, bits: int) -> np.ndarray:
@@ -257,10 +257,10 @@ def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: l
     is_held_out = np.zeros(len(ends), bool)
     is_held_out[order[: min(POOL, len(order) // HELD_OUT)]] = True
     of_vectors = np.repeat(is_held_out, np.diff(ends, prepend=0))
-    vectors = flat[:].astype(np.float32)
-    held_out = vectors[of_vectors] if of_vectors.any() else vectors
-    codec = fit(vectors[~of_vectors], held_out, centroids_for(texts * len(flat) / len(ends)), bits)
-    recall = _recall(ranker, codec, TextVectors(vectors, ends, np.arange(len(ends))), order)
+    vectors = flat[np.flatnonzero(~of_vectors)].astype(np.float32)
+    held_out = flat[np.flatnonzero(of_vectors)].astype(np.float32) if of_vectors.any() else vectors
+    codec = fit(vectors, held_out, centroids_for(texts * len(flat) / len(ends)), bits)
+    recall = _recall(ranker, codec, TextVectors(flat, ends, np.arange(len(ends))), order)
     make_directory(files[0].parent)
     for file, array in zip(files, (codec.centroids, codec.cutoffs, codec.values, recall), strict=True):
         save(file, array)
