@@ -17,13 +17,13 @@ from models.matching.colbert import Colbert
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.kmeans import TRAINED_ON
-from trainer.ranking.indexes.residual import BITS, HELD_OUT, Codec, Residuals, centroids_for, fit, unit
+from trainer.ranking.indexes.residual import BITS, HELD_OUT, Codec, Residuals, centroids_for, fit, unit, with_buckets
 from trainer.ranking.retrieval.encode import Rows, TextVectors
 from trainer.ranking.retrieval.search import Ranking, best
 from trainer.ranking.retrieval.system import Scored
 
 FP16, COMPARED = "float16", "residual2"
-DEPTH = 10
+DEPTH, PART = 10, 10  # documents compared; what 1, 2 and 4 bits find is measured on one in so many texts
 
 
 @dataclass(frozen=True)
@@ -40,31 +40,30 @@ class ResidualSizes:
 
 
 def measure(sizes: ResidualSizes, seconds: float) -> dict[str, Any]:
-    """Build once with each number of bits; compare exact search with fp16's within about `seconds`."""
+    """Build once; compare exact search with fp16's within about `seconds`; see what each number of bits finds."""
     end = time.monotonic() + seconds
     exact, queries = made_up(sizes)
-    stored: dict[str, Rows] = {FP16: exact}
-    figures: dict[str, float] = {f"bytes of a vector, {FP16}": 2 * sizes.width}
+    sample = exact[np.random.default_rng(1).permutation(len(exact))[: TRAINED_ON * centroids_for(len(exact))]]
+    stored, figures = build(exact, sample.astype(np.float32))
+    some = exact[: sizes.of_a_text * (len(exact) // sizes.of_a_text // PART)]
+    first = best_of(sizes, some, queries)
     for dtype, bits in BITS.items():
-        stored[dtype] = build(sizes, exact, dtype, bits, figures)
-    first = best_of(sizes, exact, queries)
-    for dtype in BITS:
-        pairs = zip(first.documents, best_of(sizes, stored[dtype], queries).documents, strict=True)
-        figures[f"share of {FP16}'s first {DEPTH}, {dtype}"] = float(np.mean([np.isin(*pair).mean() for pair in pairs]))
+        codec = with_buckets(stored.codec.centroids, sample[: len(sample) // HELD_OUT].astype(np.float32), bits)
+        found = best_of(sizes, codec.decode(codec.encode(some)), queries)
+        shares = [np.isin(*pair).mean() for pair in zip(first.documents, found.documents, strict=True)]
+        figures[f"share of {FP16}'s first {DEPTH}, {dtype}"] = float(np.mean(shares))
+    rivals: dict[str, Rows] = {FP16: exact, COMPARED: stored}
     results: dict[str, Any] = {"unit": "queries/s", "rates": {}, "ratios": {}, "figures": figures}
-    for number in sorted({1, sizes.queries}):
+    for number, share in ((1, 0.3), (sizes.queries, 1.0)):
         searches = {
-            dtype: partial(cpu_seconds, partial(best_of, sizes, stored[dtype], queries[:number]))
-            for dtype in (FP16, COMPARED)
+            name: partial(cpu_seconds, partial(best_of, sizes, rival, queries[:number]))
+            for name, rival in rivals.items()
         }
-        share = end - time.monotonic() if number > 1 else (end - time.monotonic()) / 3
-        rates = {
-            dtype: [number / value for value in values]
-            for dtype, values in rounds(searches, time.monotonic() + share).items()
-        }
-        at_once = f"{number} at once"
-        results["rates"] |= {f"{dtype}, {at_once}": spread(values) for dtype, values in rates.items()}
-        results["ratios"][f"{COMPARED} / {FP16}, {at_once}"] = ratios(rates[COMPARED], rates[FP16])
+        now = time.monotonic()
+        spent = rounds(searches, now + share * (end - now))
+        rates = {name: [number / value for value in values] for name, values in spent.items()}
+        results["rates"] |= {f"{name}, {number} at once": spread(values) for name, values in rates.items()}
+        results["ratios"][f"{COMPARED} / {FP16}, {number} at once"] = ratios(rates[COMPARED], rates[FP16])
     return results
 
 
@@ -73,7 +72,7 @@ def made_up(sizes: ResidualSizes) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     directions = unit(rng.standard_normal((sizes.directions, sizes.width), dtype=np.float32))
     of_vectors = rng.integers(sizes.directions, size=(sizes.vectors // sizes.of_a_text, sizes.of_a_text))
-    near = rng.integers(len(of_vectors), size=sizes.queries)
+    near = rng.integers(len(of_vectors) // PART, size=sizes.queries)  # among those that recall is measured on
     of_queries = rng.permuted(np.resize(of_vectors[near], (sizes.queries, sizes.of_a_query)), axis=1)
 
     def around(numbers: np.ndarray) -> np.ndarray:
@@ -84,22 +83,21 @@ def made_up(sizes: ResidualSizes) -> tuple[np.ndarray, np.ndarray]:
     return exact, np.stack([around(of_query) for of_query in of_queries])
 
 
-def build(sizes: ResidualSizes, exact: np.ndarray, dtype: str, bits: int, figures: dict[str, float]) -> Residuals:
-    """Make the codec and the rows as trainer.index does from encoded vectors, and add what that took."""
-    wanted = centroids_for(sizes.vectors)
-    made: list[Codec] = []
-
-    def train() -> None:
-        drawn = np.random.default_rng(1).permutation(sizes.vectors)[: TRAINED_ON * wanted]
-        sample = exact[drawn].astype(np.float32)
-        made.append(fit(sample[len(drawn) // HELD_OUT :], sample[: len(drawn) // HELD_OUT], wanted, bits))
-
-    figures[f"CPU seconds of the codec, {dtype}"] = cpu_seconds(train)
+def build(exact: np.ndarray, sample: np.ndarray) -> tuple[Residuals, dict[str, float]]:
+    """Make the codec and the rows as trainer.index does from encoded vectors; return also what that took."""
+    held_out, wanted = len(sample) // HELD_OUT, centroids_for(len(exact))
+    codecs: list[Codec] = []
     rows: list[np.ndarray] = []
-    figures[f"CPU seconds of the rows, {dtype}"] = cpu_seconds(lambda: rows.append(made[0].encode(exact)))
-    figures[f"centroids, {dtype}"] = len(made[0].centroids)
-    figures[f"bytes of a vector, {dtype}"] = (rows[0].nbytes + made[0].centroids.nbytes) / sizes.vectors
-    return Residuals(Blocks(rows), made[0], np.nan, Folder(Path(), {}))
+    training = cpu_seconds(lambda: codecs.append(fit(sample[held_out:], sample[:held_out], wanted, BITS[COMPARED])))
+    encoding = cpu_seconds(lambda: rows.append(codecs[0].encode(exact)))
+    figures = {
+        "centroids": len(codecs[0].centroids),
+        "CPU seconds of the codec": training,
+        "CPU seconds of the rows": encoding,
+        "bytes of a vector": codecs[0].row,
+        "bytes of a vector, with its share of the codec": codecs[0].row + codecs[0].centroids.nbytes / len(exact),
+    }
+    return Residuals(Blocks(rows), codecs[0], np.nan, Folder(Path(), {})), figures
 
 
 def best_of(sizes: ResidualSizes, stored: Rows, queries: np.ndarray) -> Ranking:

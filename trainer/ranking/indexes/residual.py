@@ -123,12 +123,16 @@ def fit(vectors: np.ndarray, held_out: np.ndarray, number: int, bits: int) -> Co
 
     Args:
         vectors: fp32 [n, H], to compute centroids from.
-        held_out: fp32 [m, H], whose residuals are divided into buckets of equal shares, over all dimensions together.
+        held_out: fp32 [m, H], for `with_buckets`.
         number: the number of centroids; there are fewer where a centroid would have fewer than four vectors.
         bits: 1, 2 or 4 for each number.
     """
     few = 2 ** int(math.log2(max(1, len(vectors) // 4)))
-    of_centroids = unit(train(vectors, min(number, few), keyed_rng("codec")))
+    return with_buckets(unit(train(vectors, min(number, few), keyed_rng("codec"))), held_out, bits)
+
+
+def with_buckets(of_centroids: np.ndarray, held_out: np.ndarray, bits: int) -> Codec:
+    """Divide the residuals of vectors fp32 [m, H] into buckets of equal shares, over all dimensions together."""
     residuals = held_out - of_centroids[nearest(held_out, of_centroids)]
     buckets = 2**bits
     cutoffs, values = (
