@@ -9,7 +9,8 @@ assumes. Communication is not in it: `python -m trainer.plan` adds it.
     siamese         recipes/finetune.yaml with BERT-base: batch.size=1024 batch.micro=128
     siamese-32      the same with batch.size=256 batch.micro=32
 
-Made-up queries have 4 to 16 tokens, documents 90 on average and up to 250.
+With --compiled the layers' element-wise kernels are joined as torch.compile would (`fusion.py`): the recipe key
+`compile`. Made-up queries have 4 to 16 tokens, documents 90 on average and up to 250.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from benchmarks.step.fusion import KernelsOfLayers, fused
 from data_prep.common.parser import Parser
 from data_prep.common.rng import keyed_rngs
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch
+from models.trunk import encoders_of, layers_of
 from tests.fake_gpu import deepspeed_device, device, watch
 from trainer.cluster.planning.compute import SPECIAL, made_up_batch
 from trainer.cluster.planning.kernels import Kernel
@@ -73,19 +76,20 @@ def main() -> None:
     parser.add_argument("--label", default="now", help="name of the column, such as before (%(default)s)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to add to (%(default)s)")
+    parser.add_argument("--compiled", action="store_true", help="the layers are compiled")
     chosen = parser.parse_args()
     device.install()
     watch.install()
     deepspeed_device.install()
     results = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     for name in chosen.cases:
-        results.setdefault(chosen.label, {})[name] = asdict(predict(*CASES[name]))
+        results.setdefault(chosen.label, {})[name] = asdict(predict(*CASES[name], compiled=chosen.compiled))
         print(table({chosen.label: {name: results[chosen.label][name]}}), flush=True)
     chosen.out.write_text(json.dumps(results, indent=1) + "\n")
     draw(results, chosen.out.with_suffix(".png"))
 
 
-def predict(recipe_name: str, *changes: str) -> Predicted:
+def predict(recipe_name: str, *changes: str, compiled: bool = False) -> Predicted:
     """Count a rank's step and return its time on an H100."""
     from tests.fake_gpu.steps import count_step, engine_around  # after the accelerator is in place
 
@@ -97,8 +101,12 @@ def predict(recipe_name: str, *changes: str) -> Predicted:
         with unset_fake_temporarily():
             model = _model(recipe)
         engine = engine_around(model, recipe)
-        kernels, waited = count_step(engine, batches)
-    return _predicted(kernels.started, sum(waited.waits.values()), batches)
+        layers = [layer for encoder in encoders_of(model) for layer in layers_of(encoder)] if compiled else []
+        kernels = KernelsOfLayers(device.GPU, layers)
+        with kernels.hooked():
+            _, waited = count_step(engine, batches, kernels)
+    started = fused(kernels.all) if compiled else kernels.started
+    return _predicted(started, sum(waited.waits.values()), batches)
 
 
 def _predicted(started: list[Kernel], waits: int, batches: list[MicroBatch]) -> Predicted:

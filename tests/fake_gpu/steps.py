@@ -63,13 +63,13 @@ def engine_around(model: TrunkModel, recipe: Recipe) -> Engine:
     return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS))
 
 
-def count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels, Watch]:
+def count_step(engine: Engine, batches: Sequence[MicroBatch], kernels: Kernels | None = None) -> tuple[Kernels, Watch]:
     """Take an optimizer step on this rank's micro-batches, as if all ranks had such."""
     targets = {term: RANKS * sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
     # what step negatives ask: the numbers of documents, and of vectors of each, in every micro-batch
     documents = len(batches[0].arrays.get("document_keys", ()))
     asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
-    with Kernels(GPU) as kernels, Watch(asked) as watch:
+    with kernels or Kernels(GPU) as kernels, Watch(asked) as watch:
         engine.step(batches, targets, range(len(batches)), 1e-4)
     return kernels, watch
 

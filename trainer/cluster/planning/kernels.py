@@ -7,7 +7,7 @@ operation counts as one kernel. It reads its inputs and writes its outputs once,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -65,9 +65,13 @@ class Kernels(TorchDispatchMode):
         name = function._schema.name.partition("::")[2]
         made = out if function._schema.returns else _written(function, args, kwargs)
         if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, made):
-            size_of_all = self._bytes(name, args, kwargs, made)
-            self.started.append(Kernel(name, size_of_all, _flops(function, args, kwargs, out)))
+            kernel = Kernel(name, self._bytes(name, args, kwargs, made), _flops(function, args, kwargs, out))
+            self.note(kernel, self._tensors(args, kwargs), self._tensors(made))
         return out
+
+    def note(self, kernel: Kernel, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
+        """List a kernel that reads `given` and writes `made`."""
+        self.started.append(kernel)
 
     def _runs_here(self, args: Any, kwargs: Any, out: Any) -> bool:
         """Whether the result is on the device, and no copy from another one."""
