@@ -18,6 +18,7 @@ from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from trainer.ranking.indexes.registry import open_index
 from trainer.ranking.indexes.residual import BITS, Codec, Residuals, fit, pack, unit
+from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
 from trainer.ranking.retrieval import shared
 
@@ -108,7 +109,7 @@ def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int
 def _small_blocks() -> object:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MultiVectorIndex, "STORAGE", MultiVectorIndex.STORAGE._replace(block=BLOCK))
-        patched.setattr(residual, "TRAINED_ON", 8)  # a sample of half the texts
+        patched.setattr(residual, "TRAINED_ON", 2)  # the sample is some of the texts
         yield
 
 
@@ -129,6 +130,19 @@ def opened(folder: Path) -> MultiVectorIndex:
 
 def queries(collection: Collection) -> list[str]:
     return [collection.queries.text(i) for i in range(0, 120, 9)]
+
+
+def test_the_sample_is_some_of_the_different_texts(run: Path, copies: Collection, tmp_path: Path) -> None:
+    ranker = open_ranker(run, copies)
+    assert isinstance(ranker, MultiVector)
+    building = encode_blocks.builder(MultiVectorIndex.STORAGE, ranker, tmp_path / "i")
+    assert building
+    sample = residual._sample(building, ranker)
+    assert set(sample.tolist()) < set(building.first.tolist()) == set(range(90))
+    assert (np.diff(sample) > 0).all()
+    vectors = len(ranker.documents.vectors(map(copies.corpus.tokens, range(90))).flat)
+    wanted = 2 * residual.centroids_for(vectors)
+    assert 0.8 < len(sample) / 90 * vectors / wanted < 1.2
 
 
 def test_an_index_stores_what_its_codec_makes_of_fp16(made: dict[str, Path]) -> None:
@@ -182,7 +196,7 @@ def test_recall_rises_with_the_bits(made: dict[str, Path], copies: Collection) -
         recalls.append(np.mean([np.isin(a.documents, b.documents).mean() for a, b in zip(exact, found, strict=True)]))
     print(recalls)
     assert recalls == sorted(recalls)
-    assert recalls[-1] > 0.9
+    assert recalls[-1] > 0.8
     reported = [opened(made[dtype]).vectors.recall for dtype in BITS]  # type: ignore[union-attr]
     assert reported == sorted(reported)
     assert 0.3 < reported[0] <= reported[-1] <= 1
