@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
-from models.config import MatchingConfig
+from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.encode import as_rows, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers import ranking_losses
@@ -26,16 +26,18 @@ from models.vectors import Vectors
 
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
-Kind = Literal["dense", "multi_vector", "poly", "lists"]
-OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
+Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
+Array = TypeVar("Array", Tensor, np.ndarray)
+# the losses that support in-batch negatives
+OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
 class DualEncoderConfig(MatchingConfig):
     """The keys of a model that encodes queries and documents separately."""
 
-    loss: Loss = "softmax"
-    negatives: Negatives = "micro_batch"  # besides the query's own; losses other than softmax default to "own"
+    loss: Losses[Loss] = "softmax"
+    negatives: Negatives = "micro_batch"  # besides the query's own; "own" by default without softmax
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
@@ -43,22 +45,18 @@ class DualEncoderConfig(MatchingConfig):
     @model_validator(mode="before")
     @classmethod
     def _others_have_their_own(cls, values: Any) -> Any:
-        given = isinstance(values, dict) and values.get("loss", "softmax") != "softmax"
-        return {"negatives": "own", **values} if given else values
+        loss = values.get("loss", "softmax") if isinstance(values, dict) else "softmax"
+        return values if "softmax" in (loss if isinstance(loss, dict) else [loss]) else {"negatives": "own", **values}
 
     @model_validator(mode="after")
     def _has_negatives(self) -> DualEncoderConfig:
-        if self.has_batch_negatives and self.loss not in OF_BATCH:
-            losses = " or ".join(OF_BATCH)
+        if self.has_batch_negatives and not self.losses.keys() & set(OF_BATCH):
             raise ValueError(
-                f"method.negatives={self.negatives} is for method.loss={losses}, not {self.loss}: set "
-                "method.negatives=own"
+                f"method.negatives={self.negatives} is for method.loss={' or '.join(OF_BATCH)}, not "
+                f"{' and '.join(self.losses)}: set method.negatives=own"
             )
-        if self.negatives == "own" and self.loss == "softmax" and not self.own_negatives:
-            raise ValueError(
-                "method.negatives=own needs a query's own negatives: set method.hard_negatives, which are given with "
-                "the query, or method.negatives_per_query, which are drawn at random"
-            )
+        if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
+            raise ValueError(f"method.negatives=own {NEED_OF_NEGATIVES}")
         return self
 
     @property
@@ -70,6 +68,16 @@ class DualEncoderConfig(MatchingConfig):
     def compares_micro_batch(self) -> bool:
         """Whether a query's negatives come from its own micro-batch."""
         return self.negatives == "micro_batch"
+
+    @property
+    def compares_step(self) -> bool:
+        """Whether a query's negatives come from the whole step."""
+        return self.negatives == "step"
+
+    @property
+    def spans_step(self) -> bool:
+        """Whether a loss term is a function of the vectors of the whole step."""
+        return self.compares_step
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of separate queries and documents."""
@@ -112,7 +120,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         """What tells which documents a query may be compared with."""
         keys = self.candidates.keys(documents)
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
-        if self.keys.negatives == "step":
+        if self.keys.compares_step:
             width = max(map(len, relevant))
             padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
             return {"document_keys": keys, "relevant_keys": np.stack(padded)}
@@ -128,8 +136,9 @@ class DualEncoder(Encoder):
     all learnt parameters act on the vectors, so negatives can come from other micro-batches and ranks.
     """
 
-    # how it ranks: by one vector per text; by several, each document by itself; "poly": likewise, but its vectors are
-    # no index, because a query's depend on the document; "lists": a score depends on the other documents of its list
+    # how it ranks: by one vector per text; by several, each document by itself; by one of term weights; "poly": by
+    # several vectors, which are no index, because a query's depend on the document; "lists": a score depends on the
+    # other documents of its list
     kind: Kind
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
@@ -158,15 +167,15 @@ class DualEncoder(Encoder):
 
     @abstractmethod
     def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of encoded queries."""
+        """Return the vectors of encoded queries; arrays that only their framing makes are keywords too."""
 
     @abstractmethod
     def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of encoded documents; arrays that only their framing makes are keywords too."""
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the vectors of queries; `query_framing` makes the arguments."""
-        return self.of_queries(self.encode(self.trunk, ids, mask), mask)
+        return self.of_queries(self.encode(self.trunk, ids, mask), mask, **own)
 
     def embed_documents(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the vectors of documents; `document_framing` makes the arguments."""
@@ -182,13 +191,14 @@ class DualEncoder(Encoder):
         With `represent`, return the vectors that the losses need instead: `query_vectors` [Q, m, H], `query_real` bool
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
-        queries, documents = self._embed(_of("query_", arrays), _of("document_", arrays))
+        queries, documents = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
         if self.keys.learn_temperature:
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")
             return dict(zip(names, (*queries, *documents), strict=True))
-        return self.losses(queries, documents, arrays)
+        sums = self.step_sums(queries, documents)
+        return {**self.losses(queries, documents, arrays), **self.regularisers(queries, documents, sums)}
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides: in one run of a shared trunk, of half as many kernels, where it computes no padding."""
@@ -197,8 +207,19 @@ class DualEncoder(Encoder):
             return self.embed_queries(**queries), self.embed_documents(**documents)
         sides = [as_rows(side["ids"], side["mask"]) for side in (queries, documents)]
         of_queries, of_documents = in_one_run(partial(self.encode, self.trunk), *sides)
-        others = {name: array for name, array in documents.items() if name != "ids"}
-        return self.of_queries(of_queries, mask), self.of_documents(of_documents, **others)
+        without_ids = [{name: array for name, array in side.items() if name != "ids"} for side in (queries, documents)]
+        return self.of_queries(of_queries, **without_ids[0]), self.of_documents(of_documents, **without_ids[1])
+
+    def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
+        """Sum over texts what `regularisers` need of the whole step: none by default."""
+        return {}
+
+    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the loss terms of the vectors by themselves, each summed over these texts: none by default.
+
+        `sums` are the `step_sums` of these texts and the others of the step, without a graph.
+        """
+        return {}
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of queries against documents: {loss: the sum over its targets}.
@@ -211,16 +232,18 @@ class DualEncoder(Encoder):
         scores = self.score(queries, documents)  # [Q, D]
         if not self.keys.learn_temperature:
             scores = scores / self.keys.temperature
-        candidates = arrays["candidates"]
-        if self.keys.has_batch_negatives:
+        candidates, losses = arrays["candidates"], dict[str, Tensor]()
+        in_batch = [loss for loss in self.keys.losses if loss in OF_BATCH and self.keys.has_batch_negatives]
+        if in_batch:
             allowed = arrays["allowed"] if "allowed" in arrays else _allowed(arrays)
-            of_batch = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
-            return {self.keys.loss: of_batch[self.keys.loss](scores, candidates[:, 0], allowed)}
-        own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
-        return {self.keys.loss: ranking_losses.of_own(self.keys.loss, own, candidates >= 0, arrays["labels"])}
+            losses = {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
+        if others := [loss for loss in self.keys.losses if loss not in in_batch]:
+            own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
+            losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}
+        return losses
 
 
-def _of(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arguments of one side's encoder."""
     arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}

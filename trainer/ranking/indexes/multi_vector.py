@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from data_prep.common.progress import meter, track
-from trainer.ranking.indexes import blocks, centroids, residual
+from trainer.ranking.indexes import centroids, residual
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
-from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
+from trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.residual import Residuals
@@ -43,7 +43,7 @@ class MultiVectorIndex(Index):
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
-    STORAGE: ClassVar[Storage] = Storage(4096, "float16", several=True)  # a block: some 100 MiB
+    STORAGE: ClassVar[Storage] = SeveralVectors(4096, "float16")  # a block: some 100 MiB
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32", *residual.BITS)
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
 
@@ -51,19 +51,21 @@ class MultiVectorIndex(Index):
     def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
         """Make or resume the folder of an index, unless it is complete."""
         assert isinstance(ranker, MultiVector)
-        compression = None
-        if dtype in residual.BITS:
-            with rank_0_first(rank, ranks):
-                residual.require_unit(ranker, dtype)
-            compression = residual.compression(residual.BITS[dtype], ranker)
-        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks, compression=compression)
+        if dtype not in residual.BITS:
+            super().write(ranker, directory, rank, ranks, dtype)
+            return
+        with rank_0_first(rank, ranks):
+            residual.require_unit(ranker, dtype)
+        compression = residual.compression(residual.BITS[dtype], ranker)
+        storage = residual.Compressed(cls.STORAGE.block, dtype)
+        encode_blocks(storage, ranker, directory, rank, ranks, compression=compression)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
         """Open an index."""
         assert isinstance(ranker, MultiVector)
         compressed = folder.manifest.get("dtype") in residual.BITS
-        rows, documents = open_blocks(folder, ["uint8"] if compressed else blocks.DTYPES)
+        rows, documents = open_blocks(folder, ["uint8"] if compressed else ())
         ends, bounds = open_ends(folder, rows)
         vectors = residual.open_residuals(folder, rows) if compressed else rows
         return cls(folder, ranker, vectors, documents, bounds, ends)

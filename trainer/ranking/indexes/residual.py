@@ -28,7 +28,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, sha256_of
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
-from trainer.ranking.indexes.encode_blocks import Builder, Compression, encode_blocks
+from trainer.ranking.indexes.encode_blocks import Builder, Compression, SeveralVectors, encode_blocks
 from trainer.ranking.indexes.folder import Folder, save
 from trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
 from trainer.ranking.ranker import VectorRanker
@@ -44,6 +44,14 @@ COUNTED = 64  # texts that are encoded to learn how many vectors a text has
 HELD_OUT = 20  # the buckets are fitted to one in this many texts of the sample, but at most POOL
 QUERIES, POOL, DEPTH = 32, 1000, 10  # recall: texts as queries, texts to search, the first ones that are compared
 AT_ONCE = 2**14  # vectors to encode at once
+
+
+class Compressed(SeveralVectors):
+    """Several vectors for each text, to be compressed."""
+
+    def stored(self, of_text: np.ndarray) -> np.ndarray:
+        """Convert a text's vectors to fp16."""
+        return of_text.astype(np.float16)
 
 
 @dataclass(frozen=True)
@@ -233,7 +241,7 @@ def compression(bits: int, ranker: VectorRanker) -> Callable[[Builder, int, int]
         directory = building.directory
         files = [directory / name for name in FILES]
         if not all(file.is_file() for file in files):
-            sample, storage = _sample(building, ranker), building.storage._replace(dtype="float16")
+            sample, storage = _sample(building, ranker), SeveralVectors(building.storage.block, "float16")
             encode_blocks(storage, ranker, directory / "sample", rank, ranks, documents=sample)
             if rank == 0:
                 _train(bits, ranker, Folder.open(directory / "sample"), len(building.first), files)

@@ -8,6 +8,14 @@ from tests.toy import ROOT
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 
+SPLADE = {  # Formal et al., 2021b, and its released code
+    "steps": 150000,
+    "batch.size": 128,
+    "optimizer.lr": 2e-5,
+    "optimizer.warmup_steps": 6000,
+    "method.max_document_tokens": 256,
+    "method.document": "vocabulary",
+}
 MSMARCO = {"method.projection": 768, "method.loss": "softmax", "method.negatives": "own", "method.hard_negatives": 1}
 DIALOGUE = {  # Humeau et al., section 5.1; lengths as in ParlAI
     "optimizer.name": "adamax",
@@ -43,6 +51,35 @@ STATED: dict[str, dict[str, Any]] = {
     "dialogue_bi": {**DIALOGUE, "method.towers": 2, "method.pooling": "cls", "method.negatives": "step"},
     **{f"dialogue_poly{m}": {**DIALOGUE, "method.m": m, "method.codes": "learnt"} for m in (16, 64, 360)},
     "dialogue_cross": {**DIALOGUE, "batch.size": 16, "optimizer.warmup_steps": 1000, "method.hard_negatives": 19},
+    "colbertv2": {  # Santhanam et al.
+        "steps": 400000,
+        "batch.size": 32,
+        "optimizer.lr": 1e-5,
+        "optimizer.warmup_steps": 20000,
+        "method.loss": {"softmax": 1.0, "kl": 1.0},
+        "method.candidates": {"per_query": 64, "keep": "positive"},
+        "method.max_document_tokens": 220,
+    },
+    "bge": {  # FlagEmbedding's example for BGE, with knowledge distillation
+        "optimizer.lr": 1e-5,
+        "method.temperature": 0.02,
+        "method.similarity": "cosine",
+        "method.pooling": "cls",
+        "method.loss": {"softmax": 1.0, "kl": 1.0},
+        "method.candidates": {"per_query": 8, "keep": "positive"},
+        "method.max_query_tokens": 512,
+        "method.max_document_tokens": 512,
+    },
+    "duobert": {  # Nogueira et al., 2019, section 4; 64 triples in both orders
+        "batch.size": 64,
+        "optimizer.lr": 3e-6,
+        "optimizer.warmup_steps": 10000,
+        "optimizer.weight_decay": 0.01,
+        "optimizer.clip": 1.0,
+        "steps": 100000,
+        "method.max_query_tokens": 64,
+        "method.max_duel_tokens": 512,
+    },
     "cross_thought_answers": {  # Wang et al., section 4.2
         "batch.size": 80,
         "optimizer.lr": 5e-5,
@@ -50,6 +87,15 @@ STATED: dict[str, dict[str, Any]] = {
         "steps": 20360,
         "method.special_tokens": 5,
         "method.hard_negatives": 99,
+    },
+    "splade": {**SPLADE, "method.query": "encoder"},
+    "splade_doc": {**SPLADE, "method.query": "tokens"},
+    "splade_lexical": {**SPLADE, "method.query": "own_tokens"},
+    "tildev2": {  # Zhuang and Zuccon, 2021
+        "optimizer.lr": 5e-6,
+        "method.hard_negatives": 7,
+        "method.max_query_tokens": 16,
+        "method.max_document_tokens": 192,
     },
     "cross_thought_pairs": {
         "batch.size": 32,
