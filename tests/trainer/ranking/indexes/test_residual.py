@@ -3,6 +3,7 @@
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int
 @pytest.fixture(scope="module", autouse=True)
 def _small_blocks() -> object:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MultiVectorIndex, "STORAGE", MultiVectorIndex.STORAGE._replace(block=BLOCK))
+        patched.setattr(MultiVectorIndex, "STORAGE", replace(MultiVectorIndex.STORAGE, block=BLOCK))
         patched.setattr(residual, "TRAINED_ON", 2)  # the sample is some of the texts
         yield
 
