@@ -12,8 +12,10 @@ from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
+from models.matching.duobert import DuobertConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
+from models.matching.sparse import SparseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
 from models.pretraining.cross_thought import CrossThoughtConfig
@@ -39,9 +41,11 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     SiameseConfig,
     PolyEncoderConfig,
     ColbertConfig,
+    SparseConfig,
     CrossEncoderConfig,
     CrossThoughtAnswersConfig,
     CrossThoughtPairsConfig,
+    DuobertConfig,
 )
 
 

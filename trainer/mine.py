@@ -79,6 +79,7 @@ def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
     """Add a teacher's scores to the candidates of the split."""
     teacher, split = ranker_of(load_any(chosen.score), collection, chosen.precision), chosen.split
     teacher.require_score()
+    teacher.require_by_itself()
     candidates = with_scores(split, teacher)
     assert candidates.scores is not None
     about = {"scored_by": teacher.name, "split": split}

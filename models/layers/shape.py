@@ -53,7 +53,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     if values["layer_norm_eps"] is None:  # DistilBERT's is only in its code
         values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
     if missing := [name for name, value in values.items() if value is None]:
-        raise ValueError(f"cannot pre-train model_type {config.model_type!r}: it has no {', '.join(missing)}")
+        raise ValueError(f"model_type {config.model_type!r} lacks what a head is built from: {', '.join(missing)}")
     width = trunk.get_input_embeddings().embedding_dim
     if width != values["hidden_size"]:
         raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")

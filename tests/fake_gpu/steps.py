@@ -37,6 +37,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Count]]]:
     for file in FILES:
         yield f"step/{file}", partial(step, file, "mlm")
     yield "step/negatives of the step", partial(step, "zero1_bf16", *OF_ALL)
+    yield "step/regularisers of the step", partial(step, "zero1_bf16", "sparse")
     yield "exchange between steps", partial(between_steps, "mlm")
     yield "evaluate", partial(evaluate, "mlm")
     yield "embed", partial(embed, *OF_ALL)

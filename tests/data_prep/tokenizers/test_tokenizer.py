@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bm25s.stopwords import STOPWORDS_EN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -312,6 +313,18 @@ def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
         assert 0 < len(words) < len(ids)
     assert tok.punctuation == pickle.loads(pickle.dumps(tok)).punctuation
     assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()
+
+
+def test_stop_words_are_those_of_bm25_and_punctuation(tmp_path: Path) -> None:
+    texts = ["The bathe was a thesis of the cat, and it is not in Athens. the The a"] * 9
+    for kind in ("wordpiece", "bpe"):
+        tok = tokenizer.train(texts, 400, tmp_path / f"{kind}.json", kind=kind)
+        spelled = {tok.decode([i]).strip().lower() for i in tok.stop_words} - {tok.decode([i]) for i in tok.punctuation}
+        assert {"the", "a", "of", "and", "it"} <= spelled <= set(STOPWORDS_EN)
+        assert set(tok.punctuation) < set(tok.stop_words)
+        (ids,) = tok.encode(["The cat, and the thesis"])
+        assert tok.decode([i for i in ids.tolist() if i not in tok.stop_words]).split() == ["cat", "thesis"]
+    assert all(tokenizer.STOP_WORD.fullmatch(word) for word in STOPWORDS_EN)
 
 
 def test_a_tokenizer_extends_one_that_lacks_only_its_added_tokens(small: Tokenizer, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.batching.candidates import Candidates
-from models.matching.pair_model import PairModel
 from models.registry import MATCHING
 from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, micro_batch, positive
@@ -18,8 +17,8 @@ from tests.models.varlen import attend_text_by_text
 LENGTHS = {"max_query_tokens": 9, "max_document_tokens": 12}
 EXAMPLES = {
     "positive": [
-        positive(0, 1, given=[5, 8]),
-        positive(1, query=(30, 31, 32), given=[2, 3]),
+        positive(0, 1, query=(30, 5), given=[5, 8]),
+        positive(1, query=(30, 6, 32), given=[2, 3]),
         positive(2, query=[7], given=[7, 8]),
     ],
     "group": [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25}, query=(33, 32))],
@@ -36,13 +35,19 @@ MODELS = {
     **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
     "colbert": {"dimension": 6},
     "colbert, own": {"dimension": 6, "negatives": "own", **OWN},
+    "sparse": {"regularise": {"query": {"l1": 0.02}, "document": {"flops": 0.1}}},
+    "sparse, lexical": {"query": "own_tokens", "pooling": "sum", "towers": 2, "temperature": 50.0},
+    "sparse, own": {"query": "tokens", "negatives": "own", "regularise": {"document": {"l1": 0.003}}, **OWN},
+    "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "cross_encoder": OWN,
     "cross_encoder, margin_mse": {"loss": "margin_mse"},
     "cross_encoder, several": {"loss": {"kl": 0.99, "margin_mse": 0.05}},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
+    "duobert": {"max_document_tokens": 7, **OWN},
     "cross_thought_answers": {"special_tokens": 3, **OWN},
     "cross_thought_pairs": {"special_tokens": 3, "classes": 3},
 }
+TOGETHER = {"pairs": "pair", "duels": "duel"}  # kinds whose models read several texts as one input, and its arrays
 ALL = pytest.mark.parametrize("model", MODELS)
 
 
@@ -69,7 +74,8 @@ def texts_of(arrays, side):
 
 def alone(texts, i):
     """One of the texts without its padding."""
-    return {name: x[[i]] if x.ndim == 3 else x[[i]][:, texts["mask"][i]] for name, x in texts.items()}
+    whole = ("special",)
+    return {n: x[[i]] if x.ndim == 3 or n in whole else x[[i]][:, texts["mask"][i]] for n, x in texts.items()}
 
 
 def test_every_model_is_here():
@@ -106,7 +112,7 @@ def test_losses_are_sums_over_the_examples_in_any_order(model, random):
 def test_more_padding_changes_no_loss(model):
     built, arrays = perturbed(build(model)), tensors(batch_of(model))
     wider = {
-        name: F.pad(x, (0, 4)) if name.endswith(("_ids", "_mask", "_types", "_kept")) else x
+        name: F.pad(x, (0, 4)) if name.endswith(("_ids", "_mask", "_types", "_kept", "_terms")) else x
         for name, x in arrays.items()
     }
     loss, padded = (sum(built(**each).values()) for each in (arrays, wider))
@@ -119,10 +125,10 @@ def test_more_padding_changes_no_loss(model):
 def test_a_score_depends_on_its_query_and_document_alone(model):
     built, arrays = perturbed(build(model)).eval(), tensors(batch_of(model))
     with torch.no_grad():
-        if isinstance(built, PairModel):
-            pairs = texts_of(arrays, "pair")
-            together = built.score_pairs(**pairs)
-            single = [built.score_pairs(**alone(pairs, i)) for i in range(len(together))]
+        if built.kind in TOGETHER:
+            read, score = texts_of(arrays, TOGETHER[built.kind]), getattr(built, f"score_{built.kind}")
+            together = score(**read)
+            single = [score(**alone(read, i)) for i in range(len(together))]
             torch.testing.assert_close(torch.cat(single), together, rtol=0, atol=1e-12)
             return
         queries, documents = texts_of(arrays, "query"), texts_of(arrays, "document")
@@ -161,8 +167,9 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(model, monkeyp
 def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
     built, arrays = build(model), tensors(batch_of(model))
     half_precision(built, arrays, dtype, rel=0.05)
-    if isinstance(built, PairModel):
-        assert built.score_pairs(**texts_of(arrays, "pair")).dtype == torch.float32
+    if built.kind in TOGETHER:
+        score = getattr(built, f"score_{built.kind}")
+        assert score(**texts_of(arrays, TOGETHER[built.kind])).dtype == torch.float32
         return
     queries = built.embed_queries(**texts_of(arrays, "query"))
     documents = built.embed_documents(**texts_of(arrays, "document"))
@@ -173,4 +180,5 @@ def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
 
 @ALL
 def test_training_steps_lower_the_loss(model):
-    training_lowers_every_loss(build(model, initializer_range=0.1), tensors(batch_of(model)))
+    weights = keys_of(model).weights
+    training_lowers_every_loss(build(model, initializer_range=0.1), tensors(batch_of(model)), weights=weights)

@@ -20,6 +20,7 @@ RUNS = {
     "siamese": {"similarity": "cosine", **LENGTHS},
     "colbert": LENGTHS,
     "cross_encoder": {"loss": "binary", **LENGTHS},
+    "duobert": {"hard_negatives": 1, **LENGTHS},
     "seed": {"max_tokens": 32, "decoder_layers": 1},
 }
 INDEX = "trainer.index RUNS/siamese --collection=COLLECTION"
@@ -55,7 +56,10 @@ ROWS = [
     ),
     ("trainer.index RUNS/siamese --collection=OTHER --out=NEW", "another tokenizer"),
     ("trainer.index RUNS/cross_encoder --collection=COLLECTION --out=NEW", "a cross_encoder has no index: it re-ranks"),
+    ("trainer.index RUNS/duobert --collection=COLLECTION --out=NEW", "a duobert has no index: it re-ranks"),
     # trainer.mine
+    (f"{MINE} --system=RUNS/duobert", "a duobert cannot search"),
+    (f"{MINE} --score=RUNS/duobert", "a duobert scores a document by comparing it with its list"),
     (f"{MINE} --system=bm25 --split=dev", "no split 'dev'; choose one of: test, train"),
     (f"{MINE} --system=RUNS/seed", "a seed pre-training run, which was not trained to compare texts"),
     (f"{MINE} --system=RUNS/cross_encoder", "a cross_encoder cannot search"),

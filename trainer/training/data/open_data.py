@@ -161,11 +161,28 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
         source.check_teacher(" and ".join(method.taught))
     if method.candidates:
         remarks += _check_candidates(method.candidates.per_query, source)
+    if getattr(method, "query", "") == "tokens":
+        remarks += _check_queries(method, source)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     else:
         source.check_relevance(" and ".join(method.losses))
     return remarks
+
+
+def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
+    """Return a remark if some queries have no tokens that count; raise InputError if no query has any."""
+    queries, framing = source.collection.queries, method.query_framing(source.collection.tokenizer)
+    numbers = np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist()
+    empty = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
+    if len(empty) == len(numbers):
+        raise InputError(f"method.query=tokens: the queries of split {source.split} are stop words alone: set encoder")
+    if not empty:
+        return []
+    return [
+        f"split {source.split}: {len(empty):,} of {len(numbers):,} queries are stop words alone, such as "
+        f"{queries.ids[empty[0]]}: all documents score 0 for them"
+    ]
 
 
 def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bool) -> list[str]:

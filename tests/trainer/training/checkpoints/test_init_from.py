@@ -13,6 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.registry import MATCHING
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
@@ -73,6 +74,24 @@ def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tok
     mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
     model = build_model(mlm, encoder.trunk)
     assert encoder.copy_heads(model).endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
+
+
+def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
+    run: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    sparse = MATCHING["sparse"].model_validate({"name": "sparse"})
+    published = hugging_face(tmp_path / "published", tokenizer)
+    for path in (run, tmp_path / "published"):
+        encoder = load_encoder(path, tokenizer)
+        model = build_model(sparse, encoder.trunk)
+        encoder.copy_heads(model, sparse.heads_of_start)
+    dense = published.cls.predictions.transform.dense.weight
+    torch.testing.assert_close(model.lm_head.dense.weight, dense, rtol=0, atol=0)
+    published.bert.save_pretrained(tmp_path / "published")
+    encoder = load_encoder(tmp_path / "published", tokenizer)
+    with pytest.raises(InputError, match="published has no masked LM's head .*: start from a masked LM, or set"):
+        encoder.copy_heads(build_model(sparse, encoder.trunk), sparse.heads_of_start)
+    assert sparse.model_copy(update={"head": "new_mlm"}).heads_of_start is None
 
 
 def published_name(name: str) -> str:

@@ -248,6 +248,21 @@ def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tm
         pair_data(load(FinetuneRecipe, path, ["method.hard_negatives=3", "validation=null"]))
 
 
+def test_queries_of_stop_words_alone_are_counted(shards: Path, tmp_path: Path) -> None:
+    lines = [{"query": query, "pos": [query], "neg": ["d e f"]} for query in ("a", "cab", "a a")]
+    path, opened = tmp_path / "run.yaml", built(tmp_path, shards, lines)
+    recipe(path, opened.directory, lanes=1, window=1)
+    sparse = ["method={name: sparse, query: tokens}", "validation=null"]
+    (remark,) = pair_data(load(FinetuneRecipe, path, sparse)).remarks
+    assert remark.startswith("split train: 2 of 3 queries are stop words alone, such as ")
+    assert pair_data(load(FinetuneRecipe, path, [sparse[0].replace("tokens", "encoder"), sparse[1]])).remarks == []
+    (tmp_path / "empty").mkdir()
+    empty = built(tmp_path / "empty", shards, [line for line in lines if line["query"] != "cab"])
+    recipe(path, empty.directory, lanes=1, window=1)
+    with pytest.raises(InputError, match="method.query=tokens: the queries of split train are stop words alone"):
+        pair_data(load(FinetuneRecipe, path, sparse))
+
+
 def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: Path) -> None:
     texts = ["the same text"] * 4 + ["another text", "a third one"]
     rows = "".join(f"q{i}\td{i}\t1\n" for i in range(len(texts)))

@@ -41,7 +41,8 @@ class TwinEngine:
 
 def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
     engine = TwinEngine(World(rank, 2, rank, 2), {"mlm": 1.0})
-    return Monitor(SimpleNamespace(run=run, steps=10), engine, sources, start)  # type: ignore[arg-type]
+    method = SimpleNamespace(vanishing={"mlm": "mlm is 0: look"})
+    return Monitor(SimpleNamespace(run=run, steps=10, method=method), engine, sources, start)  # type: ignore[arg-type]
 
 
 def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
@@ -54,6 +55,13 @@ def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) ->
     result = StepResult(torch.tensor(0.5), 1.0, skipped, torch.tensor([[loss * 4]]))
     monitor.count([batch()], result)
     monitor.log(step, 1e-4, result)
+
+
+def test_a_term_that_vanishes_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(monitor(tmp_path)) as own:
+        for step, loss in enumerate((1.0, 0.0, 0.0, 2.0, 0.0), 1):
+            one_step(own, step, loss)
+    assert capsys.readouterr().err.splitlines() == ["step 2: mlm is 0: look", "step 5: mlm is 0: look"]
 
 
 def test_the_mean_is_over_targets_and_each_source_has_its_own(

@@ -1,0 +1,187 @@
+"""Sparse encoders: weights, regularisers and keys against plain references."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.framing import Framing
+from models.encode import encode
+from models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
+from models.matching.sparse import Sparse, SparseConfig
+from models.trunk import token_embedding
+from tests.models.matching.examples import micro_batch, positive
+from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
+
+EXAMPLES = [positive(0, given=[5]), positive(3, query=(30, 6, 30), given=[2]), positive(7, query=(9,), given=[1])]
+POOLINGS = pytest.mark.parametrize("pooling", ["max", "sum"])
+
+
+def keys_of(**keys: Any) -> SparseConfig:
+    return SparseConfig.model_validate({"name": "sparse", "max_query_tokens": 8, "max_document_tokens": 12, **keys})
+
+
+def build(keys: SparseConfig, **config: Any) -> Sparse:
+    model = perturbed(keys.model(trunk(**config)))
+    assert isinstance(model, Sparse)
+    return model
+
+
+def weights_of(model: Sparse, text: np.ndarray, pooling: str, first: int = 0) -> Tensor:
+    """The weights of the whole vocabulary, in a loop over positions, from `first` on, of the text without padding."""
+    ids = torch.from_numpy(Framing(VOCABULARY, 12).row(text))[None]
+    states = encode(model.trunk, ids, torch.ones_like(ids, dtype=torch.bool))[0]
+    head = model.lm_head
+    weights = []
+    for state in states[first:]:
+        logits = token_embedding(model.trunk) @ head.norm(head.activation(head.dense(state))) + head.bias
+        weights.append(torch.log(1 + torch.clamp(logits, min=0)))
+    pooled = torch.stack(weights).sum(0) if pooling == "sum" else torch.stack(weights).max(0).values
+    pooled[list(VOCABULARY.special)] = 0
+    return pooled
+
+
+def only(weights: Tensor, terms: np.ndarray) -> Tensor:
+    own = torch.zeros_like(weights)
+    own[terms.astype(np.int64)] = weights[terms.astype(np.int64)]
+    return own
+
+
+@POOLINGS
+@pytest.mark.parametrize("document", ["vocabulary", "own_tokens"])
+@pytest.mark.parametrize("query", ["encoder", "own_tokens"])
+def test_a_weight_is_the_pooled_logarithm_of_a_logit(query: str, document: str, pooling: str) -> None:
+    keys = keys_of(query=query, document=document, pooling=pooling)
+    model, arrays = build(keys), tensors(micro_batch(keys, EXAMPLES))
+    encoded = model(**arrays, represent=True)
+    for i, example in enumerate(EXAMPLES):
+        expected = weights_of(model, example.query, pooling)
+        expected = only(expected, example.query) if query == "own_tokens" else expected
+        assert (expected > 0).any()
+        torch.testing.assert_close(encoded["query_vectors"][i, 0], expected, rtol=1e-10, atol=1e-12)
+        text = np.full(int(example.candidates[0]) + 1, 5 + int(example.candidates[0]))
+        expected = weights_of(model, text, pooling)
+        expected = only(expected, text) if document == "own_tokens" else expected
+        torch.testing.assert_close(encoded["document_vectors"][i, 0], expected, rtol=1e-10, atol=1e-12)
+
+
+@POOLINGS
+@pytest.mark.parametrize("of", [vocabulary_weights, own_vocabulary_weights])
+def test_gradients_are_those_of_the_definition(of: Any, pooling: str) -> None:
+    torch.manual_seed(0)
+    hidden, weight, bias = (torch.randn(*shape).double() for shape in ((3, 5, 8), (150, 8), (150,)))
+    mask, terms = torch.arange(5) < torch.tensor([[5], [2], [3]]), torch.randint(150, (3, 5))
+    terms[0, 3] = terms[0, 0]
+
+    def plain(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        values = torch.log1p(torch.relu(hidden @ weight.T + bias)) * mask[:, :, None]
+        values = values.sum(dim=1) if pooling == "sum" else values.max(dim=1).values
+        if of is vocabulary_weights:
+            return values
+        own = torch.zeros(3, 150, dtype=torch.float64)
+        for row in range(3):
+            own[row, terms[row][mask[row]]] = 1
+        return values * own
+
+    last = 64 if of is vocabulary_weights else terms
+    order = (mask, pooling, last) if of is vocabulary_weights else (mask, terms, pooling)
+    factors, results = torch.randn(3, 150).double(), []
+    for compute in (plain, lambda *inputs: of(*inputs, *order)):
+        inputs = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
+        weights = compute(*inputs)
+        results.append([weights, *torch.autograd.grad((weights * factors).sum(), inputs)])
+    for ours, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_query_of_tokens_counts_each_but_stop_words_and_has_no_encoder() -> None:
+    vocabulary = Worded(40, pad=0, unk=1, cls=2, sep=3, mask=4)
+    keys = keys_of(query="tokens", max_query_tokens=3)
+    framing = keys.query_framing(vocabulary)
+    texts = [np.array(ids, np.uint16) for ids in ([9, 7, 7, 5, 8, 6], [5, 6], [1, 7], [])]
+    arrays = {name: torch.from_numpy(array) for name, array in framing.arrays(texts).items()}
+    model = build(keys)
+    model.trunk.forward = None  # type: ignore[method-assign,assignment]
+    vectors, real = model.embed_queries(**arrays)
+    expected = torch.zeros(4, 40, dtype=torch.float64)
+    expected[0, 9], expected[0, 7] = 1, 2  # cut to three; 5 and 6 are stop words
+    expected[2, 7] = 1  # an unknown token is no term
+    assert real.all()
+    torch.testing.assert_close(vectors[:, 0], expected)
+
+
+class Worded(Vocabulary):
+    """A vocabulary with two stop words."""
+
+    stop_words = (5, 6)  # type: ignore[assignment]
+
+
+@POOLINGS
+def test_a_linear_head_weighs_each_token_and_pools_equal_ones(pooling: str) -> None:
+    keys = keys_of(query="own_tokens", document="own_tokens", head="linear", pooling=pooling)
+    model, arrays = build(keys), tensors(micro_batch(keys, EXAMPLES))
+    vectors = model(**arrays, represent=True)["query_vectors"][:, 0]
+    for row, ids, mask in zip(vectors, arrays["query_ids"], arrays["query_mask"], strict=True):
+        own = ids[mask]
+        states = encode(model.trunk, own[None], torch.ones_like(own, dtype=torch.bool)[None])[0]
+        expected = torch.zeros(40, dtype=torch.float64)
+        for token, weight in zip(own.tolist(), torch.relu(model.token_weight(states)[:, 0]), strict=True):
+            expected[token] = torch.maximum(expected[token], weight) if pooling == "max" else expected[token] + weight
+        expected[list(VOCABULARY.special)] = 0
+        torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_causal_trunk_reads_no_weights_at_its_first_token() -> None:
+    keys = keys_of()
+    model = build(keys, is_decoder=True)
+    vectors = model(**tensors(micro_batch(keys, EXAMPLES)), represent=True)["query_vectors"][:, 0]
+    for row, example in zip(vectors, EXAMPLES, strict=True):
+        torch.testing.assert_close(row, weights_of(model, example.query, "max", first=1), rtol=1e-10, atol=1e-12)
+        assert not torch.equal(row, weights_of(model, example.query, "max"))
+
+
+def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
+    penalty = {"l1": 1.0, "flops": 1.0}
+    keys = keys_of(regularise={"query": penalty, "document": penalty})
+    model, batch = build(keys), micro_batch(keys, EXAMPLES)
+    losses, encoded = (model(**tensors(batch), represent=represent) for represent in (False, True))
+    for side in ("query", "document"):
+        weights = encoded[f"{side}_vectors"][:, 0]
+        means = {kind: losses[f"{side}_{kind}"] / batch.counts[f"{side}_{kind}"] for kind in penalty}
+        torch.testing.assert_close(means["l1"], weights.abs().sum(dim=1).mean())
+        torch.testing.assert_close(means["flops"], (weights.mean(dim=0) ** 2).sum())
+
+
+def test_the_weights_of_regularisers_rise_quadratically() -> None:
+    keys = keys_of(regularise={"query": {"l1": 0.5}, "document": {"flops": 0.25}, "ramp": 4})
+    assert [keys.weights_at(step)["query_l1"] for step in range(6)] == [0.5 * x / 16 for x in (1, 4, 9, 16, 16, 16)]
+    assert keys.weights_at(1) == {"softmax": 1.0, "query_l1": 0.125, "document_flops": 0.0625}
+    assert keys.weights_at(3) == keys.weights_at(100) == keys.weights
+    assert keys_of(regularise={"document": {"l1": 2.0}, "ramp": 0}).weights_at(0)["document_l1"] == 2
+
+
+def test_a_step_is_whole_for_flops_only() -> None:
+    assert keys_of(regularise={"document": {"flops": 0.1}}).spans_step
+    assert not keys_of(regularise={"document": {"l1": 0.1}}).spans_step
+    assert keys_of(negatives="step").spans_step
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"head": "linear"}, "set method.query=own_tokens"),
+        ({"head": "linear", "query": "tokens"}, "set method.document=own_tokens"),
+        ({"query": "tokens", "towers": 2}, "set method.towers=1"),
+        ({"query": "tokens", "regularise": {"query": {"l1": 0.1}}}, "method.regularise.query"),
+        ({"regularise": {"query": {"l1": -0.1}}}, "greater than 0"),
+        ({"regularise": {"query": {"l2": 0.1}}}, "Extra inputs"),
+        ({"learn_temperature": True}, "Input should be False"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        keys_of(**keys)

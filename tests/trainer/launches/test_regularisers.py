@@ -1,0 +1,89 @@
+"""A regulariser of the whole step on real ranks: the same training for any layout and ZeRO stage; resumed exactly."""
+
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import toy
+from tests.trainer.killed import kill_at
+from tests.trainer.launches.test_step_negatives import compare
+from tests.trainer.many_runs import stage_file, train
+from trainer.training.checkpoints import checkpoint
+from trainer.training.recipe.yaml_file import read
+
+pytestmark = pytest.mark.slow  # real processes
+
+STEPS, RAMP = 4, 3
+STAGES = (0, 1, 2, 3)
+TERMS = ("softmax", "query_l1", "document_flops")
+NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
+
+
+def recipe_of(folder: Path, collection: Path) -> Path:
+    """Four micro-batches of two queries per step; dropout is on; the regularisers rise in the first steps."""
+    return toy.finetune_recipe(
+        folder / "run.yaml",
+        collection,
+        steps=STEPS,
+        batch={"size": 8, "micro": 2},
+        trunk={**toy.TRUNK, "initializer_range": 0.2},
+        method={
+            "name": "sparse",
+            "negatives": "own",
+            "negatives_per_query": 1,
+            "temperature": 20.0,
+            "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.05}, "ramp": RAMP},
+        },
+        optimizer={"lr": 3e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
+        checkpoint={"every": STEPS // 2},
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs RANKS-STAGE, and one-lane runs without dropout, by the size of their micro-batches."""
+    folder = tmp_path_factory.mktemp("regularisers")
+    recipe = recipe_of(folder, toy_collection)
+    configs = {stage: stage_file(folder, stage) for stage in STAGES}
+
+    def of_stage(ranks: int, stage: int) -> list[object]:
+        return [recipe, f"run={folder}/{ranks}-{stage}", f"deepspeed={configs[stage]}"]
+
+    one_lane = [[recipe, "data.lanes=1", f"run={folder}/{n}", f"batch.micro={n}", *NO_DROPOUT] for n in (8, 4, 2)]
+    full = [recipe, "data.lanes=1", f"run={folder}/full", "batch.micro=8", "method.regularise.ramp=0", *NO_DROPOUT]
+    train(1, [of_stage(1, 1), *one_lane, full], folder)
+    train(2, [of_stage(2, stage) for stage in STAGES], folder)
+    train(4, [of_stage(4, 1)], folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [*((f"2-{s}", "1-1") for s in STAGES), ("4-1", "1-1"), ("4", "8"), ("2", "8")]
+)
+def test_any_layout_trains_the_same_model(runs: Path, name: str, expected: str) -> None:
+    for term in TERMS:
+        losses = toy.scalars(runs / expected, f"loss/{term}")
+        assert sorted(losses) == list(range(1, STEPS + 1))
+        assert toy.scalars(runs / name, f"loss/{term}") == pytest.approx(losses, rel=1e-4)
+    compare(runs / name, runs / expected, 1e-5)
+
+
+def test_the_weights_of_the_regularisers_rise(runs: Path) -> None:
+    risen, full = (toy.scalars(runs / name, "loss/document_flops") for name in ("8", "full"))
+    assert risen[1] == full[1]  # before the first update
+    assert all(risen[step] > full[step] for step in range(2, STEPS + 1))
+
+
+def test_killed_in_the_ramp_it_resumes_exactly(toy_collection: Path, tmp_path: Path) -> None:
+    steps, every = 10, 3
+    killed = recipe_of(tmp_path, toy_collection)
+    changes = [f"steps={steps}", f"checkpoint.every={every}", f"method.regularise.ramp={steps}"]
+    killed.write_text(yaml.safe_dump(read(killed, changes)))
+    train(2, [[killed, f"run={tmp_path}/undisturbed"]], tmp_path)
+    at = random.randint(every + 1, steps - 2)
+    kill_at(at, 2, "trainer.finetune", killed)
+    train(2, [[killed]], tmp_path)
+    final = Path("checkpoints") / f"step-{steps:08}" / checkpoint.WEIGHTS
+    assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes(), f"killed at {at}"
