@@ -41,7 +41,7 @@ MODELS = {
     "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "cross_encoder": OWN,
     "cross_encoder, margin_mse": {"loss": "margin_mse"},
-    "cross_encoder, several": {"loss": {"binary": 1.0, "kl": 0.5}},
+    "cross_encoder, several": {"loss": {"kl": 0.99, "margin_mse": 0.05}},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
     "duobert": {"max_document_tokens": 7, **OWN},
     "cross_thought_answers": {"special_tokens": 3, **OWN},
