@@ -157,15 +157,13 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
             "left without negatives: add other pairs"
         )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
-    if getattr(method, "query", "") == "tokens":
-        remarks += _check_queries(method, source)
     if method.loss in TEACHERS:
         source.check_teacher(method.loss)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     else:
         source.check_relevance(method.loss)
-    return remarks
+    return remarks + (_check_queries(method, source) if getattr(method, "query", "") == "tokens" else [])
 
 
 def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
