@@ -13,7 +13,7 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.trunk import build_trunk
-    from trainer.ranking.while_training.refresh import open_refresh
+    from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
@@ -56,7 +56,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
             print(copied, flush=True)
             if recipe.method.markers:
                 print(_markers(recipe, encoder), flush=True)
-    if recipe.refresh and getattr(model, "kind", None) != "dense":
+    if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
     if recipe.compile:

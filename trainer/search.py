@@ -22,7 +22,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
 from trainer.ranking.evaluation import run_file
-from trainer.ranking.indexes.index import Found, Index, require_choice
+from trainer.ranking.indexes.index import Found, Index, in_words, require_choice
 from trainer.ranking.indexes.query_file import read_queries
 from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
 from trainer.ranking.indexes.serve import make_server
@@ -128,9 +128,11 @@ def _typed() -> Iterator[str]:
 def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
     for query, documents in zip(queries, found, strict=True):
         print(query)
-        for rank, (name, score, text) in enumerate(documents, 1):
+        for rank, (name, score, text, terms) in enumerate(documents, 1):
             line = " ".join(text.split())
             print(f"{rank:4}  {score:8.4f}  {name}  {line if len(line) <= WIDTH else line[:WIDTH] + '…'}")
+            if terms:
+                print(f"{'':16}{in_words(terms)}")
         print(flush=True)
 
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from benchmarks.common.made_up_shards import Reading, write_shards
 from benchmarks.costs.pieces import Work, text_to_shards, train_step
+from benchmarks.retrieval.sparse_search import SparseSizes, sparse_pool
 from data_prep.shards.verify import verify
 from trainer.ranking.retrieval.search import search
+from trainer.ranking.retrieval.sparse import search_postings
 
 STEPS = {
     "SEED": "demo_seed.yaml",
@@ -25,6 +27,7 @@ STEPS = {
 }
 LANES, WINDOW = 4, 4  # of the loader
 QUERIES, WIDTH, BEST = 256, 192, 100  # of the search
+TERMS, VOCABULARY = 100, 30_522  # of a sparse text
 
 
 class Piece(NamedTuple):
@@ -55,12 +58,14 @@ def pieces(folder: Path, sizes: PieceSizes) -> dict[str, Piece]:
     reading = Reading(write_shards(folder, sizes.tokens), LANES, WINDOW)
     rng = np.random.default_rng(0)
     queries, pool = (rng.standard_normal((n, WIDTH), dtype=np.float32) for n in (QUERIES, sizes.pool))
+    sparse = SparseSizes(sizes.pool, terms=TERMS, vocabulary=VOCABULARY, queries=QUERIES, query_terms=24, best=BEST)
     return {
         **steps,
         "SEED's micro-batches": Piece(partial(_draw, reading, sizes.micro_batches), "python"),
         "text to shards": Piece(text_to_shards(sizes.megabytes, folder), "python"),
         "verify shards": Piece(partial(_verify, reading, sizes.verified), "python"),
         "search a pool": Piece(partial(search, queries, pool, BEST), "arrays"),
+        "search sparse texts": Piece(partial(search_postings, *sparse_pool(sparse), BEST), "arrays"),
     }
 
 

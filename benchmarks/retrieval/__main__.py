@@ -7,6 +7,8 @@ encoding  CPU seconds from texts to vectors, compared with SentenceTransformer.e
           256; in fp32, and in bf16 where the processor supports it.
 search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, compared with faiss's
           IndexFlatIP, and the memory that a search takes beyond the vectors.
+sparse    CPU seconds of exact search for the 100 best of 100,000 texts of some 200 terms each, by queries of 24 terms,
+          compared with scipy's product of sparse matrices and with bm25s, and the memory that a search takes beyond.
 path      CPU seconds and memory of a collection, its index and a search of it, for 10 thousand to a million made-up
           passages, each in a separate process; the encoder has one layer of width 64, so that a million take minutes.
           The exponent of growth is fitted for all three.
@@ -26,13 +28,16 @@ from benchmarks.common import machine
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.side_by_side import in_words, part_options, run_parts
-from benchmarks.retrieval import encoding, refresh, search, whole_path
+from benchmarks.retrieval import encoding, refresh, search, sparse_search, whole_path
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 
 SIZES: dict[str, Any] = {
     "encoding": PairSizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),
     "search": search.SearchSizes(texts=100_000, width=768, queries=256, best=100),
+    "sparse": sparse_search.SparseSizes(
+        texts=100_000, terms=220, vocabulary=30_522, queries=256, query_terms=24, best=100
+    ),
     "path": whole_path.PathSizes(passages=(10_000, 100_000, 1_000_000), words=24, queries=256, hidden=64),
     "refresh": refresh.RefreshSizes(
         layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=30, every=15
@@ -41,6 +46,7 @@ SIZES: dict[str, Any] = {
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "encoding": encoding.measure,
     "search": search.measure,
+    "sparse": sparse_search.measure,
     "path": whole_path.measure,
     "refresh": refresh.measure,
 }
@@ -52,6 +58,7 @@ def main(argv: list[str] | None = None) -> None:
     with exit_on_input_error("benchmarks.retrieval"):
         require("dev", "sentence_transformers", what="benchmarks.retrieval")
         require("faiss", "faiss", what="benchmarks.retrieval")
+        require("evaluate", "bm25s", what="benchmarks.retrieval")
         use_one_thread()
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
 
@@ -60,7 +67,7 @@ def described() -> dict[str, Any]:
     """Describe the machine, with the rivals' versions."""
     about = machine.describe()
     about["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "not set")
-    packages = ("sentence-transformers", "faiss-cpu", "numpy")
+    packages = ("sentence-transformers", "faiss-cpu", "bm25s", "scipy", "numpy")
     about["versions"] |= {package: importlib.metadata.version(package) for package in packages}
     return about
 

@@ -134,8 +134,8 @@ def test_it_measures_every_piece_and_writes(
     quick.main(["--rounds", "2", "--committed", str(committed), "--write"], TINY)
     written = json.loads(committed.read_text())
     assert written["rounds"] == 2
-    assert written["pieces"].keys() >= {"SEED, a step", "text to shards", "search a pool"}
-    assert len(written["pieces"]) == len(STEPS) + 4
+    assert written["pieces"].keys() >= {"SEED, a step", "text to shards", "search a pool", "search sparse texts"}
+    assert len(written["pieces"]) == len(STEPS) + 5
     assert quick.read(committed) == Results(**written)
 
 

@@ -17,6 +17,7 @@ ENCODER = {"layers": 1, "hidden": 32, "words": 300, "batch": 4, "micro": 4, "med
 TINY = {
     "encoding": ENCODER,
     "search": {"texts": 500, "width": 16, "queries": 8, "best": 5},
+    "sparse": {"texts": 300, "terms": 12, "vocabulary": 60, "queries": 8, "query_terms": 4, "best": 5},
     "path": {"passages": [20, 40, 80], "words": 6, "queries": 4, "hidden": 16},
     "refresh": {**ENCODER, "steps": 6, "every": 2},
 }
@@ -38,6 +39,7 @@ def test_every_part_is_measured_and_written(tmp_path: Path, capsys: pytest.Captu
     assert parts["encoding"]["ratios"]["deepsiam / sentence-transformers, float32"]["min"] > 0
     assert parts["search"]["rounds"] == 3
     assert parts["search"]["memory_bytes"].keys() == {"deepsiam", "faiss IndexFlatIP"}
+    assert parts["sparse"]["memory_bytes"].keys() == {"deepsiam", "scipy product", "bm25s"}
     assert {"collection", "index", "search"} <= parts["path"]["growth"].keys()
     assert all(len(growth["values"]) == 3 for growth in parts["path"]["growth"].values())
     figures = parts["refresh"]["figures"]
@@ -73,7 +75,7 @@ def test_memory_is_that_of_the_search_alone() -> None:
     sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
     scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     # two to five blocks of scores, by how malloc and BLAS keep theirs on a machine; far less than the vectors
-    assert scores < search.memory_of(sizes, search.OURS) < 8 * scores
+    assert scores < search.memory_of(sizes, search.OURS, search.works) < 8 * scores
 
 
 def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from trainer.ranking.export import (
     export_poly_encoder,
     export_pretrained,
     export_siamese,
+    export_sparse,
 )
 from trainer.ranking.export.export_files import write_json
 from trainer.training.checkpoints.load import TrainedModel
@@ -25,6 +26,7 @@ STOCK: dict[str, Callable[..., str]] = {
     "cross_encoder": export_cross_encoder.write,
     "colbert": export_colbert.write,
     "poly_encoder": export_poly_encoder.write,
+    "sparse": export_sparse.write,
 }
 
 

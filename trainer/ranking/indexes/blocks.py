@@ -80,14 +80,16 @@ class TextDocuments:
 
     def of(self, texts: Ranked, k: int) -> Ranked:
         """Replace each text by all documents that have it, and keep the best k; ties are in the order of documents."""
-        order, ends = self._sorted
-        starts = np.where(texts.documents > 0, ends[texts.documents - 1], 0)
-        counts = ends[texts.documents] - starts
-        pieces = [order[start : start + n] for start, n in zip(starts, counts, strict=True)]
+        pieces = list(map(self.having, texts.documents.tolist()))
         documents = np.concatenate([np.empty(0, np.int64), *pieces])
-        scores = np.repeat(texts.scores, counts)
+        scores = np.repeat(texts.scores, list(map(len, pieces)))
         best = np.lexsort((documents, -scores))[:k]
         return Ranked(documents[best], scores[best])
+
+    def having(self, text: int) -> np.ndarray:
+        """Return the documents that have a text, by its number."""
+        order, ends = self._sorted
+        return order[ends[text - 1] if text else 0 : ends[text]]
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
@@ -97,16 +99,26 @@ class TextDocuments:
 
 def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
     """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
+    documents = open_documents(folder)
+    arrays = map_blocks(folder, "blocks", stored_dtypes(folder), 2)
+    if len({array.shape[1] for array in arrays}) != 1:
+        raise folder.damaged("its blocks differ in width")
+    return Blocks(arrays), documents
+
+
+def open_documents(folder: Folder) -> TextDocuments:
+    """Memory-map the texts of an index's documents; raise InputError where they are damaged."""
     rows, texts = folder.array(ROWS, [np.int64]), folder.manifest["texts"]
     if len(rows) != folder.manifest["documents"]:
         raise folder.damaged("its number of documents")
     if not len(rows) or rows.min() < 0 or rows.max() != texts - 1:
         raise folder.damaged(f"{ROWS}: not the numbers of {texts:,} texts")
-    dtypes = [folder.manifest["dtype"]] if folder.manifest.get("dtype") in DTYPES else DTYPES
-    arrays = map_blocks(folder, "blocks", dtypes, 2)
-    if len({array.shape[1] for array in arrays}) != 1:
-        raise folder.damaged("its blocks differ in width")
-    return Blocks(arrays), TextDocuments(rows)
+    return TextDocuments(rows)
+
+
+def stored_dtypes(folder: Folder) -> Sequence[str]:
+    """Return the dtypes that the stored numbers may have: that of the manifest, where it names one."""
+    return [folder.manifest["dtype"]] if folder.manifest.get("dtype") in DTYPES else DTYPES
 
 
 def map_blocks(folder: Folder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ approximate-KIND.faiss        optional: see approximate.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import Storage
+from trainer.ranking.indexes.encode_blocks import OneVector, Storage
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
@@ -32,7 +32,7 @@ class DenseIndex(Index):
     documents: TextDocuments
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    STORAGE: ClassVar[Storage] = Storage(32_768, "float32", several=False)  # a block: some 100 MB at a width of 768
+    STORAGE: ClassVar[Storage] = OneVector(32_768, "float32")  # a block: some 100 MB at a width of 768
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
 
@@ -70,6 +70,10 @@ class DenseIndex(Index):
         """Find the k best documents for each query text."""
         vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
+
+    def search_tokens(self, queries: Iterable[np.ndarray], k: int, *, salts: np.ndarray | None = None) -> list[Ranked]:
+        """Find the k best documents for each query, given its token ids, by exact search; `salts` as in `search`."""
+        return self.search_vectors(self.ranker.queries.embeddings(queries), k, salts=salts)
 
     def search_vectors(
         self,

@@ -4,6 +4,8 @@ blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct text
 ends/NNNNNN.npy     int64 [texts of the block]: where each text's vectors end; only where a text has several
 rows.npy            int64 [documents]: which of the distinct texts each document has
 
+The files of a block of texts with terms are described in sparse.py.
+
 Documents whose texts are equal, as the model reads them, have the same vectors, so their scores are equal. Ranks of
 several hosts share the work through one folder. Existing blocks are not encoded again, so a stopped command resumes,
 with any number of ranks.
@@ -11,10 +13,11 @@ with any number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,12 +30,44 @@ from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_fini
 from trainer.ranking.retrieval.shared import rank_0_first, wait_for
 
 
-class Storage(NamedTuple):
-    """How a kind of index stores vectors."""
+@dataclass(frozen=True)
+class Storage(ABC):
+    """How a kind of index stores what its model makes of texts."""
 
     block: int  # texts in a block
     dtype: str
-    several: bool  # whether a text may have several vectors
+    folders: ClassVar[tuple[str, ...]]  # of the files of a block, in the order written; "blocks" is last
+
+    def stored(self, of_text: np.ndarray) -> np.ndarray:
+        """Convert what the model makes of a text, [m, ...]."""
+        return of_text.astype(self.dtype)
+
+    @abstractmethod
+    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the arrays of a block, one for each folder, given the stored form of its texts."""
+
+
+class OneVector(Storage):
+    """A vector for each text."""
+
+    folders = ("blocks",)
+
+    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The vectors."""
+        vectors = np.concatenate(of_texts)
+        if len(vectors) != len(of_texts):
+            raise ValueError(f"{len(of_texts)} texts have {len(vectors)} vectors, not one each")
+        return [vectors]
+
+
+class SeveralVectors(Storage):
+    """Several vectors for each text."""
+
+    folders = ("ends", "blocks")
+
+    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Where the vectors of each text end, and the vectors."""
+        return [np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64), np.concatenate(of_texts)]
 
 
 @dataclass(frozen=True)
@@ -48,14 +83,14 @@ class Builder:
     first: np.ndarray  # int64 [distinct texts], the first document with each
 
     @property
-    def files(self) -> list[Path]:
-        """The files of all blocks."""
-        blocks = -(-len(self.first) // self.storage.block)
-        return [self.directory / "blocks" / f"{i:06d}.npy" for i in range(blocks)]
+    def names(self) -> list[str]:
+        """The file name of each block."""
+        return [f"{i:06d}.npy" for i in range(-(-len(self.first) // self.storage.block))]
 
     def write(self, rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> None:
         """Encode this rank's missing blocks; call `beat` after every batch."""
-        missing = [i for i, file in enumerate(self.files) if i % ranks == rank and not file.is_file()]
+        blocks = self.directory / "blocks"
+        missing = [i for i, name in enumerate(self.names) if i % ranks == rank and not (blocks / name).is_file()]
         total = sum(len(self._documents(i)) for i in missing)
         with meter("encode", "texts", total) as report:
             done = 0
@@ -68,36 +103,33 @@ class Builder:
     def _write(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
         """Encode a block after `done` texts; return the number of texts done afterwards."""
         texts = [self.texts(i) for i in self._documents(block).tolist()]
-        file = self.files[block]
-        vectors: dict[int, np.ndarray] = {}
-        for batch, encoded, mask in self.encoder.batches(texts):
-            for number, of_text, real in zip(batch, encoded, mask, strict=True):
-                vectors[number] = self._stored(of_text[real], file)
-            report(done + len(vectors), "")
+        name = self.names[block]
+        stored: dict[int, np.ndarray] = {}
+        for batch, encoded, counts in self.encoder.batches(texts):
+            for number, of_text in zip(batch, np.split(encoded, counts.cumsum()[:-1]), strict=True):
+                stored[number] = self._stored(of_text, name)
+            report(done + len(stored), "")
             beat()
-        of_texts = [vectors[i] for i in range(len(texts))]
-        if self.storage.several:
-            folder.save(ends_of(file), np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64))
-        folder.save(file, np.concatenate(of_texts))
+        arrays = self.storage.arrays([stored[i] for i in range(len(texts))])
+        for where, array in zip(self.storage.folders, arrays, strict=True):
+            folder.save(self.directory / where / name, array)
         return done + len(texts)
 
-    def _stored(self, vectors: np.ndarray, file: Path) -> np.ndarray:
-        """Convert a text's vectors to the stored dtype, and check them."""
-        if len(vectors) != 1 and not self.storage.several:
-            raise ValueError(f"a text has {len(vectors)} vectors, not one")
+    def _stored(self, of_text: np.ndarray, name: str) -> np.ndarray:
+        """Convert what the model makes of a text to its stored form, and check it."""
         with np.errstate(over="ignore"):  # refused below
-            stored = vectors.astype(self.storage.dtype)
-        require_finite(vectors, f"encode {file.name}")
-        require_finite(stored, f"{file.name} as {self.storage.dtype}")
+            stored = self.storage.stored(of_text)
+        require_finite(of_text, f"encode {name}")
+        require_finite(stored, f"{name} as {self.storage.dtype}")
         return stored
 
     def finish(self) -> None:
         """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
         rows = self.directory / ROWS
         folder.save(rows, self.rows)
-        ends = [ends_of(file) for file in self.files] if self.storage.several else []
-        made_of = self.made_of | {"texts": len(self.first), "blocks": [file.name for file in self.files]}
-        folder.finish(self.directory, made_of, [rows, *self.files, *ends])
+        files = [self.directory / where / name for where in self.storage.folders for name in self.names]
+        made_of = self.made_of | {"texts": len(self.first), "blocks": self.names}
+        folder.finish(self.directory, made_of, [rows, *files])
 
 
 def encode_blocks(
@@ -145,7 +177,7 @@ def builder(
         made_of["precision"] = ranker.precision
     if folder.begin(directory, made_of):
         return None
-    for name in ("blocks", *(["ends"] if storage.several else [])):
+    for name in storage.folders:
         make_directory(directory / name)
     encoder, corpus = ranker.documents, ranker.collection.corpus
 
@@ -153,8 +185,3 @@ def builder(
         return encoder.framing.cut(corpus.tokens(int(numbers[document])))
 
     return Builder(directory, storage, made_of, text, encoder, *distinct(map(text, range(len(numbers)))))
-
-
-def ends_of(file: Path) -> Path:
-    """Return the file of the ends of a block's texts, given the file of the block's vectors."""
-    return file.parents[1] / "ends" / file.name

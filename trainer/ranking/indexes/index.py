@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -25,12 +25,21 @@ def require_choice(option: str, given: str | None, names: Sequence[str], index: 
         raise InputError(f"{option} {given}: {index} {has}")
 
 
+Terms = tuple[tuple[str, float], ...]  # terms of the vocabulary, with what each adds to a score
+
+
+def in_words(terms: Terms) -> str:
+    """Write terms with what they add to a score, as for people."""
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in terms)
+
+
 class Found(NamedTuple):
     """What to show of a document that was found."""
 
     name: str  # its id
     score: float
     text: str
+    terms: Terms = ()  # that it shares with the query, where a kind of index tells
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Index(ABC):
     def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
         """Make or resume the folder of an index, unless it is complete: by default, of `STORAGE`."""
         assert isinstance(ranker, VectorRanker)
-        encode_blocks(cls.STORAGE._replace(dtype=dtype), ranker, directory, rank, ranks)
+        encode_blocks(replace(cls.STORAGE, dtype=dtype), ranker, directory, rank, ranks)
 
     @classmethod
     @abstractmethod
@@ -104,7 +113,15 @@ class Index(ABC):
     def find(self, queries: Sequence[str], k: int, approximation: str | None = None) -> list[list[Found]]:
         """Search on a single rank, for documents to show."""
         names, corpus = self.collection.corpus.ids, self.collection.corpus
+        ranking = self.search(queries, k, approximation)
         return [
-            [Found(names[i], score, corpus.text(i)) for i, score in zip(*map(list, ranked), strict=True)]
-            for ranked in self.search(queries, k, approximation)
+            [
+                Found(names[i], score, corpus.text(i), terms)
+                for i, score, terms in zip(*map(list, ranked), of_query, strict=True)
+            ]
+            for ranked, of_query in zip(ranking, self.matches(queries, ranking), strict=True)
         ]
+
+    def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
+        """Return the terms that each document shares with its query, the most important first; by default none."""
+        return [[()] * len(documents) for documents, _ in ranking]

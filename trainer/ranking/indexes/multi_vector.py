@@ -20,7 +20,7 @@ import torch
 from data_prep.common.progress import meter, track
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
-from trainer.ranking.indexes.encode_blocks import Storage
+from trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.ranker import Ranker
@@ -41,7 +41,7 @@ class MultiVectorIndex(Index):
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
-    STORAGE: ClassVar[Storage] = Storage(4096, "float16", several=True)  # a block: some 100 MiB
+    STORAGE: ClassVar[Storage] = SeveralVectors(4096, "float16")  # a block: some 100 MiB
     DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from data_prep.common.html_page import marked, words_of
-from trainer.ranking.indexes.index import Found
+from trainer.ranking.indexes.index import Found, Terms, in_words
 
 SHOWN = 600  # characters of a document
 STYLE = """
@@ -36,7 +36,13 @@ def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
 
 def _column(system: str, documents: Sequence[Found], words: set[str]) -> str:
     items = "".join(
-        f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{marked(text, words, SHOWN)}</p></li>'
-        for name, score, text in documents
+        f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{marked(text, words, SHOWN)}</p>'
+        f"{_terms(terms)}</li>"
+        for name, score, text, terms in documents
     )
     return f"<section><h2>{escape(system)}</h2><ol>{items}</ol></section>"
+
+
+def _terms(terms: Terms) -> str:
+    """Show the terms that a document shares with the query, with what each adds to the score."""
+    return f'<div class="name">{escape(in_words(terms))}</div>' if terms else ""

@@ -11,6 +11,7 @@ from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from trainer.ranking.indexes.sparse import SparseIndex
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.bm25 import NAME
@@ -18,6 +19,7 @@ from trainer.ranking.retrieval.bm25 import NAME
 KINDS: dict[str, type[Index]] = {
     "dense": DenseIndex,
     "multi_vector": MultiVectorIndex,
+    "sparse": SparseIndex,
     "bm25": Bm25Index,
 }
 APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]

@@ -11,9 +11,11 @@ from trainer.ranking.published import load_any
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.dense import Dense
+from trainer.ranking.rankers.duels import Duels
 from trainer.ranking.rankers.lists import Lists
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.pairs import Pairs
+from trainer.ranking.rankers.sparse import Sparse
 from trainer.ranking.retrieval.bm25 import NAME
 from trainer.training.checkpoints.load import LoadedModel
 
@@ -21,8 +23,10 @@ RANKERS: dict[str, type[ModelRanker]] = {
     "dense": Dense,
     "multi_vector": MultiVector,
     "poly": MultiVector,
+    "sparse": Sparse,
     "lists": Lists,
     "pairs": Pairs,
+    "duels": Duels,
 }
 
 

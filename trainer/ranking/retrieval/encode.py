@@ -62,7 +62,7 @@ class TextVectors(NamedTuple):
     neighbours have similar numbers of vectors.
     """
 
-    flat: Rows  # fp32 or fp16 [S, H]; padding is left out
+    flat: Rows  # fp32 or fp16 [S, H]; padding is left out; of a sparse model, its terms (sparse.py), [S]
     ends: np.ndarray  # int64 [U], where the vectors of each distinct text end
     rows: np.ndarray  # int64 [N], which of the distinct texts each text is
 
@@ -77,18 +77,29 @@ class TextVectors(NamedTuple):
         counts = self.counts(numbers)
         slots = np.arange(max(1, counts.max()))
         mask = slots < counts[:, None]
-        rows = self.flat[(self._starts(numbers)[:, None] + slots)[mask]]
+        rows = self.joined(numbers)
         vectors = np.zeros((*mask.shape, rows.shape[1]), rows.dtype)
         vectors[mask] = rows
         return Vectors(torch.from_numpy(vectors).to(device).to(dtype), torch.from_numpy(mask).to(device))
 
+    def joined(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the vectors of some distinct texts, one text after the other, given their numbers int64 [n]."""
+        counts = self.counts(numbers)
+        before = counts.cumsum() - counts
+        return self.flat[np.arange(counts.sum()) + np.repeat(self._starts(numbers) - before, counts)]
+
     def of(self, number: int) -> np.ndarray:
         """Return the vectors of a distinct text, [m, H]."""
-        start, end = int(self._starts(np.array(number))), int(self.ends[number])
-        return self.flat[np.arange(start, end)]
+        return self.joined(np.array([number]))
 
     def _starts(self, numbers: np.ndarray) -> np.ndarray:
         return np.where(numbers > 0, self.ends[numbers - 1], 0)
+
+
+def without_padding(encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of n texts, fp32 [S, H], and how many each text has, int64 [n]."""
+    mask = encoded.mask.cpu().numpy()
+    return encoded.vectors.float().cpu().numpy()[mask], mask.sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,14 @@ class TextEncoder:
         framing: makes the arguments of `embed`.
         device: where the model is.
         what: names the work in the progress line.
+        kept: turns the vectors of n texts into what is kept of them, text after text, and how much that is of each.
     """
 
     embed: Callable[..., Vectors]
     framing: Framing
     device: torch.device | str = "cpu"
     what: str = "encode"
+    kept: Callable[[Vectors], tuple[np.ndarray, np.ndarray]] = without_padding
 
     def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
@@ -132,9 +145,9 @@ class TextEncoder:
         order: list[int] = []
         parts, counts = [], []
         with meter(self.what, "texts", len(first)) as report:
-            for batch, vectors, mask in self.batches([cut[i] for i in first]):
-                parts.append(vectors[mask])
-                counts.append(mask.sum(axis=1))
+            for batch, of_batch, of_each in self.batches([cut[i] for i in first]):
+                parts.append(of_batch)
+                counts.append(of_each)
                 order += batch
                 report(len(order), "")
         flat = np.concatenate(parts)
@@ -142,7 +155,7 @@ class TextEncoder:
         return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
 
     def batches(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-        """Yield batches of texts of similar lengths: their numbers, their vectors fp32 [n, m, H], mask bool [n, m].
+        """Yield batches of texts of similar lengths: their numbers, and what `kept` returns for them.
 
         A batch has at most BATCH_TOKENS of the device, padding included, unless one text is longer.
         """
@@ -152,12 +165,11 @@ class TextEncoder:
         def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
             arrays = self.framing.arrays([texts[i] for i in batch])
             with torch.inference_mode():
-                vectors, mask = self.embed(**on_device(arrays, self.device))
-            return vectors.float().cpu().numpy(), mask.cpu().numpy()
+                return self.kept(self.embed(**on_device(arrays, self.device)))
 
         numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens(self.device))
-        for batch, (vectors, mask) in computed(numbers, encoded):
-            yield batch, vectors, mask
+        for batch, (of_batch, counts) in computed(numbers, encoded):
+            yield batch, of_batch, counts
 
 
 def distinct(texts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -184,5 +196,6 @@ def places(order: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def require_finite(vectors: np.ndarray, what: str) -> None:
     """Raise InputError, which names the work, where a number is infinite or NaN."""
-    if not np.isfinite(vectors).all():
+    numbers = vectors["weight"] if vectors.dtype.names else vectors  # of terms
+    if not np.isfinite(numbers).all():
         raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")

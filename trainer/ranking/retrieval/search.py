@@ -208,6 +208,43 @@ def best(scores: np.ndarray, k: int, salts: np.ndarray | None = None) -> Ranking
     return _ranking(_smallest(_keys(scores, 0, salts), k), salts)
 
 
+class BestPositive:
+    """The k best documents of each query among those scored so far; those that score 0 or less are not ranked.
+
+    Attributes:
+        least: fp32 [Q], what a document must score, before rounding, to be one of them.
+    """
+
+    def __init__(self, queries: int, k: int, salts: np.ndarray | None = None) -> None:
+        """Start with no documents; `salts` as in `search`."""
+        self.salts = salts
+        self.least = np.full(queries, np.finfo(np.float32).smallest_subnormal, np.float32)
+        self._keys = np.full((queries, k), NONE)
+
+    def add(self, query: int, documents: np.ndarray, scores: np.ndarray) -> None:
+        """Add documents that were not added before, with scores fp32 [n] of `least` or more."""
+        if not len(documents):
+            return
+        k = self._keys.shape[1]
+        if len(documents) > k:  # a key takes longer than a comparison
+            kept = scores >= self._before_rounding(np.partition(scores, -k)[-k])
+            documents, scores = documents[kept], scores[kept]
+        found = _pair_keys(scores, documents, some(self.salts, query))
+        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], found]), k - 1)[:k]
+        if keys[-1] != NONE:
+            self.least[query] = self._before_rounding(_scores_of(keys[-1:])[0])
+
+    def _before_rounding(self, score: np.float32) -> np.float32:
+        """Return the least score that `salts` may round to a score that is not below this one."""
+        return score if self.salts is None else np.float32(score * (1 - 2.0 ** (DROPPED - 22)))
+
+    def ranked(self) -> list[Ranked]:
+        """Return the ranking of each query."""
+        counts = (self._keys != NONE).sum(axis=1).tolist()
+        ranking = _ranking(self._keys.copy(), self.salts).each()
+        return [Ranked(documents[:n], scores[:n]) for (documents, scores), n in zip(ranking, counts, strict=True)]
+
+
 def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Return the order of a few documents, int64 [n], by their scores fp32 [n]: best first, ties by position."""
     return np.lexsort((positions, -scores))

@@ -16,7 +16,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from data_prep.common.json_file import read_json
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import encode_blocks
 from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.sparse import SparseIndex
 from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.rankers.dense import Dense
+from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
@@ -45,6 +46,7 @@ from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
 
 PART = 1024  # queries that are searched for together
+INDEXES: dict[str, type[DenseIndex | SparseIndex]] = {"dense": DenseIndex, "sparse": SparseIndex}  # by kind of ranker
 PARTS, INDEX, WORK = "parts", "index", ".work"
 
 
@@ -115,9 +117,11 @@ class Refresh:
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
         pool = np.array(texts.pool)
         ranker = ranker_of(load_trained(saved), texts.collection)
-        assert isinstance(ranker, Dense)
-        encode_blocks(DenseIndex.STORAGE, ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
-        index = DenseIndex.open(Folder.open(work / INDEX), ranker)
+        assert isinstance(ranker, VectorRanker)
+        kind = INDEXES[ranker.kind]
+        storage = replace(kind.STORAGE, dtype="float32")  # coarser numbers could differ for another number of ranks
+        encode_blocks(storage, ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        index = kind.open(Folder.open(work / INDEX), ranker)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():
@@ -126,10 +130,9 @@ class Refresh:
                 beat()
         dist.barrier()
 
-    def _mine_part(self, index: DenseIndex, texts: Texts, file: Path) -> None:
+    def _mine_part(self, index: DenseIndex | SparseIndex, texts: Texts, file: Path) -> None:
         """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
-        vectors = index.ranker.queries.embeddings(texts.query_tokens())
-        ranked = index.search_vectors(vectors, self.config.depth, salts=salts_of(texts.queries))
+        ranked = index.search_tokens(texts.query_tokens(), self.config.depth, salts=salts_of(texts.queries))
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
         with whole_file(file) as opened:

@@ -27,6 +27,7 @@ KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", 
 TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TRANSFORMER in older releases
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
+MASKED_LM = "MLMTransformer"  # a sparse model's encoder, with its head
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
 SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
@@ -170,7 +171,7 @@ def _modules(folder: Path) -> list[Module]:
                 raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")
             kind = str(module["type"])
             kind = kind.rpartition(".")[2] if kind.startswith(PACKAGES) else kind
-            modules.append(Module(kind, folder / inside))
+            modules.append(Module("Transformer" if kind == MASKED_LM else kind, folder / inside))
     except (KeyError, TypeError):
         raise InputError(f"{path}: not a list of modules with type and path; copy the folder again") from None
     return modules

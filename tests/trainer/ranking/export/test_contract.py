@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "colbert": {"name": "colbert", "dimension": 16, **LENGTHS},
     "poly_encoder": {"name": "poly_encoder", "m": 4, **LENGTHS},
     "cross_encoder": CROSS,
+    "sparse": {"name": "sparse", **LENGTHS},
     "seed": {"name": "seed", "max_tokens": 24},
     "cross_thought": {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3},
 }
@@ -41,7 +42,18 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("cross_encoder", {"kept_of_query": "end"}, {}, "classifier cannot keep the end of a text.*; use the run"),
     ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
     ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
+    ("sparse", {"trunk": "roberta"}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
+    (
+        "sparse",
+        {"query": "tokens", "document": "own_tokens", "head": "linear"},
+        {},
+        r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
+    ),
+    ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
+    ("sparse", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not sparse"),
     ("colbert", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not colbert"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"onnx": True}, "for siamese and .*, not duobert"),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
     ("seed", {"name": "mlm"}, {"onnx": True}, "a pre-trained encoder has no embeddings yet"),
 ]

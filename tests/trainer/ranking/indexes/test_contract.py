@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,11 @@ from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
-METHODS = {"dense": {"name": "siamese", **LENGTHS}, "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS}}
+METHODS = {
+    "dense": {"name": "siamese", **LENGTHS},
+    "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS},
+    "sparse": {"name": "sparse", **LENGTHS},
+}
 ALL = pytest.mark.parametrize("kind", KINDS)
 WAYS = [(kind, None) for kind in KINDS] + [("multi_vector", centroids.NAME)]
 
@@ -44,7 +49,7 @@ def build(kind: str, ranker: Ranker, folder: Path) -> Index:
     """Make an index of five blocks, if it has blocks."""
     with pytest.MonkeyPatch.context() as patched:
         if isinstance(ranker, VectorRanker):
-            patched.setattr(KINDS[kind], "STORAGE", KINDS[kind].STORAGE._replace(block=20))  # type: ignore[attr-defined]
+            patched.setattr(KINDS[kind], "STORAGE", replace(KINDS[kind].STORAGE, block=20))  # type: ignore[attr-defined]
         index = KINDS[kind].build(ranker, folder)
     if centroids.NAME in KINDS[kind].APPROXIMATIONS:
         index.prepare(centroids.NAME)

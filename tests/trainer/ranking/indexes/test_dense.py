@@ -19,7 +19,7 @@ from tests.trainer.runs import write_run
 from trainer.ranking.indexes import encode_blocks
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.encode_blocks import Builder, Storage, builder
+from trainer.ranking.indexes.encode_blocks import Builder, OneVector, builder
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.encode import TextEncoder
@@ -37,7 +37,7 @@ def trained(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Tra
 
 
 def begin(trained: LoadedModel, collection: Collection, folder: Path, dtype: str = "float32") -> Builder:
-    begun = builder(Storage(BLOCK, dtype, several=False), ranker_of(trained, collection), folder)  # type: ignore[arg-type]
+    begun = builder(OneVector(BLOCK, dtype), ranker_of(trained, collection), folder)  # type: ignore[arg-type]
     assert begun
     return begun
 

@@ -25,7 +25,7 @@ from trainer.ranking.retrieval.shared import NOTHING
 from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 
-STORAGE = encode_blocks.Storage(25, "float16", several=True)  # a block has 25 of 120 texts
+STORAGE = encode_blocks.SeveralVectors(25, "float16")  # a block has 25 of 120 texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}
 QUERIES = list(range(0, 120, 9))
 

@@ -17,7 +17,7 @@ from models.config import MatchingConfig
 from models.interface import Vocabulary
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.trunk import TrunkModel
-from models.vectors import Vectors
+from models.vectors import Vectors, one_vector
 from tests import toy
 from trainer.ranking.evaluation.expression import BM25, Given, Leaf
 from trainer.ranking.evaluation.systems import Systems
@@ -25,7 +25,7 @@ from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel, TrainedModel
+from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.recipe.build import new_trunk
 
 
@@ -66,6 +66,35 @@ class Tokens(DualEncoder):
         products = torch.einsum("qmh,dkh->qdmk", queries.vectors, documents.vectors)
         best = products.masked_fill(~documents.mask[None, :, None], -torch.inf).amax(dim=3)
         return (best * queries.mask[:, None]).sum(dim=2)
+
+
+class TermsConfig(DualEncoderConfig):
+    """A text is represented by weights of its tokens."""
+
+    name: Literal["terms"] = "terms"
+    max_query_tokens: int = 8
+    max_document_tokens: int = 16
+
+    def model(self, trunk: PreTrainedModel) -> TermWeights:
+        return TermWeights(trunk, self)
+
+
+class TermWeights(DualEncoder):
+    """A text has weights for its tokens, the special ones and every third aside; the score is an inner product."""
+
+    kind = "sparse"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+        embedding = self.trunk.get_input_embeddings().weight
+        weights = torch.where((ids > 4) & (ids % 3 > 0) & mask, embedding[ids].abs().sum(dim=2), 0.0)
+        vectors = torch.zeros(len(ids), len(embedding)).scatter_reduce(1, ids, weights, "amax")
+        return one_vector(vectors)
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        return self.embed_queries(ids, mask)
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        return queries.vectors[:, 0] @ documents.vectors[:, 0].T
 
 
 class OverlapConfig(MatchingConfig):
@@ -122,6 +151,13 @@ def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
     return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
 
 
+def terms_run(collection: Collection, seed: int = 0) -> LoadedModel:
+    """A `TermWeights` model, as `load_trained` would return it."""
+    torch.manual_seed(seed)
+    config = TermsConfig()
+    return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
+
+
 def overlap_run(collection: Collection, classes: int = 0) -> LoadedModel:
     """An `Overlap` model, as `load_trained` would return it."""
     return _run(collection, Overlap(classes).eval(), OverlapConfig(loss="classes" if classes else "binary"))
@@ -131,9 +167,9 @@ def _run(collection: Collection, model: Any, method: MatchingConfig) -> LoadedMo
     return LoadedModel(model, method, collection.tokenizer, Path("run/step"))
 
 
-def plain_scores(trained: TrainedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
+def plain_scores(trained: LoadedModel, collection: Collection, query: int, documents: Sequence[int]) -> np.ndarray:
     """The scores of a query's documents, fp32 [n], all in one batch."""
-    model, method = trained.model, trained.recipe.method
+    model, method = trained.model, trained.method
     queries, texts = [collection.queries.tokens(query)], [collection.corpus.tokens(i) for i in documents]
 
     def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
@@ -143,6 +179,12 @@ def plain_scores(trained: TrainedModel, collection: Collection, query: int, docu
         if model.kind == "pairs":
             arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
             return model.score_pairs(**tensors(arrays)).numpy()
+        if model.kind == "duels":
+            number = len(texts)
+            firsts, seconds = ([text for text in texts for _ in texts], texts * number)
+            arrays = method.duel_framing(trained.tokenizer).arrays(queries * number**2, firsts, seconds)
+            chances = model.score_duels(**tensors(arrays)).double().sigmoid().view(number, number)
+            return (chances.sum(dim=1) - chances.diagonal()).float().numpy()
         of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
         of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
         return model.score(of_query, of_documents).numpy()[0]

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.trainer.runs import STEP, write_run
 from tests.warm import PATIENCE
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import Builder
+from trainer.ranking.indexes.sparse import SparseIndex
 from trainer.ranking.mining import mine, mining_texts
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
@@ -54,7 +56,8 @@ def saved(toy_collection: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DenseIndex, "STORAGE", DenseIndex.STORAGE._replace(block=30))
+    for kind in (DenseIndex, SparseIndex):
+        monkeypatch.setattr(kind, "STORAGE", replace(kind.STORAGE, block=30))
     monkeypatch.setattr(refresh_module, "PART", 25)
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
@@ -107,6 +110,15 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
         assert candidates == [*positives.tolist(), *made.of(query).tolist()]
     refresh.use(STEP - 1)
     assert refresh.source.generation is None
+
+
+def test_a_sparse_models_generation_is_a_plain_search(toy_collection: Path, opened: Collection, tmp_path: Path) -> None:
+    write_run(tmp_path / "sparse", toy_collection / "tokenizer.json", name="sparse", **LENGTHS)
+    saved = checkpoint.folder(tmp_path / "sparse", STEP)
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    made, expected = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}"), plain(saved, opened, None)
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
+    assert any(expected.values())
 
 
 @pytest.mark.parametrize("stage", ["encode", "search", "publish", "rename", "tidy"])

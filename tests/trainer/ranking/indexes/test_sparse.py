@@ -1,0 +1,163 @@
+"""An index of terms: against evaluation and a dense product, resumed, what is shown of it, and what is refused."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.retrieval.fakes import terms_run
+from trainer.ranking.indexes import encode_blocks
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.page import page
+from trainer.ranking.indexes.sparse import SparseIndex
+from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.rankers.sparse import Sparse
+from trainer.ranking.retrieval.system import Texts
+
+QUERIES = list(range(0, 120, 9))
+STORAGE = replace(SparseIndex.STORAGE, block=25)  # a block has 25 of 90 different texts
+
+
+@pytest.fixture(scope="module")
+def ranker(copies: Collection) -> Sparse:
+    ranker = ranker_of(terms_run(copies), copies)
+    assert isinstance(ranker, Sparse)
+    return ranker
+
+
+@pytest.fixture(scope="module", params=["float16", "float32"])
+def index(request: pytest.FixtureRequest, ranker: Sparse, tmp_path_factory: pytest.TempPathFactory) -> SparseIndex:
+    return build(ranker, tmp_path_factory.mktemp("made") / "index", request.param)
+
+
+def build(ranker: Sparse, folder: Path, dtype: str | None = None) -> SparseIndex:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SparseIndex, "STORAGE", STORAGE)
+        return SparseIndex.build(ranker, folder, dtype=dtype)
+
+
+def texts(collection: Collection) -> list[str]:
+    return [collection.queries.text(i) for i in QUERIES]
+
+
+def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: Sparse, copies: Collection) -> None:
+    evaluated = ranker.system(Texts(copies, QUERIES, list(range(120))))
+    expected = evaluated.scores(slice(0, len(QUERIES)))
+    exact = index.folder.manifest["dtype"] == "float32"
+    for k in (1, 7, 500):
+        for ranked, row, scores in zip(index.search(texts(copies), k), evaluated.rank(k), expected, strict=True):
+            np.testing.assert_allclose(ranked.scores, scores[ranked.documents], rtol=0 if exact else 2.0**-11)
+            assert len(ranked.documents) == len(row.documents) == min(k, (scores > 0).sum())
+            if exact:
+                assert ranked.documents.tolist() == row.documents.tolist()
+
+
+def test_the_shares_of_ranks_merge_to_the_ranking_of_one(index: SparseIndex, copies: Collection) -> None:
+    for ranks in (2, 7):
+        search_shares(index, texts(copies), 9, ranks)
+
+
+def test_a_stopped_index_resumes_to_the_same_bytes(ranker: Sparse, tmp_path: Path) -> None:
+    whole = build(ranker, tmp_path / "whole")
+    begun = encode_blocks.builder(STORAGE, ranker, tmp_path / "stopped")
+    assert begun
+    begun.write(1, 2)  # of two ranks, the second wrote its blocks
+    (tmp_path / "stopped" / "blocks" / "000003.npy").unlink()  # stopped in the middle of a block
+    written = {name: content for name, content in tree(tmp_path / "stopped").items() if name != "building.json"}
+    assert written.items() < tree(tmp_path / "whole").items()
+    build(ranker, tmp_path / "stopped")
+    assert tree(tmp_path / "stopped") == tree(whole.folder.directory)
+
+
+def test_it_tells_the_terms_of_texts_and_what_a_query_costs(
+    index: SparseIndex, ranker: Sparse, copies: Collection
+) -> None:
+    system = ranker.system(Texts(copies, list(range(len(copies.queries))), list(range(120))))
+    different = np.unique(system.documents.rows)
+    counts = system.documents.counts(different)
+    has = np.zeros((2, 300, ranker.vocabulary), bool)
+    for side, encoded in enumerate((system.queries, system.documents)):
+        rows = encoded.rows if side == 0 else different
+        for i, row in enumerate(rows):
+            has[side, i, encoded.of(row)["term"]] = True
+    flops = has[0].sum(axis=0) @ has[1].sum(axis=0) / len(system.queries.rows) / len(different)
+    text = str(index)
+    assert f"120 documents of 90 different texts, {counts.mean():.1f} terms each (at most {counts.max()})" in text
+    assert f"{flops:.2f} FLOPS" in text
+
+
+def test_it_gives_back_the_terms_of_every_document(index: SparseIndex, ranker: Sparse, copies: Collection) -> None:
+    encoded = ranker.documents.vectors(map(copies.corpus.tokens, range(120)))
+    found = dict(index.texts())
+    assert sorted(found) == list(range(120))
+    for document, terms in found.items():
+        own = encoded.of(encoded.rows[document])
+        assert terms["term"].tolist() == own["term"].tolist()
+        np.testing.assert_allclose(terms["weight"], own["weight"], rtol=2.0**-11)
+
+
+def test_matched_terms_are_shown_and_add_up_to_the_score(index: SparseIndex, copies: Collection) -> None:
+    (found,) = index.find(texts(copies)[:1], 5)
+    vocabulary = copies.tokenizer.vocabulary()
+    for document in found:
+        assert sum(weight for _, weight in document.terms) == pytest.approx(document.score, rel=1e-5)
+        assert all(term in vocabulary for term, _ in document.terms)
+    shown = page("q", 5, {"index": found})
+    (term, weight), *_ = found[0].terms
+    assert f"{term} {weight:.2f}" in shown
+
+
+def test_a_query_of_stop_words_alone_finds_nothing(index: SparseIndex, capsys: pytest.CaptureFixture[str]) -> None:
+    assert index.find([""], 5) == [[]]
+    assert "1 of 1 queries have no term with a weight" in capsys.readouterr().err
+
+
+def set_(place: tuple[int, ...], value: int) -> Callable[[np.ndarray], np.ndarray]:
+    def change(array: np.ndarray) -> np.ndarray:
+        array[place] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("terms", set_((0, 0), -1), "its terms are not in order"),
+        ("terms", set_((0, -1), 1 << 40), "its terms are not in order, or not of the model's"),
+        ("terms", set_((1, 0), 1 << 40), "where the postings of its terms end"),
+        ("terms", set_((1, -1), 3), "where the postings of its terms end"),
+        ("terms", lambda array: array[:, :-1], "where the postings of its terms end"),
+        ("terms", lambda array: array[:1], "not in order"),
+        ("texts", set_((0,), 60_000), "how many terms each text has"),
+        ("texts", lambda array: array[:-1], "where the postings of its terms end"),
+        ("counts", set_((0,), -1), "how many terms each text has"),
+        ("counts", lambda array: array[:-1], "how many terms each text has"),
+        ("blocks", lambda array: array[:-1], "its number of weights"),
+        ("blocks", lambda array: array.astype(np.float64), "its size, shape or dtype"),
+    ],
+    ids=range(12),
+)
+def test_damaged_arrays_are_refused(
+    ranker: Sparse, tmp_path: Path, file: str, change: Callable[[np.ndarray], np.ndarray], words: str
+) -> None:
+    index = build(ranker, tmp_path / "index")
+    path = index.folder.directory / file / "000001.npy"
+    np.save(path, change(np.load(path)).copy())
+    with pytest.raises(InputError, match=words):
+        SparseIndex.open(Folder.open(tmp_path / "index"), ranker)
+
+
+def test_an_index_of_another_model_is_refused(ranker: Sparse, copies: Collection, tmp_path: Path) -> None:
+    build(ranker, tmp_path / "index")
+    other = ranker_of(terms_run(copies, seed=1), copies)
+    assert isinstance(other, Sparse)
+    with pytest.raises(InputError, match="holds an index with another model: name another folder"):
+        build(other, tmp_path / "index")
+    shutil.rmtree(tmp_path / "index")

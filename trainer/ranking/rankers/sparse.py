@@ -1,0 +1,33 @@
+"""Models with a weight for each term of a vocabulary, as SPLADE: scores are inner products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.retrieval import sparse
+from trainer.ranking.retrieval.encode import TextEncoder
+from trainer.ranking.retrieval.system import Texts
+
+
+class Sparse(VectorRanker):
+    """Ranks by exact search among the terms of texts; those of weight 0 take no memory beyond their batch."""
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of terms that have a weight."""
+        return int(self.model.trunk.config.vocab_size)
+
+    @property
+    def queries(self) -> TextEncoder:
+        """The encoder of queries."""
+        return replace(super().queries, kept=sparse.terms_of)
+
+    @property
+    def documents(self) -> TextEncoder:
+        """The encoder of documents."""
+        return replace(super().documents, kept=sparse.terms_of)
+
+    def system(self, texts: Texts) -> sparse.Sparse:
+        """Encode texts."""
+        return sparse.Sparse(self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens()))
