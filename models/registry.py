@@ -12,6 +12,7 @@ from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
+from models.matching.duobert import DuobertConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.matching.sparse import SparseConfig
@@ -44,6 +45,7 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     CrossEncoderConfig,
     CrossThoughtAnswersConfig,
     CrossThoughtPairsConfig,
+    DuobertConfig,
 )
 
 

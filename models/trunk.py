@@ -242,6 +242,16 @@ def token_types(trunk: PreTrainedModel) -> int:
     return 0 if table is None else int(table.num_embeddings)
 
 
+def widen_token_types(trunk: PreTrainedModel, number: int) -> None:
+    """Give a trunk that tells two texts apart by their types as many as `number`; new ones start as its last."""
+    if not 2 <= token_types(trunk) < number:
+        return
+    table: Any = trunk.get_submodule("embeddings.token_type_embeddings")
+    rows = table.weight.detach()
+    table.weight = nn.Parameter(torch.cat([rows, rows[-1:].expand(number - len(rows), -1)]))
+    trunk.config.type_vocab_size = table.num_embeddings = number
+
+
 def check_token_types(trunk: PreTrainedModel) -> None:
     """Refuse a trunk that cannot tell the two texts of a pair apart.
 

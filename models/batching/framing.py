@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -103,11 +103,64 @@ class PairFraming:
 
         They are `ids` int64, `mask` bool, and `types` int64 (1 in the slots of the document and its [SEP]); all [P, T].
         """
-        vocabulary = self.query.vocabulary
-        between, sep = np.full(self.separators - 1, vocabulary.sep), np.array([vocabulary.sep])
         pairs = [self.cut(query, document) for query, document in zip(queries, documents, strict=True)]
-        rows = [np.concatenate([frame(query, vocabulary), between, document, sep]) for query, document in pairs]
-        ids, mask = pad(rows, self.longest, vocabulary.pad)
-        starts = np.array([len(query) + 1 + self.separators for query, _ in pairs])
-        types = (np.arange(ids.shape[1]) >= starts[:, None]) & mask
-        return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}
+        return _joined(pairs, self.longest, self.query.vocabulary, self.separators)
+
+
+@dataclass(frozen=True)
+class DuelFraming:
+    """A query and two documents become `[CLS] query [SEP] first [SEP] second [SEP]`.
+
+    The query is truncated as if it were a single text, and each document also to half of what the query leaves.
+    """
+
+    query: Framing
+    document: Framing
+    max_tokens: int  # of a duel
+
+    frame: ClassVar[int] = 4  # the number of special tokens of a duel
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a duel."""
+        return min(self.query.room + 2 * self.document.room + self.frame, self.max_tokens)
+
+    def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the token ids of the query and of one of its documents that remain after truncation."""
+        query = self.query.cut(query)
+        half = (self.max_tokens - (len(query) + 2)) // 2  # with its [SEP]
+        return query, self.document.cut(document)[: half - 1]
+
+    def arrays(
+        self, queries: Sequence[np.ndarray], firsts: Sequence[np.ndarray], seconds: Sequence[np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Make the arguments of `score_duels` from D queries and two documents for each.
+
+        They are `ids` int64, `mask` bool, and `types` int64 (1 in the slots of the first document and its [SEP], 2 in
+        those of the second); all [D, T].
+        """
+        duels = [
+            (*self.cut(query, first), self.cut(query, second)[1])
+            for query, first, second in zip(queries, firsts, seconds, strict=True)
+        ]
+        return _joined(duels, self.longest, self.query.vocabulary)
+
+
+def _joined(
+    inputs: Sequence[Sequence[np.ndarray]], longest: int, vocabulary: Vocabulary, separators: int = 1
+) -> dict[str, np.ndarray]:
+    """Make `[CLS] first [SEP] second [SEP] ...` of each input's texts, which have token types 0, 1, ...
+
+    `separators` [SEP]s follow the first text, and one follows each other.
+    """
+    between, sep = np.full(separators - 1, vocabulary.sep), np.array([vocabulary.sep])
+    rows = [
+        np.concatenate([frame(first, vocabulary), between, *(part for text in others for part in (text, sep))])
+        for first, *others in inputs
+    ]
+    ids, mask = pad(rows, longest, vocabulary.pad)
+    lengths = np.array([[len(text) + 1 for text in texts[:-1]] for texts in inputs])
+    lengths[:, 0] += separators
+    starts = lengths.cumsum(axis=1)  # of all texts but the first, [N, n - 1]
+    types = (np.arange(ids.shape[1])[:, None] >= starts[:, None]).sum(axis=2) * mask
+    return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}

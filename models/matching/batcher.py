@@ -1,4 +1,4 @@
-"""The base of all matching batchers: choose each query's candidates and record their columns."""
+"""The bases of all matching batchers: choose each query's documents, and record their columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from models.batching.candidates import Candidates, Example, columns, labels_of
+from models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
 from models.batching.packing import text_tokens
 from models.config import MatchingConfig
 from models.interface import MicroBatch, Vocabulary
@@ -16,14 +16,8 @@ from models.interface import MicroBatch, Vocabulary
 Keys = TypeVar("Keys", bound=MatchingConfig)
 
 
-class CandidateBatcher(ABC, Generic[Keys]):
-    """Examples -> the arrays of their texts, and the columns of each query's candidates, n at most:
-
-    candidates      int64 [Q, n], -1 where a query has fewer; in `positive` examples the relevant one comes first
-    labels          fp32 [Q, n]
-
-    The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...
-    """
+class ExampleBatcher(Generic[Keys]):
+    """An example is a query and what the data give for it; its negatives are drawn with the micro-batch."""
 
     def __init__(self, keys: Keys, vocabulary: Vocabulary, candidates: Candidates) -> None:
         """Draw negatives from `candidates`."""
@@ -37,20 +31,41 @@ class CandidateBatcher(ABC, Generic[Keys]):
         """Return the number of each example."""
         return [[i] for i in range(len(documents))]
 
+    def choose(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> list[list[int]]:
+        """Return each query's documents, its negatives drawn with its own rng.
+
+        Raises:
+            ValueError: a query has fewer documents to draw from than the recipe asks for.
+        """
+        return [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
+
+
+class CandidateBatcher(ABC, ExampleBatcher[Keys]):
+    """Examples -> the arrays of their texts, and the columns of each query's candidates, n at most:
+
+    candidates      int64 [Q, n], -1 where a query has fewer; in `positive` examples the relevant one comes first
+    labels          fp32 [Q, n]
+    scores          fp32 [Q, n], only where a loss learns them: a teacher's
+
+    The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...
+    """
+
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng; frame and pad the texts.
 
         Raises:
             ValueError: a query has fewer documents to draw from than the recipe asks for.
         """
-        chosen = [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
+        chosen = self.choose(examples, rngs)
         documents = [own[0] for own in chosen] + [i for own in chosen for i in own[1:]]
         queries = [*range(len(chosen)), *(query for query, own in enumerate(chosen) for _ in own[1:])]
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
-        targets = len(documents) if self.keys.loss == "binary" else len(examples)
-        return MicroBatch(arrays, {self.keys.loss: targets}, text_tokens(ids, self.vocabulary))
+        if self.keys.taught:
+            arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
+        targets = {loss: len(documents) if loss == "binary" else len(examples) for loss in self.keys.losses}
+        return MicroBatch(arrays, targets, text_tokens(ids, self.vocabulary))
 
     @abstractmethod
     def arrays(

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.activations import ACT2FN
 
 from models.batching.framing import PairFraming
-from models.encode import encode_texts
 from models.interface import Vocabulary
-from models.layers.pooling import pool
-from models.layers.shape import initialise, setting
+from models.matching.joint_encoder import Activation, JointEncoder, Pooling
 from models.matching.pair_model import PairModel, PairModelConfig
-from models.trunk import require_bidirectional, token_types
-
-Activation = Literal["tanh", "relu", "gelu"]
 
 
 class CrossEncoderConfig(PairModelConfig):
     """The keys of a model that reads both texts together; the last five describe published cross-encoders."""
 
     name: Literal["cross_encoder"]
-    pooling: Literal["cls", "mean", "max"] = "cls"  # ParlAI's reductions: first, mean, max
+    pooling: Pooling = "cls"
     hidden_layer: bool = True  # a linear layer and tanh before the last one (BERT's pooler); false: as the paper
     hidden_activation: Activation = "tanh"  # of the hidden layer: ELECTRA, DeBERTa and ModernBERT: gelu
     hidden_norm: bool = False  # a LayerNorm after it, as in ModernBERT
@@ -61,36 +54,29 @@ class CrossEncoderConfig(PairModelConfig):
         return CrossEncoder(trunk, self)
 
 
-class CrossEncoder(PairModel):
+class CrossEncoder(JointEncoder, PairModel):
     """A trunk and a head `head.` on the pooled state of a pair."""
 
     keys: CrossEncoderConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossEncoderConfig) -> None:
-        """Initialise the head like BERT's layers.
+        """Build the head that the keys describe.
 
         Raises:
             ValueError: it pools [CLS] and the trunk is causal.
         """
-        super().__init__()
-        if keys.pooling == "cls":
-            require_bidirectional(trunk, "set method.pooling=mean")
-        self.trunk, self.keys = trunk, keys
-        width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
-        first: list[nn.Module] = []
-        if keys.hidden_layer:
-            first = [nn.Linear(width, width), ACT2FN[keys.hidden_activation]]
-        if keys.hidden_norm:
-            first.append(nn.LayerNorm(width, eps=setting(trunk.config, "layer_norm_eps")))
-        self.head = nn.Sequential(*first, nn.Dropout(dropout), nn.Linear(width, keys.classes or 1))
-        initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
+        super().__init__(
+            trunk,
+            keys.pooling,
+            2 if keys.token_types else None,
+            outputs=keys.classes or 1,
+            activation=keys.hidden_activation if keys.hidden_layer else None,
+            norm=keys.hidden_norm,
+        )
+        self.keys = keys
         self.activation: nn.Module = nn.Identity()  # of a score; the library of a published model may apply a sigmoid
-        self.has_types = keys.token_types and token_types(trunk) >= 2
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Score pairs, ids int64, mask bool and types int64 [P, T]: fp32 [P], or logits [P, C] of classes."""
-        states = encode_texts(self.trunk, ids, mask, types if self.has_types else None)
-        pooled = pool(states, mask, self.keys.pooling).to(states.dtype)
-        scores = self.head(pooled)
-        scores = self.activation(scores.to(torch.promote_types(scores.dtype, torch.float32)))
+        scores: Tensor = self.activation(self.outputs(ids, mask, types))
         return scores if self.keys.classes else scores[:, 0]

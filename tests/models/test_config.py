@@ -32,6 +32,13 @@ from models.registry import MATCHING, PRETRAINING
         ("siamese", "max_query_tokens", [2]),
         ("siamese", "max_document_tokens", [2]),
         ("siamese", "loss", ["hinge"]),  # refused without sampled negatives
+        (
+            "siamese",
+            "loss",
+            ["some", ["kl"], {}, {"some": 1.0}, {"kl": 0.0}, {"kl": -1.0}, {"kl": "much"}, {"kl": None}],
+        ),
+        ("siamese", "candidates", [{"per_query": 1}, {"per_query": 8, "keep": "best"}, 8]),
+        ("siamese", "teacher_scale", ["max"]),
         ("siamese", "negatives_per_query", [-1]),
         ("poly_encoder", "m", [0, 361]),  # a query has at most 360 tokens
         ("poly_encoder", "codes", ["some"]),
@@ -49,6 +56,21 @@ def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[objec
             config.model_validate({"name": name, key: value})
 
 
+def test_several_losses_are_a_table_and_keys_of_a_teacher_are_dumped_only_if_set() -> None:
+    """A recipe without them has the same identity as before there were such keys."""
+    one = MATCHING["siamese"].model_validate({"name": "siamese", "loss": "kl"})
+    assert (one.losses, one.weights, one.unit) == ({"kl": 1.0}, {"kl": 1.0}, "group")
+    assert one.model_dump()["loss"] == "kl"
+    assert not one.model_dump().keys() & {"candidates", "teacher_scale"}
+    table = {"softmax": 1.0, "kl": 0.5}
+    given = {"name": "siamese", "loss": table, "candidates": {"per_query": 8}, "teacher_scale": "min_max"}
+    several = MATCHING["siamese"].model_validate(given)
+    assert (several.weights, several.unit, several.negatives) == (table, "positive", "micro_batch")
+    assert MATCHING["siamese"].model_validate(several.model_dump()) == several
+    with pytest.raises(ValueError, match="classes cannot be one of several losses"):
+        MATCHING["cross_encoder"].model_validate({"name": "cross_encoder", "loss": {"classes": 1}, "classes": 3})
+
+
 def test_several_special_tokens_need_cls_pooling() -> None:
     with pytest.raises(ValueError, match="method.special_tokens=3 are pooled by their own states"):
         MATCHING["siamese"].model_validate({"name": "siamese", "special_tokens": 3, "pooling": "mean"})
@@ -62,11 +84,11 @@ def test_a_frozen_seed_encoder_has_no_masked_words() -> None:
 
 def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     """The losses of all others add up over examples: tests.models.checks.losses_add_up."""
-    needed = {name: {"hard_negatives": 1} for name in ("cross_encoder", "cross_thought_answers")}
+    needed = {name: {"hard_negatives": 1} for name in ("cross_encoder", "cross_thought_answers", "duobert")}
     needed["cross_thought_pairs"] = {"classes": 2}
     configs = (PRETRAINING | MATCHING).items()
     methods = [config.model_validate({"name": name, **needed.get(name, {})}) for name, config in configs]
     for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):
         methods.append(MATCHING["siamese"].model_validate({"name": "siamese", **keys}))
     comparing = [method.name for method in methods if method.compares_micro_batch]
-    assert comparing == ["ict", "siamese", "poly_encoder", "colbert"]
+    assert comparing == ["ict", "siamese", "poly_encoder", "colbert", "sparse"]

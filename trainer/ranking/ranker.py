@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from trainer.training.engine.device import has_bf16, this_device
 CLASSES = "classes"  # the loss of models that classify pairs
 PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
 LONG = 1 << 16  # tokens, more than any model reads
 
 
@@ -45,12 +46,18 @@ class Ranker(ABC):
         collection: contains the texts.
         searches: whether each document is scored by itself, so that a whole pool can be ranked; if not, the ranker only
             re-ranks lists that another one found.
+        by_itself: whether the score of a document does not depend on the others of its list, so that it can be compared
+            with scores from elsewhere.
+        position_bias: of the lists that it scored last, the mean of |p_ij + p_ji - 1| over pairs of documents, where it
+            compares them in both orders: 0 if their order does not matter.
     """
 
     name: str
     title: str
     collection: Collection
     searches: ClassVar[bool] = True
+    by_itself: ClassVar[bool] = True
+    position_bias: float | None = None
 
     @property
     @abstractmethod
@@ -66,6 +73,24 @@ class Ranker(ABC):
     def temperature(self) -> float:
         """What its scores are divided by where a student learns them."""
         return 1.0
+
+    def with_options(self, options: Mapping[str, str]) -> Ranker:
+        """Return the ranker with the options that `--system` gives it; raise ValueError for one that it lacks."""
+        if options:
+            raise ValueError(f"{self.title} has no options: leave out {next(iter(options))}=...")
+        return self
+
+    def passes(self, documents: int) -> int:
+        """Return the forward passes for a query and a list of documents, besides those of texts encoded ahead."""
+        return 0
+
+    def require_depth(self, depth: int) -> None:  # noqa: B027  most rankers take lists of any length
+        """Raise InputError where it does not re-rank lists of this many documents."""
+
+    def require_by_itself(self) -> None:
+        """Raise InputError where the score of a document depends on its list."""
+        if not self.by_itself:
+            raise InputError(f"{self.title} scores a document by comparing it with its list: {NO_SCORE}")
 
     def system(self, texts: Texts) -> System:
         """Encode or index texts, to score all documents of their pool.
@@ -112,6 +137,10 @@ class ModelRanker(Ranker):
     def kind(self) -> str:
         """The kind that the model says it is."""
         return str(self.model.kind)
+
+    def passes(self, documents: int) -> int:
+        """The query is read once."""
+        return 1
 
     @property
     def accelerator(self) -> torch.device | None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.batching.candidates import Candidates
-from models.matching.pair_model import PairModel
 from models.registry import MATCHING
 from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, micro_batch, positive
@@ -32,6 +31,7 @@ MODELS = {
     "siamese, two towers": {"towers": 2, "loss": "hinge", "negatives_per_query": 2},
     "siamese, chunks": {"document_chunks": 3, "max_document_tokens": 5, "pooling": "mean"},
     "siamese, kl": {"loss": "kl", "similarity": "cosine"},
+    "siamese, several": {"loss": {"softmax": 1.0, "kl": 0.5}, "similarity": "cosine"},
     **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
     "colbert": {"dimension": 6},
     "colbert, own": {"dimension": 6, "negatives": "own", **OWN},
@@ -41,10 +41,13 @@ MODELS = {
     "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "cross_encoder": OWN,
     "cross_encoder, margin_mse": {"loss": "margin_mse"},
+    "cross_encoder, several": {"loss": {"binary": 1.0, "kl": 0.5}},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
+    "duobert": {"max_document_tokens": 7, **OWN},
     "cross_thought_answers": {"special_tokens": 3, **OWN},
     "cross_thought_pairs": {"special_tokens": 3, "classes": 3},
 }
+TOGETHER = {"pairs": "pair", "duels": "duel"}  # kinds whose models read several texts as one input, and its arrays
 ALL = pytest.mark.parametrize("model", MODELS)
 
 
@@ -122,10 +125,10 @@ def test_more_padding_changes_no_loss(model):
 def test_a_score_depends_on_its_query_and_document_alone(model):
     built, arrays = perturbed(build(model)).eval(), tensors(batch_of(model))
     with torch.no_grad():
-        if isinstance(built, PairModel):
-            pairs = texts_of(arrays, "pair")
-            together = built.score_pairs(**pairs)
-            single = [built.score_pairs(**alone(pairs, i)) for i in range(len(together))]
+        if built.kind in TOGETHER:
+            read, score = texts_of(arrays, TOGETHER[built.kind]), getattr(built, f"score_{built.kind}")
+            together = score(**read)
+            single = [score(**alone(read, i)) for i in range(len(together))]
             torch.testing.assert_close(torch.cat(single), together, rtol=0, atol=1e-12)
             return
         queries, documents = texts_of(arrays, "query"), texts_of(arrays, "document")
@@ -164,8 +167,9 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(model, monkeyp
 def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
     built, arrays = build(model), tensors(batch_of(model))
     half_precision(built, arrays, dtype, rel=0.05)
-    if isinstance(built, PairModel):
-        assert built.score_pairs(**texts_of(arrays, "pair")).dtype == torch.float32
+    if built.kind in TOGETHER:
+        score = getattr(built, f"score_{built.kind}")
+        assert score(**texts_of(arrays, TOGETHER[built.kind])).dtype == torch.float32
         return
     queries = built.embed_queries(**texts_of(arrays, "query"))
     documents = built.embed_documents(**texts_of(arrays, "document"))

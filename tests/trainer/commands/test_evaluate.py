@@ -195,7 +195,10 @@ def test_a_fused_row(
     assert printed[6].startswith(
         f"MRR@10: both {np.mean(fused):.4f} against BM25 {means['bm25']['mrr@10']:.4f}, p = {pair['p_value']:.4f}"
     )
-    assert re.fullmatch(r"both: from_seed [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s", printed[7])
+    assert re.fullmatch(
+        r"both: from_seed [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s; forward passes a query: 1 \+ 0 \+ 0 = 1",
+        printed[7],
+    )
     rules = {
         True: f"both: {1 - (weight or 0):g} from_seed + {weight or 0:g} BM25, scores standardised per query; weight "
         "chosen by nDCG@10 on split dev",

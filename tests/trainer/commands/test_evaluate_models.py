@@ -31,6 +31,7 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or for texts of these lengths
     "cross_encoder": {"negatives_per_query": 1},
     "cross_thought_answers": {"negatives_per_query": 1},
+    "duobert": {"negatives_per_query": 1},
     "poly_encoder": {"m": 4},
 }
 LOSSES = {name: get_args(config.model_fields["loss"].annotation) for name, config in MATCHING.items()}
@@ -96,7 +97,7 @@ def test_every_matching_model_ranks_the_pool(
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
     path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     trained, task = load_trained(path), Task.of(opened, "test")
-    again = trained.model.kind in ("pairs", "lists")
+    again = trained.model.kind in ("pairs", "lists", "duels")
     results = run(toy_collection, tmp_path / "r.json", f"--system=m={'bm25 > 100 ' if again else ''}{path}")
     found = (
         positions(Bm25Ranker(task.collection).system(task).rank(100))
@@ -212,8 +213,9 @@ def test_systems_are_re_ranked_again_and_again(
     assert [stage.get("depth") for stage in stages] == [None, 40, 7]
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[1:5]] == ["BM25", "tokens", "long", "short"]
-    took = re.compile('long: BM25 [0-9.]+ s > 40 ./tokens [0-9.]+ s > 7 "overlap" [0-9.]+ s')
-    assert any(took.fullmatch(line) for line in printed)
+    took = 'long: BM25 [0-9.]+ s > 40 ./tokens [0-9.]+ s > 7 "overlap" [0-9.]+ s; forward passes a query: '
+    assert any(re.fullmatch(took + r"0 \+ 1 \+ 7 = 8", line) for line in printed)
+    assert [stage["passes"] for stage in stages] == [0, 1, 7]
 
     task = Task.of(opened, "test")
     again = Bm25Ranker(opened).system(task).rank(100)

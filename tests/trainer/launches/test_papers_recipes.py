@@ -18,6 +18,7 @@ import pytest
 
 from data_prep.__main__ import main
 from data_prep.collections.collection import Collection
+from models.matching.duobert import DuobertConfig
 from models.matching.pair_model import PairModelConfig
 from models.registry import MATCHING
 from tests import toy
@@ -59,7 +60,10 @@ CASES = {
     "splade_lexical": Case("splade_lexical_small", "data/msmarco_passage"),
     "tildev2": Case("tildev2_small", "data/msmarco_passage", ("method.hard_negatives=2",)),
     "sparse_small": Case("sparse_small", "data/mine"),
+    "duobert": Case("duobert_small", "data/msmarco_passage"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
+    "colbertv2": Case("colbertv2_small", "data/msmarco_64way"),
+    "bge": Case("bge_small", "data/scored"),
     "seed_msmarco_passage": Case("seed_msmarco_passage_small", "data/msmarco_passage"),
     "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance_small", "data/msmarco_passage"),
     "seed_msmarco_document": Case("seed_msmarco_document_small", "data/msmarco_document"),
@@ -165,7 +169,7 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
         assert all(0 < loss < math.inf for loss in losses.values())
 
     folder, out = collections[case.collection], trained / f"{name}.json"
-    again = isinstance(recipe.method, PairModelConfig) and not case.how  # it cannot search
+    again = isinstance(recipe.method, PairModelConfig | DuobertConfig) and not case.how  # it cannot search
     system = f"m={'bm25 > 100 ' if again else ''}{trained / name}"
     options = [f"--collection={folder}", f"--split={case.split}", f"--system={system}", f"--out={out}"]
     evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite

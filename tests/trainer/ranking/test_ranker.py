@@ -16,9 +16,10 @@ from trainer.training.checkpoints.load import load_trained
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
 
 
-@pytest.mark.parametrize("name", ["siamese", "colbert", "poly_encoder", "cross_encoder"])
+@pytest.mark.parametrize("name", ["siamese", "colbert", "poly_encoder", "cross_encoder", "duobert"])
 def test_models_score_in_bf16_as_in_fp32_but_for_rounding(opened: Collection, tmp_path: Path, name: str) -> None:
-    keys = LENGTHS | ({"hard_negatives": 1} if name == "cross_encoder" else {"m": 4} if name == "poly_encoder" else {})
+    own = {"cross_encoder": {"hard_negatives": 1}, "duobert": {"hard_negatives": 1}, "poly_encoder": {"m": 4}}
+    keys = LENGTHS | own.get(name, {})
     run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name=name, **keys)
     usual, half = (ranker_of(load_trained(run), opened, precision) for precision in (None, "bf16"))
     assert (usual.precision, half.precision) == ("fp32", "bf16")

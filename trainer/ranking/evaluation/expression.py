@@ -1,10 +1,12 @@
 """The language of `trainer.evaluate --system`: text -> a tree.
 
     system      [NAME =] expression
-    expression  first, then any number of: > DEPTH LEAF, or > DEPTH +LEAF(options)
+    expression  first, then any number of: > DEPTH LEAF, or > DEPTH +LEAF
     first       LEAF, fuse(expression, expression, options) or (expression)
-    LEAF        bm25, the name of a system given before, or a path; one with other characters in "double quotes"
-    options     weight=0.3, split=dev, rule=scores or rule=ranks, with commas between them
+    LEAF        bm25, the name of a system given before, or a path; one with other characters in "double quotes";
+                (options) may follow
+    options     weight=0.3, split=dev, rule=scores or rule=ranks, where scores are fused (fuse, +);
+                NAME=VALUE of a LEAF are its ranker's, which knows them; with commas between them
 
 `a > 100 b` re-ranks the first 100 documents of a by the scores of b, and `a > 100 +b` by those of both.
 Equal trees are equal and hash equally, so that each distinct part is evaluated once.
@@ -32,13 +34,19 @@ class Leaf:
     """BM25, a model or a run file."""
 
     path: str  # "bm25" for BM25: a folder of this name is ./bm25
+    options: tuple[tuple[str, str], ...] = ()  # names and values, of its ranker
     at: int = field(default=0, compare=False)  # where it stands in the text, from 0
 
     def __str__(self) -> str:
         """Format as text; a path without a slash is quoted, as it could be a name."""
+        return self.with_mix("")
+
+    def with_mix(self, mix: str) -> str:
+        """Format as text, with the options of a fusion, too."""
         plain = self.path == "bm25" or ("/" in self.path and re.fullmatch(_WORD, self.path))
         escaped = self.path.replace("\\", r"\\").replace('"', r"\"")
-        return self.path if plain else f'"{escaped}"'
+        options = ", ".join([*map("=".join, self.options), *([mix] if mix else [])])
+        return (self.path if plain else f'"{escaped}"') + (f"({options})" if options else "")
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,8 @@ class Rerank:
     @property
     def stage(self) -> str:
         """The text without `first`."""
-        plus, options = ("", "") if self.mix is None else ("+", f"({self.mix})" if str(self.mix) else "")
-        return f"> {self.depth} {plus}{self.scorer}{options}"
+        scorer = self.scorer if self.mix is None else f"+{self.scorer.with_mix(str(self.mix))}"
+        return f"> {self.depth} {scorer}"
 
 
 Expression = Leaf | Fuse | Rerank
@@ -173,14 +181,10 @@ class _Parser:
             if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
                 self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth.at)
             plus, named = self.skip("+"), self.peek
-            scorer = self.leaf()
+            scorer, of_mix = self.leaf(fused=plus)
             if not isinstance(scorer, Leaf):
                 self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named.at)
-            options = self.skip("(")
-            if options and not plus:
-                self.fail(f"options are for fused scores: write +{named.text}(...)", named.at + len(named.text))
-            mix = self.options() if options else Mix() if plus else None
-            expression = Rerank(expression, int(depth.text), scorer, mix, at)
+            expression = Rerank(expression, int(depth.text), scorer, self.mix(of_mix) if plus else None, at)
         return expression
 
     def first(self) -> Expression:
@@ -190,7 +194,7 @@ class _Parser:
             return expression
         if self.peek.text == "fuse" and self.tokens[self.place + 1].text == "(":
             return self.fuse()
-        return self.leaf()
+        return self.leaf(fused=False)[0]
 
     def fuse(self) -> Fuse:
         at = self.take().at
@@ -204,44 +208,68 @@ class _Parser:
         if self.skip(")"):
             return Fuse(first, second, at=at)
         self.expect(",", " or ')'")
-        return Fuse(first, second, self.options(), at)
+        return Fuse(first, second, self.mix(self.options(tuple(OPTIONS))), at)
 
-    def options(self) -> Mix:
-        """Read options with the bracket that ends them."""
-        given: dict[str, str] = {}
+    def options(self, known: tuple[str, ...] = ()) -> list[tuple[_Token, _Token]]:
+        """Read options, names and values, with the bracket that ends them; without `known`, of any name."""
+        given: list[tuple[_Token, _Token]] = []
         while True:
             name = self.take()
-            if name.text not in OPTIONS or name.text in given:
-                wrong = "is there twice" if name.text in given else f"is not an option: {', '.join(OPTIONS)}"
-                self.fail(f"{name} {wrong}", name.at)
+            if name.kind != "word" or (known and name.text not in known):
+                self.fail(f"{name} is not an option: {', '.join(known) or 'write NAME=VALUE'}", name.at)
+            if any(name.text == other.text for other, _ in given):
+                self.fail(f"{name} is there twice", name.at)
             self.expect("=")
             value = self.take()
-            if value.kind != "word" or not _possible(name.text, value.text):
+            if value.kind != "word":
+                self.fail(f"{value} is no value of '{name.text}'", value.at)
+            given.append((name, value))
+            if self.skip(")"):
+                return given
+            self.expect(",", " or ')'")
+
+    def mix(self, options: list[tuple[_Token, _Token]]) -> Mix:
+        """Read what options say of a fusion."""
+        given: dict[str, str] = {}
+        for name, value in options:
+            if not _possible(name.text, value.text):
                 self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value.at)
             given[name.text] = value.text
             if "weight" in given and "split" in given:
                 self.fail("a weight that is given needs no split to choose it on: leave out one", name.at)
             if given.get("rule") == "ranks" and len(given) > 1:
                 self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name.at)
-            if self.skip(")"):
-                break
-            self.expect(",", " or ')'")
         weight = float(given["weight"]) if "weight" in given else None
         redundant = "weight" in given or "split" in given
         return Mix(weight, given.get("split"), None if redundant else given.get("rule"))
 
-    def leaf(self) -> Expression:
+    def leaf(self, *, fused: bool) -> tuple[Expression, list[tuple[_Token, _Token]]]:
+        """Read a part by its name or path, with its own options; return also those of the fusion that it is in."""
+        named = self.peek
+        part, bracket = self.named(), self.peek
+        if not self.skip("("):
+            return part, []
+        options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
+        of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
+        if of_mix and not fused:
+            self.fail(f"options are for fused scores: write +{named.text}(...)", bracket.at)
+        own = {name.text: value.text for name, value in options if name.text not in OPTIONS}
+        if isinstance(part, Leaf):
+            part = replace(part, options=tuple({**dict(part.options), **own}.items()))
+        return part, of_mix
+
+    def named(self) -> Expression:
         token = self.take()
         if token.kind == "quoted":
             path = re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL)
             if not path:
                 self.fail("the path is empty", token.at)
-            return Leaf("./bm25" if path == "bm25" else path, token.at)
+            return Leaf("./bm25" if path == "bm25" else path, at=token.at)
         if token.kind != "word":
             self.fail(f"{token} is no system: write bm25, a name given before, a path, or fuse(..., ...)", token.at)
         if token.text in self.known:
             return replace(self.known[token.text], at=token.at)
-        return Leaf(token.text, token.at)
+        return Leaf(token.text, at=token.at)
 
     @property
     def peek(self) -> _Token:

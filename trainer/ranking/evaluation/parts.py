@@ -46,6 +46,8 @@ class Parts:
         self.remarks: list[str] = []  # on run files
         self._wanted = list(wanted)
         self._seconds: dict[Expression, float] = defaultdict(float)
+        self._passes: dict[Expression, float] = {}
+        self._bias: dict[Expression, float | None] = {}
         self._depths = _depths(wanted, depth)
         self._whole = {BM25, *(part for each in wanted for part in walk(each) if isinstance(part, Leaf))}
         self._encoded: dict[Leaf, System] = {}
@@ -80,14 +82,17 @@ class Parts:
     def _stage(self, part: Expression) -> SystemStage:
         seconds = round(self._seconds[part], 3)
         if isinstance(part, Leaf):
-            return SystemStage(stage=str(part), seconds=seconds, **self.systems.about(part))
+            about, ranker = self.systems.about(part), self.systems.rankers.get(part)
+            passes = ranker.passes(len(self.task.pool)) if ranker else None
+            return SystemStage(stage=str(part), seconds=seconds, passes=passes, **about)
         second = part.scorer if isinstance(part, Rerank) else part.second
         choice = self.choices.get(part)
         fused = {"fused": [str(part.first), str(second)], **choice._asdict()} if choice else {}
         if isinstance(part, Fuse):
-            return SystemStage(stage="fuse", seconds=seconds, **fused)
+            return SystemStage(stage="fuse", seconds=seconds, passes=0, **fused)
         about = self.systems.about(part.scorer)
-        return SystemStage(stage=part.stage, seconds=seconds, depth=part.depth, **about, **fused)
+        cost = {"passes": self._passes.get(part), "position_bias": self._bias.get(part)}
+        return SystemStage(stage=part.stage, seconds=seconds, **{"depth": part.depth, **cost, **about, **fused})
 
     def _rank(self, part: Expression, k: int) -> Rankings:
         if is_run_file(part):
@@ -140,7 +145,8 @@ class Parts:
 
     def _scores(self, part: Rerank, found: Rankings) -> list[np.ndarray]:
         """Score what is re-ranked; with what the scorer has encoded, where it ranks the whole pool, too."""
-        first = [ranked.documents[: part.depth] for ranked in found]
+        first, ranker = [ranked.documents[: part.depth] for ranked in found], self.systems.rankers[part.scorer]
+        self._passes[part] = round(sum(ranker.passes(len(documents)) for documents in first) / len(first), 1)
         if part.scorer in self._whole:
             return list(map(self._encode(part.scorer).of, range(len(first)), first))
         lists = [
@@ -148,7 +154,10 @@ class Parts:
             for query, documents in zip(self.task.queries, first, strict=True)
             if len(documents)
         ]
-        scores = iter(self.systems.rankers[part.scorer].scores(lists, "re-rank") if lists else [])
+        if not lists:
+            return [NOTHING.scores] * len(first)
+        scores = iter(ranker.scores(lists, "re-rank"))
+        self._bias[part] = ranker.position_bias
         return [next(scores) if len(documents) else NOTHING.scores for documents in first]
 
     def _list(self, part: Expression, k: int) -> Rankings:

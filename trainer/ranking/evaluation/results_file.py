@@ -28,7 +28,9 @@ class SystemStage(Record):
 
     stage: str  # bm25, a path, `fuse`, or `> DEPTH` and what re-ranks
     seconds: float | None = None
+    passes: float | None = None  # forward passes for a query, the mean; documents that are encoded ahead do not count
     depth: Count | None = None  # how many documents it re-ranks
+    position_bias: float | None = None  # mean |p_ij + p_ji - 1|, if it compares documents in both orders
     model: str | None = None  # the path of the model that gives scores
     checkpoint: str | None = None
     max_tokens: Limits | None = None
@@ -44,6 +46,12 @@ class SystemResult(Record):
     expression: str  # as `--system` takes it, with the names of other systems replaced by what they stand for
     metrics: dict[str, float]  # means over queries, lists or pairs
     stages: Annotated[list[SystemStage], Field(min_length=1)]
+
+    @property
+    def passes(self) -> float | None:
+        """Forward passes for a query; None if those of a stage are not known, as of a run file."""
+        passes = [stage.passes for stage in self.stages]
+        return None if None in passes else sum(filter(None, passes))
 
     @property
     def combined(self) -> bool:

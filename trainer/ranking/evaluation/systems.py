@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,9 +67,20 @@ class Systems:
 
     @classmethod
     def open(cls, collection: Collection, given: list[Given], precision: str | None = None) -> Systems:
-        """Open BM25 and the models; raise InputError for one that cannot rank the collection."""
-        every = dict.fromkeys(leaf for system in given for leaf in leaves(system.expression))
-        rankers = {leaf: open_ranker(leaf.path, collection, precision) for leaf in every if not is_run_file(leaf)}
+        """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option."""
+        opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
+        for system in given:
+            for leaf in leaves(system.expression):
+                if is_run_file(leaf) and leaf.options:
+                    raise problem(system.text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
+                if is_run_file(leaf) or leaf in rankers:
+                    continue
+                if leaf.path not in opened:
+                    opened[leaf.path] = open_ranker(leaf.path, collection, precision)
+                try:
+                    rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
+                except ValueError as error:
+                    raise problem(system.text, leaf.at, str(error)) from None
         return cls(collection, given, rankers)
 
     def require_scores(self) -> None:
@@ -80,16 +91,32 @@ class Systems:
 
     def check(self, split: str) -> None:
         """Raise InputError for a part that cannot rank as it is given, or has no weight on a split."""
-        self.choices(split)
+        choices = self.choices(split)
         self.require_scores()
         for _, expression, text in self.given:
             for part in walk(expression):
                 if isinstance(part, Rerank) and is_run_file(part.scorer):
                     message = f"'{part.scorer.path}' is a run file, which scores nothing anew: name a model"
                     raise problem(text, part.scorer.at, message)
+                try:
+                    self._check_lists(part, choices)
+                except InputError as error:
+                    raise problem(text, part.at, str(error)) from None
                 if isinstance(part, Leaf) and not is_run_file(part) and not self.rankers[part].searches:
                     message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
                     raise problem(text, part.at, message)
+
+    def _check_lists(self, part: Expression, choices: Mapping[Expression, Choice]) -> None:
+        """Raise InputError for lists that a model does not re-rank, and for scores of lists that would be fused."""
+        if isinstance(part, Rerank):
+            self.rankers[part.scorer].require_depth(part.depth)
+        choice = choices.get(part)
+        if choice and (choice.split or choice.weight is not None):
+            assert isinstance(part, Fuse | Rerank)
+            for each in (part.first, part.scorer if isinstance(part, Rerank) else part.second):
+                scorer = each.scorer if isinstance(each, Rerank) and each.mix is None else each
+                if isinstance(scorer, Leaf) and not is_run_file(scorer):
+                    self.rankers[scorer].require_by_itself()
 
     def choices(self, split: str) -> dict[Expression, Choice]:
         """Return where the weight of each part that fuses comes from, given the split to evaluate.
@@ -138,9 +165,10 @@ class Systems:
         return {name: self.rankers[leaf] for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
 
     def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
-        """Return the text and the only stage of each of these systems."""
+        """Return the text and the only stage of each of these systems, once it has ranked."""
         return {
-            name: (str(leaf), [SystemStage(stage=str(leaf), **self.about(leaf))])
+            name: (str(leaf), [SystemStage(stage=str(leaf), position_bias=bias, **self.about(leaf))])
             for name, leaf, _ in self.given
             if isinstance(leaf, Leaf)
+            for bias in [self.rankers[leaf].position_bias]
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.metrics import ROUNDS
-from trainer.ranking.evaluation.results_file import About, Results, SystemStage
+from trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage
 from trainer.ranking.evaluation.significance import LEVEL, Pair
 from trainer.ranking.evaluation.task import TIE_RULE
 from trainer.ranking.retrieval import bm25
@@ -39,8 +39,12 @@ def conditions(results: Results, all_pairs: bool = False) -> Iterator[str]:
         yield from _pairs(results)
     for name, system in results.systems.items():
         if system.combined:
-            yield f"{name}: {_took(system.stages, results)}"
+            yield f"{name}: {_took(system.stages, results)}{_passes(system)}"
             yield from (f"{name}: {_rule(stage, results)}" for stage in system.stages if stage.fused)
+        for stage in system.stages:
+            if stage.position_bias is not None:
+                bias = f"{stage.position_bias:.4f}, the mean of |p_ij + p_ji - 1|"
+                yield f"{name}: position bias of {stage.stage}: {bias}"
     yield from results.about.remarks
     yield _what_was_measured(results.about)
     if results.about.ignore_identical_ids and (queries := results.about.ignore_identical_ids.queries):
@@ -103,6 +107,14 @@ def _took(stages: Sequence[SystemStage], results: Results) -> str:
         text += " " * stage.stage.startswith(">") or ", " * bool(text)
         text += label(stage.stage, results) + ("" if stage.seconds is None else f" {stage.seconds:.1f} s")
     return text
+
+
+def _passes(system: SystemResult) -> str:
+    """Return how many forward passes a query takes, those of each stage in their order; "" where it is not known."""
+    if system.passes is None:
+        return ""
+    each = " + ".join(f"{stage.passes:,.10g}" for stage in system.stages)
+    return f"; forward passes a query: {each} = {system.passes:,.10g}"
 
 
 def _rule(stage: SystemStage, results: Results) -> str:

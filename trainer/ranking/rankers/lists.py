@@ -14,7 +14,7 @@ from trainer.ranking.retrieval.system import List, Texts, scores_of_lists
 class Lists(VectorRanker):
     """Re-ranks lists, each as a whole."""
 
-    searches = False
+    searches = by_itself = False
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n]; every text is encoded once."""

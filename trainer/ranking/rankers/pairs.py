@@ -23,6 +23,10 @@ class Pairs(ModelRanker):
     searches = False
     method: PairModelConfig
 
+    def passes(self, documents: int) -> int:
+        """Each document is read with the query."""
+        return documents
+
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given.
 

@@ -8,7 +8,8 @@ from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, parse, walk
 
 A, B = Leaf("runs/a"), Leaf("runs/b")
-KNOWN: dict[str, Expression] = {"a": A, "both": Fuse(BM25, A)}
+FEW = Leaf("b", (("n", "1"), ("m", "2")))
+KNOWN: dict[str, Expression] = {"a": A, "both": Fuse(BM25, A), "few": Leaf("b", (("n", "0"), ("m", "2")))}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,10 @@ KNOWN: dict[str, Expression] = {"a": A, "both": Fuse(BM25, A)}
         ("x=bm25>100 runs/b", "x", Rerank(BM25, 100, B)),
         ("x=bm25 > 100 +runs/b", "x", Rerank(BM25, 100, B, Mix())),
         ("x=a > 9 + bm25(weight=1)", "x", Rerank(A, 9, BM25, Mix(weight=1.0))),
+        ("x=a(pairs=9)", "x", Leaf("runs/a", (("pairs", "9"),))),
+        ("x=bm25 > 9 runs/b(m=9, n=x)", "x", Rerank(BM25, 9, Leaf("runs/b", (("m", "9"), ("n", "x"))))),
+        ("x=bm25 > 9 +b(n=1,rule=ranks, m=2)", "x", Rerank(BM25, 9, FEW, Mix(rule="ranks"))),
+        ("x=bm25 > 9 few(n=1) > 5 few", "x", Rerank(Rerank(BM25, 9, FEW), 5, Leaf("b", (("n", "0"), ("m", "2"))))),
         ("x=bm25 > 100 a > 10 runs/b", "x", Rerank(Rerank(BM25, 100, A), 10, B)),
         ("x=(bm25 > 100 a) > 10 runs/b", "x", Rerank(Rerank(BM25, 100, A), 10, B)),
         ("x=both > 50 runs/b", "x", Rerank(Fuse(BM25, A), 50, B)),
@@ -50,7 +55,9 @@ MIXES = st.one_of(
     st.builds(Mix, split=st.sampled_from(["dev", "train-1"])),
     st.builds(Mix, rule=st.sampled_from([None, "scores", "ranks"])),
 )
-LEAVES = st.one_of(st.just(BM25), st.text(min_size=1).filter(lambda path: path != "bm25").map(Leaf))
+PATHS = st.text(min_size=1).filter(lambda path: path != "bm25")
+OWN = st.dictionaries(st.sampled_from(["pairs", "fuse", "bm25"]), st.sampled_from(["9", "bm25", "a/b"])).map(dict.items)
+LEAVES = st.one_of(st.just(BM25), st.builds(Leaf, PATHS, OWN.map(tuple)))
 TREES = st.recursive(
     LEAVES,
     lambda parts: st.one_of(
@@ -111,6 +118,12 @@ def test_any_text_is_a_system_or_an_error(text: str) -> None:
         ("x=bm25 > 100", 13, "the end is no system"),
         ("x=bm25 > 100 both", 14, "a system of several parts re-ranks nothing: name one model, or bm25"),
         ("x=bm25 > 100 a(weight=0.1)", 15, "options are for fused scores: write +a(...)"),
+        ("x=bm25 > 100 a(n=1, n=2)", 21, "'n' is there twice"),
+        ("x=bm25 > 100 a(n=1, weight=0.1)", 15, "options are for fused scores: write +a(...)"),
+        ("x=bm25 > 100 a()", 16, "')' is not an option: write NAME=VALUE"),
+        ("x=bm25 > 100 a(n=,)", 18, "',' is no value of 'n'"),
+        ("x=bm25(n=1)", 8, "'n' is not an option: weight, split, rule"),
+        ("x=both(n=1)", 8, "'n' is not an option: weight, split, rule"),
         ("x=(bm25", 8, "the end stands where ')' is expected"),
         ("x=bm25 < 100 a", 8, "'<' means nothing here"),
         ('x="runs/b', 3, "the quotation mark is never closed"),

@@ -58,6 +58,16 @@ def test_a_model_that_only_re_ranks_has_its_path_for_a_name() -> None:
     assert lines[-1].startswith("BM25: Lucene")
 
 
+def test_a_pipeline_shows_its_forward_passes_and_the_position_bias() -> None:
+    first = BM25.model_copy(update={"passes": 0.0})
+    mono = model("runs/m", stage="> 999 runs/m", depth=999, passes=990.5)
+    duo = model("runs/d", stage="> 40 runs/d", depth=40, passes=1560, position_bias=0.03125)
+    lines = list(table(results_of({"a": [first, mono, duo], "b": [SystemStage(stage="x.trec"), mono]})))
+    assert "a: BM25 1.0 s > 999 runs/m > 40 runs/d; forward passes a query: 0 + 990.5 + 1,560 = 2,550.5" in lines
+    assert "a: position bias of > 40 runs/d: 0.0312, the mean of |p_ij + p_ji - 1|" in lines
+    assert "b: x.trec > 999 runs/m" in lines  # what a run file took is not known
+
+
 def test_lists_of_several_sizes_have_no_number_in_the_heading() -> None:
     lists = CandidateLists(lists=2000, left_out=0, fewest=2, most=9)
     lines = list(table(results_of({"a": [SystemStage(stage="x")]}, candidates=lists, corpus=7)))

@@ -52,6 +52,8 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
     ("sparse", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not sparse"),
     ("colbert", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not colbert"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"onnx": True}, "for siamese and .*, not duobert"),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
     ("seed", {"name": "mlm"}, {"onnx": True}, "a pre-trained encoder has no embeddings yet"),
 ]

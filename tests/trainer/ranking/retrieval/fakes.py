@@ -179,6 +179,12 @@ def plain_scores(trained: LoadedModel, collection: Collection, query: int, docum
         if model.kind == "pairs":
             arrays = method.pair_framing(trained.tokenizer).arrays(queries * len(texts), texts)
             return model.score_pairs(**tensors(arrays)).numpy()
+        if model.kind == "duels":
+            number = len(texts)
+            firsts, seconds = ([text for text in texts for _ in texts], texts * number)
+            arrays = method.duel_framing(trained.tokenizer).arrays(queries * number**2, firsts, seconds)
+            chances = model.score_duels(**tensors(arrays)).double().sigmoid().view(number, number)
+            return (chances.sum(dim=1) - chances.diagonal()).float().numpy()
         of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
         of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
         return model.score(of_query, of_documents).numpy()[0]

@@ -1,0 +1,63 @@
+"""The base of models that read several texts together: one input, one pooled state, a head."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.activations import ACT2FN
+
+from models.encode import encode_texts
+from models.layers.pooling import pool
+from models.layers.shape import initialise, setting
+from models.trunk import TrunkModel, require_bidirectional, token_types
+
+Pooling = Literal["cls", "mean", "max"]  # ParlAI's reductions: first, mean, max
+Activation = Literal["tanh", "relu", "gelu"]
+
+
+class JointEncoder(TrunkModel):
+    """A trunk and a head `head.` on the pooled state of an input of several texts."""
+
+    def __init__(
+        self,
+        trunk: PreTrainedModel,
+        pooling: Pooling,
+        types: int | None,
+        *,
+        outputs: int = 1,
+        activation: Activation | None = "tanh",
+        norm: bool = False,
+    ) -> None:
+        """Initialise the head like BERT's layers.
+
+        Args:
+            trunk: reads the texts.
+            pooling: which of its states the head reads.
+            types: how many token types tell the texts apart, if the trunk has that many; None: all have type 0.
+            outputs: how many numbers the head computes.
+            activation: of the hidden layer, as in BERT's pooler; None: there is no such layer.
+            norm: whether a LayerNorm follows it.
+
+        Raises:
+            ValueError: it pools [CLS] and the trunk is causal.
+        """
+        super().__init__()
+        if pooling == "cls":
+            require_bidirectional(trunk, "set method.pooling=mean")
+        self.trunk, self.pooling = trunk, pooling
+        width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
+        first = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]
+        if norm:
+            first.append(nn.LayerNorm(width, eps=setting(trunk.config, "layer_norm_eps")))
+        self.head = nn.Sequential(*first, nn.Dropout(dropout), nn.Linear(width, outputs))
+        initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
+        self.has_types = types is not None and token_types(trunk) >= types
+
+    def outputs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        """Return the head's outputs, at least fp32 [N, outputs]; ids int64, mask bool and types int64 are [N, T]."""
+        states = encode_texts(self.trunk, ids, mask, types if self.has_types else None)
+        outputs: Tensor = self.head(pool(states, mask, self.pooling).to(states.dtype))
+        return outputs.to(torch.promote_types(outputs.dtype, torch.float32))

@@ -1,0 +1,136 @@
+"""duoBERT: duels, their token types and lengths, and the loss, against one duel at a time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.batching.framing import DuelFraming, Framing
+from models.matching.duobert import Duobert, DuobertConfig
+from models.trunk import token_types
+from tests.models.matching.examples import micro_batch, positive
+from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
+
+CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
+EXAMPLES = [positive(1, given=[3, 4]), positive(2, query=(30, 31, 32), given=[6, 7, 8])]
+LONG = np.arange(5, 40)
+
+
+def config(**keys: Any) -> DuobertConfig:
+    short = {"max_query_tokens": 6, "max_document_tokens": 8, "hard_negatives": 2}
+    return DuobertConfig.model_validate({"name": "duobert", **short, **keys})
+
+
+def test_a_duel_is_a_query_and_two_documents_in_both_orders() -> None:
+    batch = micro_batch(config(), EXAMPLES[:1])
+    rows = [ids[mask].tolist() for ids, mask in zip(batch.arrays["duel_ids"], batch.arrays["duel_mask"], strict=True)]
+    query, relevant = [CLS, 30, 31, SEP], [6, 6, SEP]
+    negatives = [[8, 8, 8, 8, SEP], [9, 9, 9, 9, 9, SEP]]
+    first = [[*query, *relevant, *other] for other in negatives]
+    assert sorted(rows[:2]) == first  # in the order in which the negatives are drawn
+    assert sorted(rows[2:]) == sorted([*query, *other, *relevant] for other in negatives)
+    assert [row[4 + 3 :] for row in rows[:2]] == [row[4:-3] for row in rows[2:]]
+    assert batch.arrays["labels"].tolist() == [1, 1, 0, 0]
+    assert batch.counts == {"binary": 4}
+    assert batch.tokens == 2 * (2 + 2 + 4) + 2 * (2 + 2 + 5)
+
+
+@pytest.mark.parametrize("length", [1, 5, 62, 200])
+def test_each_document_gets_half_of_what_the_query_leaves(length: int) -> None:
+    framing = DuobertConfig(name="duobert", hard_negatives=1).duel_framing(VOCABULARY)
+    query, long, short = np.full(length, 7), np.full(600, 8), np.full(3, 9)
+    of_query = min(length, 62) + 2  # with [CLS] and [SEP]
+    half = (512 - of_query) // 2  # with [SEP]
+    for texts, lengths in ((long, long), (half, half)), ((short, long), (4, half)), ((long, short), (half, 4)):
+        arrays = framing.arrays([query], [texts[0]], [texts[1]])
+        types, ids = arrays["types"][0][arrays["mask"][0]], arrays["ids"][0][arrays["mask"][0]]
+        assert np.bincount(types).tolist() == [of_query, *lengths]
+        assert np.flatnonzero(ids == SEP).tolist() == (np.cumsum([of_query, *lengths]) - 1).tolist()
+        assert arrays["types"][0][~arrays["mask"][0]].tolist() == [0] * int((~arrays["mask"]).sum())
+    assert framing.longest == 512
+
+
+def test_a_documents_own_limit_holds_too() -> None:
+    framing = DuelFraming(Framing(VOCABULARY, 6), Framing(VOCABULARY, 5), 100)
+    (types,) = framing.arrays([LONG], [LONG], [LONG])["types"]
+    assert types.tolist() == [0] * 6 + [1] * 4 + [2] * 4
+    assert framing.longest == len(types)
+    query, document = framing.cut(LONG, LONG)
+    assert (query.tolist(), document.tolist()) == (LONG[:4].tolist(), LONG[:3].tolist())
+
+
+def one_by_one(model: Duobert, arrays: dict[str, Tensor]) -> Tensor:
+    """Score each duel by itself, without padding, with the head written out."""
+    scores = []
+    for ids, mask, types in zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True):
+        given = {"token_type_ids": types[mask][None]} if token_types(model.trunk) > 1 else {}
+        states = model.trunk(input_ids=ids[mask][None], **given).last_hidden_state[0]
+        state = {"cls": states[0], "mean": states.mean(0), "max": states.amax(0)}[model.keys.pooling]
+        hidden = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
+        scores.append(hidden @ model.head[-1].weight[0] + model.head[-1].bias[0])
+    return torch.stack(scores)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("types", [1, 2, 3])
+def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) -> None:
+    model = perturbed(config(pooling=pooling).model(trunk(type_vocab_size=types)))
+    assert token_types(model.trunk) == (3 if types > 1 else 1)
+    assert model.kind == "duels"
+    arrays = tensors(micro_batch(model.keys, EXAMPLES))
+    scores = one_by_one(model, arrays)
+    half = len(scores) // 2
+    expected = F.softplus(-scores[:half]).sum() + F.softplus(scores[half:]).sum()
+    loss = model(**arrays)["binary"]
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True) for x in (loss, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
+    encoder = trunk()
+    before = encoder.embeddings.token_type_embeddings.weight.detach().clone()
+    model = config().model(encoder).double()
+    table = model.trunk.embeddings.token_type_embeddings.weight
+    assert token_types(model.trunk) == model.trunk.config.type_vocab_size == 3
+    torch.testing.assert_close(table, before[[0, 1, 1]], rtol=0, atol=0)
+    arrays = tensors(micro_batch(model.keys, EXAMPLES))
+    model(**arrays)["binary"].backward()
+    assert table.grad is not None
+    assert (table.grad.abs().sum(dim=1) > 0).all()
+    three = trunk(type_vocab_size=3)
+    assert config().model(three).trunk.embeddings.token_type_embeddings.weight is not table
+    assert token_types(three) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"hard_negatives": 0}, "method.hard_negatives, .* or method.negatives_per_query"),
+        ({"max_duel_tokens": 9, "max_query_tokens": 6}, "method.max_duel_tokens=9 leaves no room for two documents"),
+        ({"loss": "kl"}, "'binary'"),
+        ({"pooling": "last"}, "'cls', 'mean' or 'max'"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lengths"),
+    [
+        ({}, {"method.max_query_tokens + 2 * (method.max_document_tokens - 1)": 20}),
+        ({"max_duel_tokens": 15}, {"method.max_duel_tokens": 15}),
+    ],
+)
+def test_the_longest_input_is_named_by_its_keys(keys: Any, lengths: dict[str, int]) -> None:
+    method = config(**keys)
+    assert method.input_lengths == lengths
+    assert [method.duel_framing(VOCABULARY).longest] == [*lengths.values()]

@@ -1,0 +1,126 @@
+"""trainer.evaluate with pipelines that end in duels: their stages, what these cost, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from tests.trainer.ranking.retrieval.small_collections import candidate_lists
+from tests.trainer.runs import write_run
+from trainer import evaluate
+from trainer.ranking.evaluation.fusion import ALONE, reordered
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.rankers.bm25 import Bm25Ranker
+from trainer.ranking.rankers.pairs import Pairs
+from trainer.ranking.rankers.registry import open_ranker
+
+BIAS = "position_bias"
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16, "hard_negatives": 1}
+
+
+@pytest.fixture(scope="module")
+def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A monoBERT and a duoBERT."""
+    folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
+    return {
+        "mono": write_run(folder / "mono", tokenizer, name="cross_encoder", **LENGTHS),
+        "duo": write_run(folder / "duo", tokenizer, name="duobert", seed=2, **LENGTHS),
+    }
+
+
+def run(collection: Path, out: Path, *systems: str, candidates: bool = False) -> dict[str, Any]:
+    given = [f"--system={system}" for system in systems] + ["--candidates"] * candidates
+    evaluate.main(["--collection", str(collection), "--split", "test", "--out", str(out), *given])
+    results: dict[str, Any] = json.loads(out.read_text())
+    return results
+
+
+def test_stages_are_chained_and_their_costs_are_kept(
+    runs: dict[str, Path],
+    toy_collection: Path,
+    opened: Collection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read_pairs = Mock(side_effect=Pairs.scores)
+    monkeypatch.setattr(Pairs, "scores", lambda *given: read_pairs(*given))
+    mono, duo = f"bm25 > 30 {runs['mono']}", runs["duo"]
+    systems = ["bm25", f"mono={mono}", f"duo=mono > 5 {duo}", f"few=mono > 5 {duo}(pairs=2, aggregate=min)"]
+    results = run(toy_collection, tmp_path / "r.json", *systems)
+    assert read_pairs.call_count == 1  # a stage that several systems have is computed once
+    task = Task.of(opened, "test")
+    ranked = Bm25Ranker(opened).system(task).rank(100)
+    found = [min(len(row.documents), 30) for row in ranked]
+    for name, depth in (("mono", 30), ("duo", 5)):
+        lists = [
+            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
+            for query, row in zip(task.queries, ranked, strict=True)
+        ]
+        scores = open_ranker(runs[name], opened).scores(lists)
+        ranked = [reordered(row, new, ALONE) for row, new in zip(ranked, scores, strict=True)]
+    assert results["systems"]["duo"]["metrics"] == pytest.approx(task.measure(ranked).means)
+
+    stages = results["systems"]["duo"]["stages"]
+    assert [stage.get("depth") for stage in stages] == [None, 30, 5]
+    assert [stage["passes"] for stage in stages] == [0, round(np.mean(found), 1), 20]
+    assert all(stage["seconds"] >= 0 for stage in stages)
+    assert 0 < stages[2]["position_bias"] < 1
+    assert [*results["systems"]["few"]["stages"][2].items()][0] == ("stage", f"> 5 {duo}(pairs=2, aggregate=min)")
+    assert results["systems"]["few"]["stages"][2]["passes"] == 10
+    assert not any("position_bias" in stage for stage in results["systems"]["few"]["stages"])
+    printed = capsys.readouterr()
+    total = stages[1]["passes"] + 20
+    costs = f"; forward passes a query: 0 + {stages[1]['passes']:,g} + 20 = {total:,g}"
+    assert any(line.startswith("duo: BM25 ") and line.endswith(costs) for line in printed.out.splitlines())
+    bias = f"duo: position bias of > 5 {duo}: {stages[2]['position_bias']:.4f}, the mean of |p_ij + p_ji - 1|"
+    assert bias in printed.out.splitlines()
+    assert f"re-rank: {20 * len(task.queries):,} forward passes of two documents, 20 a query\n" in printed.err
+
+
+def test_candidate_lists_have_a_position_bias_and_a_longest(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = candidate_lists(tmp_path / "c", toy_collection / "tokenizer.json").directory
+    bias = run(lists, tmp_path / "r.json", f"x={runs['duo']}", candidates=True)["systems"]["x"]["stages"][0][BIAS]
+    assert f"x: position bias of {runs['duo']}: {bias:.4f}, the mean" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        run(lists, tmp_path / "refused.json", f"x={runs['duo']}(most=5)", candidates=True)
+    assert stopped.value.code == 2
+    assert "a list of 6 documents: re-rank 5 or fewer" in capsys.readouterr().err
+
+
+def test_ranks_of_duels_are_fused_and_their_scores_are_not(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duo, out = runs["duo"], tmp_path / "r.json"
+
+    def refused(system: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            run(toy_collection, out, system)
+        printed = capsys.readouterr()
+        assert (stopped.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+        assert not out.exists()
+        return printed.err
+
+    alone = "a duobert scores a document by comparing it with its list: a score alone means nothing"
+    assert "character 8: " in refused(f"x=bm25 > 5 +{duo}(weight=0.3)")
+    assert alone in refused(f"x=bm25 > 5 +{duo}(split=train)")
+    assert alone in refused(f"x=fuse(bm25, bm25 > 5 {duo}, weight=0.3)")
+    assert alone in refused(f"x=bm25 > 9 {duo} > 5 +{runs['mono']}(weight=0.3)")
+    assert "re-rank 100 or fewer, or allow it with the option most=101" in refused(f"x=bm25 > 101 {duo}")
+    assert "compares two documents: re-rank 2 or more" in refused(f"x=bm25 > 1 {duo}")
+    assert "'mean': aggregate is sum, binary" in refused(f"x=bm25 > 5 {duo}(aggregate=mean)")
+    assert "has no options: leave out pairs=..." in refused(f"x=bm25 > 5 {runs['mono']}(pairs=unordered)")
+    assert "only re-ranks what another system found" in refused(f"x={duo}")
+    (tmp_path / "b.trec").write_text("")
+    assert "is a run file, which has no options" in refused(f"x={tmp_path / 'b.trec'}(pairs=9)")
+
+    fused = [f"ranks=bm25 > 5 +{duo}(rule=ranks, pairs=unordered)", f"usual=fuse(bm25, bm25 > 5 {duo})"]
+    results = run(toy_collection, out, *fused, f"long=bm25 > 101 {duo}(pairs=1, most=101)")
+    assert results["systems"]["ranks"]["stages"][1]["stage"] == f"> 5 +{duo}(pairs=unordered, rule=ranks)"
+    assert 0 < results["systems"]["long"]["stages"][1]["passes"] <= 101

@@ -1,0 +1,208 @@
+"""Re-rank lists by a model that says which of two documents is more relevant to a query (duoBERT)."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import sys
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.progress import meter
+from data_prep.common.rng import keyed_rngs
+from models.arrays import on_device
+from models.matching.duobert import DuobertConfig
+from trainer.ranking.ranker import ModelRanker
+from trainer.ranking.retrieval.encode import batch_tokens, distinct, length_batches, places
+from trainer.ranking.retrieval.shared import computed
+from trainer.ranking.retrieval.system import List
+from trainer.training.checkpoints.load import LoadedModel
+
+AGGREGATES = ("sum", "binary", "min", "max", "log_sum")
+NUMBER = "[1-9][0-9]{0,8}"
+OPTIONS = {  # and what each may be
+    "aggregate": "|".join(AGGREGATES),
+    "pairs": f"ordered|unordered|{NUMBER}",
+    "most": NUMBER,
+}
+
+
+class DuelOptions(NamedTuple):
+    """How duels become scores; p_ij is the probability that document i is more relevant than document j."""
+
+    aggregate: str = "sum"  # of p_ij over j
+    pairs: str = "ordered"  # all i ≠ j; or `unordered`: i before j, and p_ji = 1 - p_ij; or m: m of all j for each i
+    most: int = 100  # documents of a list
+
+    def count(self, documents: int) -> int:
+        """Return the number of duels among the documents of a list."""
+        if self.pairs == "unordered":
+            return documents * (documents - 1) // 2
+        others = max(documents - 1, 0)
+        return documents * (others if self.pairs == "ordered" else min(int(self.pairs), others))
+
+    def duels(self, query: int, documents: Sequence[int]) -> np.ndarray:
+        """Return the duels of a list, as places of two documents, int64 [D, 2].
+
+        Opponents are drawn by the numbers of query and document: the order of the list does not matter.
+        """
+        number = len(documents)
+        if self.pairs == "unordered":
+            return np.argwhere(np.triu(np.ones((number, number), bool), 1))
+        if self.pairs == "ordered" or int(self.pairs) >= number - 1:
+            return np.argwhere(~np.eye(number, dtype=bool))
+        order = np.argsort(documents, kind="stable")
+        rngs = keyed_rngs("opponents", [(query, int(document)) for document in documents])
+        drawn = [rng.choice(order[order != i], int(self.pairs), replace=False) for i, rng in enumerate(rngs)]
+        return np.stack([np.repeat(np.arange(number), int(self.pairs)), np.concatenate(drawn)], axis=1)
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """Aggregate the logits of p_ij, fp64 [n, n] and NaN without a duel: fp32 [n]; one document alone scores 0."""
+        if len(logits) < 2:
+            return np.zeros(len(logits), np.float32)
+        logs = log_chances(logits)
+        scores = {
+            "sum": lambda: np.nansum(np.exp(logs), axis=1),
+            "binary": lambda: (logits > 0).sum(axis=1),
+            "min": lambda: np.nanmin(np.exp(logs), axis=1),
+            "max": lambda: np.nanmax(np.exp(logs), axis=1),
+            "log_sum": lambda: np.nansum(logs, axis=1),
+        }[self.aggregate]()
+        return np.asarray(scores, np.float32)
+
+
+def log_chances(logits: np.ndarray) -> np.ndarray:
+    """Compute log p of logits; NaN stays NaN."""
+    with np.errstate(invalid="ignore"):
+        logs: np.ndarray = -np.logaddexp(0, -logits)
+    return logs
+
+
+def position_bias(tables: Sequence[np.ndarray]) -> float | None:
+    """Return the mean of |p_ij + p_ji - 1| over all pairs, from the logits of both orders; None without pairs."""
+    chances = [np.exp(log_chances(table)) for table in tables]
+    pairs = [np.abs(p + p.T - 1)[np.triu_indices(len(p), 1)] for p in chances]
+    return float(np.concatenate(pairs).mean()) if any(map(len, pairs)) else None
+
+
+class Duels(ModelRanker):
+    """Re-ranks lists by comparing their documents, two at a time."""
+
+    searches = by_itself = False
+    method: DuobertConfig
+    options = DuelOptions()
+
+    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+        """Prepare to keep the logits of lists, which rankers of other aggregates share."""
+        super().__init__(loaded, collection, precision)
+        self._logits: dict[Hashable, np.ndarray] = {}
+
+    def with_options(self, options: Mapping[str, str]) -> Duels:
+        """Return the ranker with options of `OPTIONS`, which shares its model and the logits of lists."""
+        for name, value in options.items():
+            if name not in OPTIONS:
+                raise ValueError(f"'{name}' is not an option of duels: {', '.join(OPTIONS)}")
+            if not re.fullmatch(OPTIONS[name], value):
+                raise ValueError(f"'{value}': {name} is {OPTIONS[name].replace('|', ', ').replace(NUMBER, 'a number')}")
+        chosen = copy.copy(self)
+        typed = {name: int(value) if name == "most" else value for name, value in options.items()}
+        chosen.options = DuelOptions(**typed)  # type: ignore[arg-type]
+        return chosen
+
+    def passes(self, documents: int) -> int:
+        """Each duel is a forward pass."""
+        return self.options.count(documents)
+
+    def require_depth(self, depth: int) -> None:
+        """Refuse a list of one, which has no duel, and lists of more documents than the option `most`."""
+        if depth < 2:
+            raise InputError(f"{self.title} compares two documents: re-rank 2 or more")
+        if depth > self.options.most:
+            raise InputError(
+                f"{self.title} would need {self.passes(depth):,} forward passes for a list of {depth:,} documents: "
+                f"re-rank {self.options.most:,} or fewer, or allow it with the option most={depth}"
+            )
+
+    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+        """Score each list's documents for its query, fp32 [n], by its duels; equal texts get the score of the first.
+
+        Duels that are equal after truncation are fought once. `position_bias` becomes that of these lists.
+
+        Raises:
+            InputError: a list is too long, or a logit is not finite.
+        """
+        self.require_depth(max([2, *(len(documents) for _, documents in lists)]))
+        duels = [self.options.duels(query, documents) for query, documents in lists]
+        ends = np.cumsum([len(documents) for _, documents in lists])
+        texts, entries = self._distinct(lists)
+        key = self.options.pairs, tuple((query, *map(int, documents)) for query, documents in lists)
+        if key not in self._logits:
+            starts = [0, *ends[:-1].tolist()]
+            pairs = np.concatenate([own + start for own, start in zip(duels, starts, strict=True)])
+            self._logits[key] = self._fought(texts[pairs], entries, len(lists), what)
+        of_list = np.split(self._logits[key], np.cumsum([len(own) for own in duels])[:-1])
+        scores, tables = [], []
+        for own, logits, numbers in zip(duels, of_list, np.split(texts, ends[:-1]), strict=True):
+            table = np.full((len(numbers), len(numbers)), np.nan)
+            table[own[:, 0], own[:, 1]] = logits
+            if self.options.pairs == "unordered":
+                table[own[:, 1], own[:, 0]] = -logits
+            tables.append(table)
+            _, first, same = np.unique(numbers, return_index=True, return_inverse=True)
+            scores.append(self.options.scores(table)[first][same])
+        if self.options.pairs == "ordered":
+            self.position_bias = position_bias(tables)
+        return scores
+
+    def _distinct(self, lists: Sequence[List]) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """Number the distinct texts of queries with a document: each document's number, and what each number reads."""
+        framing = self.method.duel_framing(self.loaded.tokenizer)
+        entries = [(query, int(document)) for query, documents in lists for document in documents]
+
+        def cut() -> Iterator[np.ndarray]:
+            for query, document in entries:
+                first, second = framing.cut(*self._tokens(query, document))
+                yield np.concatenate([[len(first)], first, second])
+
+        numbers, first = distinct(cut())
+        return numbers, [entries[i] for i in first.tolist()]
+
+    def _tokens(self, query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.collection.queries.tokens(query), self.collection.corpus.tokens(document)
+
+    def _fought(self, pairs: np.ndarray, entries: Sequence[tuple[int, int]], lists: int, what: str) -> np.ndarray:
+        """Compute the logit of each pair of numbers, int64 [D, 2]: fp32 [D], each distinct pair once."""
+        distinct_pairs, of_pair = np.unique(pairs[:, 0] * len(entries) + pairs[:, 1], return_inverse=True)
+        firsts, seconds = np.divmod(distinct_pairs, len(entries))
+        if os.environ.get("RANK", "0") == "0":
+            passes = f"{len(firsts):,} forward passes of two documents, {len(firsts) / lists:,.0f} a query"
+            print(f"{what}: {passes}", file=sys.stderr, flush=True)
+        framing = self.method.duel_framing(self.loaded.tokenizer)
+        cut = [framing.cut(*self._tokens(*entry)) for entry in entries]
+        queries, documents = (np.array([len(text) for text in side]) for side in zip(*cut, strict=True))
+
+        def fought(batch: list[int]) -> np.ndarray:
+            first, second = ([cut[i] for i in side[batch].tolist()] for side in (firsts, seconds))
+            texts = [query for query, _ in first], [text for _, text in first], [text for _, text in second]
+            with torch.inference_mode():
+                logits = self.model.score_duels(**on_device(framing.arrays(*texts), self.device))
+                computed_logits: np.ndarray = logits.float().cpu().numpy()
+            return computed_logits
+
+        order, parts = list[int](), [np.empty(0, np.float32)]
+        lengths = queries[firsts] + documents[firsts] + documents[seconds] + framing.frame
+        with meter(what, "pairs of documents", len(firsts)) as report:
+            for batch, logits in computed(length_batches(lengths, batch_tokens(self.device)), fought):
+                parts.append(logits)
+                order += batch
+                report(len(order), "")
+        logits = np.concatenate(parts)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{what}: the model's scores are not finite: take an earlier checkpoint")
+        return logits[places(order)[of_pair]]
