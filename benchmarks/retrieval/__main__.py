@@ -8,7 +8,7 @@ encoding  CPU seconds from texts to vectors, compared with SentenceTransformer.e
 search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, compared with faiss's
           IndexFlatIP, and the memory that a search takes beyond the vectors.
 sparse    CPU seconds of exact search for the 100 best of 100,000 texts of some 200 terms each, by queries of 24 terms,
-          compared with scipy's product of sparse matrices and with bm25s, and the memory that a search takes beyond.
+          compared with scipy's product of sparse matrices and with bm25s, and the memory of the texts.
 path      CPU seconds and memory of a collection, its index and a search of it, for 10 thousand to a million made-up
           passages, each in a separate process; the encoder has one layer of width 64, so that a million take minutes.
           The exponent of growth is fitted for all three.

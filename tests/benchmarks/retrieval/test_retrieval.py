@@ -80,7 +80,7 @@ def test_memory_is_that_of_the_search_alone() -> None:
     sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
     scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     # two to five blocks of scores, by how malloc and BLAS keep theirs on a machine; far less than the vectors
-    assert scores < search.memory_of(sizes, search.OURS, search.works) < 8 * scores
+    assert scores < search.memory_of(sizes, search.OURS) < 8 * scores
 
 
 def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -51,6 +52,27 @@ def expected(made: Path, queries: list[int], k: int) -> list[list[str]]:
     task = Texts(collection, queries, list(range(len(collection.corpus))))
     ranked = ranker_of(load_trained(made / "run"), task.collection).system(task).rank(k)
     return [[collection.corpus.ids[i] for i in row.documents] for row in ranked]
+
+
+def test_a_sparse_index_tells_its_costs_and_the_terms_that_documents_share_with_a_query(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(made / "sparse-run", made / "collection" / "tokenizer.json", name="sparse", query="tokens", **LENGTHS)
+    index.main([str(made / "sparse-run"), f"--collection={made / 'collection'}", f"--out={made / 'sparse'}"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.search(r"120 different texts, [\d.]+ terms each \(at most \d+\), float16; queries of .* FLOPS", line)
+    query = Collection.open(made / "collection").queries.text(3)
+    search.main([str(made / "sparse"), query, "the", "--k=4"])
+    printed = capsys.readouterr()
+    assert "1 of 2 queries have no term with a weight" in printed.err
+    of_query, of_stop_word = printed.out.strip().split("\n\n")
+    assert of_stop_word == "the"
+    _, *lines = of_query.splitlines()
+    assert len(lines) == 8
+    for found, terms in zip(lines[::2], lines[1::2], strict=True):
+        weights = [float(term.split()[1]) for term in terms.split(", ")]
+        assert sum(weights) == pytest.approx(float(found.split()[1]), abs=0.005 * len(weights) + 1e-4)
+        assert weights == sorted(weights, reverse=True)
 
 
 def test_what_is_printed(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
