@@ -1,0 +1,200 @@
+"""TILDE (Zhuang and Zuccon, 2021): how likely a document's terms are, given a query, and the other way round.
+
+    [D] document --> encoder --> h_0 --> logits of the masked LM --> sigmoid --> P(t|d) for each term t
+    [Q] query    --> the same ----------------------------------------------> P(t|q)
+
+    score = α · SUM over the query's terms of log P(t|d)  +  (1 - α) · MEAN over the document's terms of log P(t|q)
+
+Terms are whole words: not stop words (question words are no stop words here), pieces of words, or punctuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.candidates import Candidates, Example
+from models.batching.framing import Framing
+from models.config import Losses, MatchingConfig
+from models.encode import encode
+from models.interface import Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.shape import shape_of
+from models.matching.batcher import CandidateBatcher
+from models.trunk import Encoder, require_bidirectional
+from models.vectors import Vectors, one_vector
+
+Loss = Literal["query_likelihood", "document_likelihood"]
+
+
+class TildeConfig(MatchingConfig):
+    """The keys of TILDE; a query is compared with its relevant document alone."""
+
+    name: Literal["tilde"]
+    loss: Losses[Loss] = Field({"query_likelihood": 1.0, "document_likelihood": 1.0}, validate_default=True)
+    alpha: float = Field(0.5, ge=0, le=1)  # the weight of the query's likelihood in a score; with 1 no query is encoded
+
+    @model_validator(mode="after")
+    def _has_no_negatives(self) -> TildeConfig:
+        if self.own_negatives:
+            raise ValueError(
+                "method.name=tilde learns from relevant documents alone: leave out method.hard_negatives and "
+                "method.negatives_per_query, or set them to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _what_ranks_is_trained(self) -> TildeConfig:
+        for loss, share in (("query_likelihood", self.alpha), ("document_likelihood", 1 - self.alpha)):
+            if share and loss not in self.losses:
+                raise ValueError(f"method.alpha={self.alpha:g} ranks by the {loss}, which method.loss does not train")
+        return self
+
+    @property
+    def markers(self) -> int:
+        """One of queries and one of documents, in the place of [CLS]."""
+        return 2
+
+    @property
+    def heads_of_start(self) -> str | None:
+        """The masked LM's head comes with the encoder."""
+        return "lm_head."
+
+    def query_framing(self, vocabulary: Vocabulary) -> FirstMarker:
+        """Queries behind their marker."""
+        return FirstMarker(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
+
+    def document_framing(self, vocabulary: Vocabulary) -> FirstMarker:
+        """Documents behind theirs."""
+        return FirstMarker(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> TildeBatcher:
+        """Build the batcher of queries, documents and their terms."""
+        return TildeBatcher(self, vocabulary, candidates)
+
+    def model(self, trunk: PreTrainedModel) -> Tilde:
+        """Build the model around a trunk; raise ValueError where it is causal, or a head does not suit it."""
+        return Tilde(trunk, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstMarker(Framing):
+    """Texts become `marker text [SEP]`."""
+
+    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
+
+    def row(self, text: np.ndarray) -> np.ndarray:
+        """Return the unpadded input of a text, int64."""
+        row = super().row(text)
+        row[0] = self.marker
+        return row
+
+
+def terms_of(tokens: np.ndarray, whole_words: np.ndarray) -> np.ndarray:
+    """Return the tokens of a text that are terms, in order, repeats included; `whole_words` is bool [V]."""
+    terms: np.ndarray = tokens[whole_words[tokens]]
+    return terms
+
+
+class TildeBatcher(CandidateBatcher[TildeConfig]):
+    """Examples -> queries and documents, as their framings make them, and the terms that each side makes likely.
+
+    query_terms, document_terms     int64 [Q, n], distinct, padded with -1
+    whole_words                     bool [V]: the terms that the losses count
+    """
+
+    def __init__(self, keys: TildeConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
+        """Take the positives from `candidates`."""
+        super().__init__(keys, vocabulary, candidates)
+        self.whole_words = vocabulary.whole_words
+
+    def arrays(
+        self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Frame and pad queries and documents, and list their terms."""
+        framings = {
+            "query": self.keys.query_framing(self.vocabulary),
+            "document": self.keys.document_framing(self.vocabulary),
+        }
+        texts = {
+            "query": [example.query for example in examples],
+            "document": [self.candidates.corpus.tokens(i) for i in documents],
+        }
+        arrays: dict[str, np.ndarray] = {"whole_words": self.whole_words}
+        for side, framing in framings.items():
+            arrays |= {f"{side}_{name}": array for name, array in framing.arrays(texts[side]).items()}
+            terms = [np.unique(terms_of(framing.cut(text), self.whole_words)) for text in texts[side]]
+            arrays[f"{side}_terms"] = np.full((len(terms), max(1, *map(len, terms))), -1, np.int64)
+            for row, own in zip(arrays[f"{side}_terms"], terms, strict=True):
+                row[: len(own)] = own
+        return arrays
+
+
+class FirstHead(LmHead):
+    """A masked LM's head on the first state of a text."""
+
+    def forward(self, hidden: Tensor, embedding: nn.Module) -> Tensor:  # type: ignore[override]
+        """Return the logits [B, V], fp32, of states [B, H].
+
+        `embedding` is the table of tokens. Its weight is taken here, inside a module's forward, where ZeRO-3 gathers it.
+        """
+        rows = embedding.weight[: len(self.bias)]
+        logits = F.linear(self.transform(hidden), rows, self.bias)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class Tilde(Encoder):
+    """One encoder for both sides, and a masked LM's head, `lm_head.`."""
+
+    kind = "likelihoods"
+    temperature = 1.0
+
+    def __init__(self, trunk: PreTrainedModel, keys: TildeConfig) -> None:
+        """Put the model together; the trunk's token embedding has the rows of the markers.
+
+        Raises:
+            ValueError: the trunk is causal: a marker's state would be the same for every text; or a masked LM's head
+                does not suit it (`shape_of`).
+        """
+        super().__init__()
+        require_bidirectional(trunk)
+        self.trunk, self.keys = trunk, keys
+        shape = shape_of(trunk)
+        self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
+
+    def logits(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits, fp32 [B, V], of all terms, given texts int64 and bool [B, T]."""
+        return self.lm_head(encode(self.trunk, ids, mask)[:, 0], self.trunk.get_input_embeddings())
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return log P(t|text) for each term t, fp32 [B, 1, V]."""
+        return one_vector(F.logsigmoid(self.logits(ids, mask)))
+
+    def forward(self, *, whole_words: Tensor, **arrays: Any) -> dict[str, Tensor]:
+        """The arrays of `TildeBatcher` as tensors -> {loss: the sum over its texts}."""
+        losses = {}
+        for loss in self.keys.losses:
+            given, asked = ("document", "query") if loss == "query_likelihood" else ("query", "document")
+            logits = self.logits(arrays[f"{given}_ids"], arrays[f"{given}_mask"])
+            losses[loss] = likelihood_loss(logits, arrays[f"{asked}_terms"], whole_words)
+        return losses
+
+
+def likelihood_loss(logits: Tensor, terms: Tensor, whole_words: Tensor) -> Tensor:
+    """Sum the binary cross-entropy of every term of the vocabulary: is it in the other text? (section 3.2).
+
+    Args:
+        logits: fp32 [B, V].
+        terms: int64 [B, n], the distinct terms of each one's other text, padded with -1.
+        whole_words: bool [V], the terms that count.
+    """
+    present = logits.gather(1, terms.clamp(min=0)) * (terms >= 0)
+    return (F.softplus(logits) * whole_words).sum() - present.sum()
