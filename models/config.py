@@ -40,6 +40,20 @@ class MethodConfig(Section):
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
 
+    def weights_at(self, step: int) -> dict[str, float]:
+        """The weight of each loss term in the step after `step` finished ones; a function of the step alone."""
+        return self.weights
+
+    @property
+    def vanishing(self) -> dict[str, str]:
+        """What to say, by loss term, where the term is exactly 0."""
+        return {}
+
+    @property
+    def heads_of_start(self) -> str | None:
+        """How the names of the heads begin that an encoder to start from must have; None if none are needed."""
+        return None
+
     @property
     def added_tokens(self) -> int:
         """How many special tokens the method adds after [CLS]: rows of the token embedding after the tokenizer's.

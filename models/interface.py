@@ -81,6 +81,10 @@ class Vocabulary(Protocol):
     def punctuation(self) -> tuple[int, ...]:
         """The ids of the tokens that consist of punctuation only."""
 
+    @property
+    def stop_words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are stop words or punctuation."""
+
 
 class Corpus(Protocol):
     """Documents by number, as token ids without special tokens."""

@@ -35,6 +35,11 @@ ROBERTA_TOKENS = {
     "unk": "<unk>",
     "mask": "<mask>",
 }  # ids 0 to 4
+# Lucene's English stop words, which BM25 leaves out too
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to "
+    "was will with".split()
+)
 CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
 LONGEST_TOKEN = 1000  # characters
 BATCH = 512  # items that `encode_batches` encodes at once
@@ -74,8 +79,19 @@ class Tokenizer(Vocabulary):
     @cached_property
     def punctuation(self) -> tuple[int, ...]:
         """The ids of the tokens that consist of punctuation only, with or without a space."""
+        return tuple(i for i, text in enumerate(self._texts) if text and all(map(_is_punctuation, text)))
+
+    @cached_property
+    def stop_words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are English stop words or punctuation, with or without a space, in any case."""
+        stop_words = [i for i, text in enumerate(self._texts) if text.lower() in STOP_WORDS]
+        return tuple(sorted({*stop_words, *self.punctuation}))
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        """The text of each token, without space around it."""
         texts = self._backend.decode_batch([[i] for i in range(self.vocab_size)], skip_special_tokens=False)
-        return tuple(i for i, text in enumerate(texts) if text.strip() and all(map(_is_punctuation, text.strip())))
+        return [text.strip() for text in texts]
 
     def splitting(self, split_special_tokens: bool) -> "Tokenizer":
         """Return this tokenizer with another value of `split_special_tokens`."""

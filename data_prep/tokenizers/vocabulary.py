@@ -32,3 +32,8 @@ class Vocabulary:
     def punctuation(self) -> tuple[int, ...]:
         """The ids of the tokens that consist only of punctuation: none if the tokens' texts are not known."""
         return ()
+
+    @property
+    def stop_words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are stop words or punctuation: none if the tokens' texts are not known."""
+        return ()

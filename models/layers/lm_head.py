@@ -22,7 +22,10 @@ class LmHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
         initialise(self, shape.initializer_range)
 
+    def transform(self, hidden: Tensor) -> Tensor:
+        """Return what is projected, of the shape of hidden."""
+        return self.norm(self.activation(self.dense(hidden)))
+
     def forward(self, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
         """Return the summed cross-entropy of hidden [N, H] against targets [N], with the tied embedding [V, H]."""
-        hidden = self.norm(self.activation(self.dense(hidden)))
-        return linear_cross_entropy(hidden, embedding, self.bias, targets)
+        return linear_cross_entropy(self.transform(hidden), embedding, self.bias, targets)

@@ -26,7 +26,7 @@ from models.vectors import Vectors
 
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
-Kind = Literal["dense", "multi_vector", "poly", "lists"]
+Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
@@ -70,6 +70,11 @@ class DualEncoderConfig(MatchingConfig):
     def compares_micro_batch(self) -> bool:
         """Whether a query's negatives come from its own micro-batch."""
         return self.negatives == "micro_batch"
+
+    @property
+    def spans_step(self) -> bool:
+        """Whether a loss term is a function of the vectors of the whole step."""
+        return self.negatives == "step"
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of separate queries and documents."""
@@ -128,8 +133,9 @@ class DualEncoder(Encoder):
     all learnt parameters act on the vectors, so negatives can come from other micro-batches and ranks.
     """
 
-    # how it ranks: by one vector per text; by several, each document by itself; "poly": likewise, but its vectors are
-    # no index, because a query's depend on the document; "lists": a score depends on the other documents of its list
+    # how it ranks: by one vector per text; by several, each document by itself; "sparse": by one vector of term weights;
+    # "poly": by several vectors, which are no index, because a query's depend on the document; "lists": a score depends
+    # on the other documents of its list
     kind: Kind
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
@@ -158,15 +164,15 @@ class DualEncoder(Encoder):
 
     @abstractmethod
     def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of encoded queries."""
+        """Return the vectors of encoded queries; arrays that only their framing makes are keywords too."""
 
     @abstractmethod
     def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of encoded documents; arrays that only their framing makes are keywords too."""
 
-    def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
+    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the vectors of queries; `query_framing` makes the arguments."""
-        return self.of_queries(self.encode(self.trunk, ids, mask), mask)
+        return self.of_queries(self.encode(self.trunk, ids, mask), mask, **own)
 
     def embed_documents(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
         """Return the vectors of documents; `document_framing` makes the arguments."""
@@ -188,7 +194,8 @@ class DualEncoder(Encoder):
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")
             return dict(zip(names, (*queries, *documents), strict=True))
-        return self.losses(queries, documents, arrays)
+        sums = self.step_sums(queries, documents)
+        return {**self.losses(queries, documents, arrays), **self.regularisers(queries, documents, sums)}
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides: in one run of a shared trunk, of half as many kernels, where it computes no padding."""
@@ -197,8 +204,19 @@ class DualEncoder(Encoder):
             return self.embed_queries(**queries), self.embed_documents(**documents)
         sides = [as_rows(side["ids"], side["mask"]) for side in (queries, documents)]
         of_queries, of_documents = in_one_run(partial(self.encode, self.trunk), *sides)
-        others = {name: array for name, array in documents.items() if name != "ids"}
-        return self.of_queries(of_queries, mask), self.of_documents(of_documents, **others)
+        without_ids = [{name: array for name, array in side.items() if name != "ids"} for side in (queries, documents)]
+        return self.of_queries(of_queries, **without_ids[0]), self.of_documents(of_documents, **without_ids[1])
+
+    def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
+        """Sum over texts what `regularisers` need of the whole step: none by default."""
+        return {}
+
+    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the loss terms of the vectors by themselves, each summed over these texts: none by default.
+
+        `sums` are the `step_sums` of these texts and the others of the step, without a graph.
+        """
+        return {}
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of queries against documents: {loss: the sum over its targets}.

@@ -35,6 +35,10 @@ MODELS = {
     **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
     "colbert": {"dimension": 6},
     "colbert, own": {"dimension": 6, "negatives": "own", **OWN},
+    "sparse": {"regularise": {"query": {"l1": 0.1}, "document": {"flops": 0.1}}},
+    "sparse, lexical": {"query": "own_tokens", "pooling": "sum", "towers": 2},
+    "sparse, own": {"query": "tokens", "negatives": "own", "regularise": {"document": {"l1": 0.1}}, **OWN},
+    "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "cross_encoder": OWN,
     "cross_encoder, margin_mse": {"loss": "margin_mse"},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
@@ -67,7 +71,8 @@ def texts_of(arrays, side):
 
 def alone(texts, i):
     """One of the texts without its padding."""
-    return {name: x[[i]] if x.ndim == 3 else x[[i]][:, texts["mask"][i]] for name, x in texts.items()}
+    whole = ("special",)
+    return {n: x[[i]] if x.ndim == 3 or n in whole else x[[i]][:, texts["mask"][i]] for n, x in texts.items()}
 
 
 def test_every_model_is_here():
@@ -104,7 +109,7 @@ def test_losses_are_sums_over_the_examples_in_any_order(model, random):
 def test_more_padding_changes_no_loss(model):
     built, arrays = perturbed(build(model)), tensors(batch_of(model))
     wider = {
-        name: F.pad(x, (0, 4)) if name.endswith(("_ids", "_mask", "_types", "_kept")) else x
+        name: F.pad(x, (0, 4)) if name.endswith(("_ids", "_mask", "_types", "_kept", "_terms")) else x
         for name, x in arrays.items()
     }
     loss, padded = (sum(built(**each).values()) for each in (arrays, wider))

@@ -1,0 +1,114 @@
+"""The weights of a vocabulary's terms in texts, pooled over a text's positions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.losses import ALIGNED
+
+TermPooling = Literal["max", "sum"]
+
+
+def vocabulary_weights(
+    hidden: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, pooling: TermPooling, columns: int | None = None
+) -> Tensor:
+    """Pool log(1 + relu(hidden @ weight.T + bias)) over the positions of each text, for every term.
+
+    The logits [B, T, V] never exist: terms are computed `columns` at a time, in the forward and in the backward pass.
+    The logarithm is monotone, so the maximum is taken of the logits.
+
+    Args:
+        hidden: [B, T, H], any float dtype.
+        weight: [V, H], the dtype of hidden.
+        bias: [V], the dtype of hidden.
+        mask: bool [B, T], true at the positions that count.
+        pooling: how a term's weights at these positions become one.
+        columns: terms in memory at a time; by default logits of about 8 MB of fp32 on a CPU, and 512 MB of half
+            precision elsewhere.
+
+    Returns:
+        [B, V], fp32 (fp64 for fp64 inputs), at least 0.
+    """
+    if columns is None:
+        columns = (2**21 if hidden.device.type == "cpu" else 2**28) // max(1, mask.numel())
+    columns = max(1, min(columns, len(weight)) // ALIGNED) * ALIGNED  # unaligned rows of logits are slow on a GPU
+    return _VocabularyWeights.apply(hidden, weight, bias, mask, pooling, columns)
+
+
+class _VocabularyWeights(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, pooling: TermPooling, columns: int
+    ) -> Tensor:
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        pooled = hidden.new_empty(len(hidden), len(weight), dtype=dtype)
+        places = mask.new_empty(pooled.shape if pooling == "max" else 0, dtype=torch.int32)
+        for some in _slices(len(weight), columns):
+            logits = _logits(hidden, weight[some], bias[some], mask)
+            if pooling == "max":
+                largest, place = logits.max(dim=1)
+                pooled[:, some], places[:, some] = largest.to(dtype).log1p_(), place
+            else:
+                pooled[:, some] = logits.to(dtype).log1p_().sum(dim=1)
+        ctx.save_for_backward(hidden, weight, bias, mask, pooled, places)
+        ctx.pooling, ctx.columns = pooling, columns
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, mask, pooled, places = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        d_hidden = torch.zeros_like(hidden, dtype=grad.dtype) if needs[0] else None
+        d_weight = torch.empty_like(weight) if needs[1] else None
+        d_bias = torch.empty_like(bias) if needs[2] else None
+        for some in _slices(len(weight), ctx.columns):
+            if ctx.pooling == "max":
+                # log(1 + x) has the derivative 1 / (1 + x) = exp(-log(1 + x))
+                of_largest = (grad[:, some] * (-pooled[:, some]).exp()).masked_fill_(pooled[:, some] == 0, 0.0)
+                d_logits = hidden.new_zeros(*mask.shape, of_largest.shape[1])
+                d_logits.scatter_(1, places[:, None, some].long(), of_largest[:, None].to(hidden.dtype))
+            else:
+                logits = _logits(hidden, weight[some], bias[some], mask).to(grad.dtype)
+                d_logits = (grad[:, None, some] / (1 + logits)).masked_fill_(logits == 0, 0.0).to(hidden.dtype)
+            if d_hidden is not None:
+                d_hidden += d_logits @ weight[some]
+            if d_weight is not None:
+                d_weight[some] = d_logits.flatten(0, 1).T @ hidden.flatten(0, 1)
+            if d_bias is not None:
+                d_bias[some] = d_logits.sum(dim=(0, 1))
+        return None if d_hidden is None else d_hidden.to(hidden.dtype), d_weight, d_bias, None, None, None
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, length, size)]
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+    """Return relu(logits) [B, T, c], 0 at masked positions."""
+    return F.linear(hidden, weight, bias).relu_().masked_fill_(~mask[:, :, None], 0.0)
+
+
+def own_vocabulary_weights(
+    hidden: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, terms: Tensor, pooling: TermPooling
+) -> Tensor:
+    """Return the `vocabulary_weights` of each text's own terms, 0 for all others, without computing the others.
+
+    `terms`, int64 [B, T], are the text's own; those outside `mask` do not count.
+    """
+    own = F.embedding(terms, weight).transpose(1, 2)
+    logits = hidden @ own + bias[terms][:, None]  # [B, T, T]: of each position, each term
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu().masked_fill(~mask[:, :, None], 0.0)
+    pooled = logits.amax(dim=1).log1p() if pooling == "max" else logits.log1p().sum(dim=1)
+    return scatter_weights(pooled, mask, terms, len(weight), "max")  # a term that occurs twice has its weight twice
+
+
+def scatter_weights(weights: Tensor, mask: Tensor, terms: Tensor, size: int, pooling: TermPooling) -> Tensor:
+    """Pool the weights [B, T] of each text's tokens, at least 0, by term: [B, size]; 0 for terms not in the text."""
+    weights = weights.masked_fill(~mask, 0.0)
+    return weights.new_zeros(len(weights), size).scatter_reduce(1, terms, weights, "amax" if pooling == "max" else "sum")

@@ -1,0 +1,286 @@
+"""Learned sparse retrieval: a text is a weight for each term of the vocabulary (SPLADE, TILDEv2, uniCOIL).
+
+    text --> encoder --> h_1 ... h_N --> logits of the masked LM --> w_j = max_i log(1 + relu(logit_ij)) --+
+                                                                                                           +--> <q, d>
+    query --> its tokens without stop words, weight 1 each ------------------------------------------------+
+
+A side has weights for the whole vocabulary (SPLADE; Formal et al., 2021), for its own tokens alone (SPLADE-lexical's
+queries, TILDEv2's documents), or, without an encoder, a query's tokens count 1 each (SPLADE-doc, TILDEv2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.candidates import Candidates, Example
+from models.batching.framing import Framing
+from models.causality import is_causal
+from models.config import Section
+from models.encode import encode_texts
+from models.interface import MicroBatch, Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.shape import shape_of
+from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
+from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from models.vectors import Vectors, one_vector
+
+SIDES = ("query", "document")
+
+
+class Penalty(Section):
+    """The weights of the regularisers of one side's vectors."""
+
+    l1: PositiveFloat | None = None  # of the sum of a text's weights
+    flops: PositiveFloat | None = None  # of the sum over terms of (the step's mean weight)²
+
+
+class Regularise(Section):
+    """What keeps the vectors sparse."""
+
+    query: Penalty = Penalty()
+    document: Penalty = Penalty()
+    ramp: int = Field(50_000, ge=0)  # the weights rise to these quadratically, over so many steps
+
+    def terms(self) -> dict[str, float]:
+        """Return the weight of each loss term."""
+        penalties = [(side, getattr(self, side).model_dump(exclude_none=True)) for side in SIDES]
+        return {f"{side}_{kind}": weight for side, penalty in penalties for kind, weight in penalty.items()}
+
+
+class SparseConfig(DualEncoderConfig):
+    """Fine-tuning of a sparse encoder."""
+
+    name: Literal["sparse"]
+    query: Literal["encoder", "own_tokens", "tokens"] = "encoder"
+    document: Literal["vocabulary", "own_tokens"] = "vocabulary"
+    head: Literal["mlm", "new_mlm", "linear"] = "mlm"  # linear: h -> relu(w·h + b), the weight of the token at h
+    pooling: TermPooling = "max"
+    regularise: Regularise = Regularise()
+    learn_temperature: Literal[False] = False  # it would scale the weights that are regularised
+    max_query_tokens: int = Field(256, ge=3)
+    max_document_tokens: int = Field(256, ge=3)
+
+    @model_validator(mode="after")
+    def _sides_have_what_they_need(self) -> SparseConfig:
+        if self.head == "linear":
+            for key, whole in (("query", "encoder"), ("document", "vocabulary")):
+                if getattr(self, key) == whole:
+                    raise ValueError(
+                        f"method.head=linear weighs a text's own tokens alone: set method.{key}=own_tokens, not {whole}"
+                    )
+        if self.query == "tokens" and self.towers == 2:
+            raise ValueError("method.query=tokens has no encoder: set method.towers=1")
+        if self.query == "tokens" and self.regularise.query != Penalty():
+            raise ValueError("method.regularise.query: with method.query=tokens all weights are 1: leave it out")
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term, at the end of the ramp."""
+        return {**super().weights, **self.regularise.terms()}
+
+    def weights_at(self, step: int) -> dict[str, float]:
+        """The weight of each loss term in the step after `step` finished ones."""
+        ramp = self.regularise.ramp
+        share = min(1.0, (step + 1) / ramp) ** 2 if ramp else 1.0
+        return {**super().weights, **{term: share * weight for term, weight in self.regularise.terms().items()}}
+
+    @property
+    def vanishing(self) -> dict[str, str]:
+        """Every weight of a side is 0 where a regulariser of it is."""
+        return {
+            term: f"every weight of every {term.split('_')[0]} is 0: lower method.regularise.{term.replace('_', '.')}"
+            for term in self.regularise.terms()
+        }
+
+    @property
+    def spans_step(self) -> bool:
+        """FLOPS is a function of the mean over all texts of the step."""
+        return super().spans_step or any(term.endswith("flops") for term in self.regularise.terms())
+
+    @property
+    def heads_of_start(self) -> str | None:
+        """The masked LM's head comes with the encoder."""
+        return "lm_head." if self.head == "mlm" else None
+
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Queries for the encoder, or their tokens."""
+        if self.query == "tokens":
+            return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
+        own = self.query == "own_tokens"
+        return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, own_tokens=own)
+
+    def document_framing(self, vocabulary: Vocabulary) -> SparseFraming:
+        """Documents for the encoder."""
+        return SparseFraming(vocabulary, self.max_document_tokens, own_tokens=self.document == "own_tokens")
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> SparseBatcher:
+        """Build the batcher of separate queries and documents."""
+        return SparseBatcher(self, vocabulary, candidates)
+
+    def model(self, trunk: PreTrainedModel) -> Sparse:
+        """Build the model around a trunk; raise ValueError where it cannot have the head."""
+        return Sparse(trunk, self)
+
+
+@dataclass(frozen=True)
+class SparseFraming(Framing):
+    """Texts with `special`, the ids of special tokens, int64 [B, S], which never have a weight.
+
+    `terms`, int64 [B, T], are the tokens of a text that has weights for no others.
+    """
+
+    own_tokens: bool = False
+
+    def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Make the arguments of `embed_queries` or `embed_documents`."""
+        arrays = super().arrays(texts)
+        special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
+        return {**arrays, "special": special, **({"terms": arrays["ids"]} if self.own_tokens else {})}
+
+
+@dataclass(frozen=True)
+class TermFraming(SparseFraming):
+    """A query's tokens without stop words, special tokens and a frame; there may be none."""
+
+    @property
+    def room(self) -> int:
+        """The maximum number of text tokens in an input."""
+        return self.max_tokens
+
+    def cut(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens that count."""
+        return super().cut(tokens[~np.isin(tokens, self.vocabulary.stop_words)])
+
+    def row(self, text: np.ndarray) -> np.ndarray:
+        """Return the unpadded input of a text, int64."""
+        return self.cut(text).astype(np.int64)
+
+
+class SparseBatcher(DualEncoderBatcher):
+    """The arrays of `DualEncoderBatcher`; a regulariser's targets are the texts of its side."""
+
+    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Make the arrays of one forward pass."""
+        batch = super().micro_batch(examples, rngs)
+        targets = {
+            term: len(batch.arrays["query_ids" if term.startswith("query") else "document_ids"])
+            for term in self.keys.weights.keys() - batch.counts.keys()
+        }
+        return batch._replace(counts={**batch.counts, **targets})
+
+
+class TermHead(LmHead):
+    """A masked LM's head whose logits become term weights."""
+
+    def forward(  # type: ignore[override]
+        self, hidden: Tensor, embedding: nn.Module, mask: Tensor, pooling: TermPooling, terms: Tensor | None
+    ) -> Tensor:
+        """Return the weights [B, V] of all terms, or of a text's own `terms`, from states [B, T, H].
+
+        `embedding` is the table of tokens. Its weight is taken here, inside a module's forward, where ZeRO-3 gathers it.
+        """
+        hidden = self.transform(hidden)
+        if terms is None:
+            return vocabulary_weights(hidden, embedding.weight, self.bias, mask, pooling)
+        return own_vocabulary_weights(hidden, embedding.weight, self.bias, mask, terms, pooling)
+
+
+class Sparse(DualEncoder):
+    """One shared encoder or two, and one head: `lm_head.` of a masked LM, or `token_weight.`, a linear layer."""
+
+    keys: SparseConfig
+    kind = "sparse"
+
+    def __init__(self, trunk: PreTrainedModel, keys: SparseConfig) -> None:
+        """Put the model together.
+
+        Raises:
+            ValueError: a masked LM's head does not suit the trunk (`shape_of`).
+        """
+        super().__init__(trunk, keys)
+        if keys.head == "linear":
+            self.token_weight = nn.Linear(trunk.config.hidden_size, 1)
+        else:
+            self.lm_head = TermHead(shape_of(trunk))
+
+    def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the states of a text."""
+        return encode_texts(tower, ids, mask)
+
+    def embed_queries(self, ids: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
+        """Return the term weights of queries, fp32 [Q, 1, V]; a query of stop words alone has none."""
+        if self.keys.query != "tokens":
+            return super().embed_queries(ids, mask, special=special, terms=terms)
+        counted = mask.to(torch.promote_types(self.trunk.dtype, torch.float32))
+        return _without(special, scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
+
+    def of_queries(self, encoded: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
+        """Return the term weights of encoded queries."""
+        return self._weights(self.trunk, encoded, mask, special, terms)
+
+    def of_documents(self, encoded: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None = None) -> Vectors:
+        """Return the term weights of encoded documents."""
+        return self._weights(self.tower_of_documents, encoded, mask, special, terms)
+
+    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
+        """Embed both sides; only what is encoded runs through the trunk."""
+        if self.keys.query == "tokens":
+            return self.embed_queries(**queries), self.embed_documents(**documents)
+        return super()._embed(queries, documents)
+
+    def _weights(
+        self, tower: PreTrainedModel, states: Tensor, mask: Tensor, special: Tensor, terms: Tensor | None
+    ) -> Vectors:
+        if is_causal(tower):  # [CLS] is in the same state in every text, and would be the maximum of many terms
+            mask = F.pad(mask[:, 1:], (1, 0))
+        embedding, pooling = tower.get_input_embeddings(), self.keys.pooling
+        if self.keys.head == "linear":
+            assert terms is not None
+            logits = self.token_weight(states.to(next(self.token_weight.parameters()).dtype))[:, :, 0]
+            own = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu()
+            return _without(special, scatter_weights(own, mask, terms, embedding.num_embeddings, pooling))
+        return _without(special, self.lm_head(states, embedding, mask, pooling, terms))
+
+    def score(self, queries: Vectors, documents: Vectors) -> Tensor:
+        """Return the inner products, [Q, D]."""
+        return queries.vectors[:, 0] @ documents.vectors[:, 0].T
+
+    def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
+        """Sum each term's weight over the texts of a side, and in a last column count them: fp32 [V + 1]."""
+        vectors = {"query": queries.vectors, "document": documents.vectors}
+        sides = [side for side in SIDES if getattr(self.keys.regularise, side).flops]
+        return {side: F.pad(vectors[side][:, 0], (0, 1), value=1.0).sum(dim=0) for side in sides}
+
+    def regularisers(
+        self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return L1 and FLOPS, each summed over these texts.
+
+        FLOPS is SUM_j m_j², m the mean of all N texts of the step. These texts' share of N · FLOPS is <their sum, m>.
+        The mean is a constant here, so its gradient would be half of what it is: m · (their sum), not 2m.
+        """
+        vectors, terms = {"query": queries.vectors, "document": documents.vectors}, {}
+        for term in self.keys.regularise.terms():
+            side, kind = term.split("_")
+            own = vectors[side][:, 0]
+            if kind == "l1":
+                terms[term] = own.sum()
+            else:
+                share = own.sum(dim=0) @ (sums[side][:-1] / sums[side][-1])
+                terms[term] = 2 * share - share.detach()
+        return terms
+
+
+def _without(special: Tensor, weights: Tensor) -> Vectors:
+    """Return the weights [B, V] as vectors, with zeros for the special tokens."""
+    return one_vector(weights.scatter(1, special, 0.0))
