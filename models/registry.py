@@ -14,6 +14,7 @@ from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
+from models.matching.tilde import TildeConfig
 from models.matching.sparse import SparseConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
@@ -44,6 +45,7 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     CrossEncoderConfig,
     CrossThoughtAnswersConfig,
     CrossThoughtPairsConfig,
+    TildeConfig,
 )
 
 

@@ -98,23 +98,25 @@ class FirstMarker(Framing):
         return row
 
 
-def terms_of(tokens: np.ndarray, whole_words: np.ndarray) -> np.ndarray:
-    """Return the tokens of a text that are terms, in order, repeats included; `whole_words` is bool [V]."""
-    terms: np.ndarray = tokens[whole_words[tokens]]
+def terms_in(vocabulary: Vocabulary) -> np.ndarray:
+    """Return which tokens are terms, bool [V]: whole words that are no stop words."""
+    terms = np.zeros(vocabulary.vocab_size, bool)
+    terms[list(vocabulary.words)] = True
+    terms[list(vocabulary.stop_words)] = False
     return terms
 
 
 class TildeBatcher(CandidateBatcher[TildeConfig]):
     """Examples -> queries and documents, as their framings make them, and the terms that each side makes likely.
 
-    query_terms, document_terms     int64 [Q, n], distinct, padded with -1
-    whole_words                     bool [V]: the terms that the losses count
+    query_terms, document_terms     int64 [Q, n], distinct, padded with [PAD]
+    terms                           bool [V]: which tokens are terms
     """
 
     def __init__(self, keys: TildeConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
         """Take the positives from `candidates`."""
         super().__init__(keys, vocabulary, candidates)
-        self.whole_words = vocabulary.whole_words
+        self.terms = terms_in(vocabulary)
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
@@ -128,14 +130,20 @@ class TildeBatcher(CandidateBatcher[TildeConfig]):
             "query": [example.query for example in examples],
             "document": [self.candidates.corpus.tokens(i) for i in documents],
         }
-        arrays: dict[str, np.ndarray] = {"whole_words": self.whole_words}
+        arrays: dict[str, np.ndarray] = {"terms": self.terms}
         for side, framing in framings.items():
             arrays |= {f"{side}_{name}": array for name, array in framing.arrays(texts[side]).items()}
-            terms = [np.unique(terms_of(framing.cut(text), self.whole_words)) for text in texts[side]]
-            arrays[f"{side}_terms"] = np.full((len(terms), max(1, *map(len, terms))), -1, np.int64)
-            for row, own in zip(arrays[f"{side}_terms"], terms, strict=True):
-                row[: len(own)] = own
+            tokens = [np.unique(framing.cut(text)) for text in texts[side]]
+            arrays[f"{side}_terms"] = _padded([own[self.terms[own]] for own in tokens], self.vocabulary.pad)
         return arrays
+
+
+def _padded(rows: Sequence[np.ndarray], pad: int) -> np.ndarray:
+    """Return rows of ids as one array, int64 [B, n]."""
+    padded = np.full((len(rows), max(1, *map(len, rows))), pad, np.int64)
+    for row, own in zip(padded, rows, strict=True):
+        row[: len(own)] = own
+    return padded
 
 
 class FirstHead(LmHead):
@@ -178,23 +186,22 @@ class Tilde(Encoder):
         """Return log P(t|text) for each term t, fp32 [B, 1, V]."""
         return one_vector(F.logsigmoid(self.logits(ids, mask)))
 
-    def forward(self, *, whole_words: Tensor, **arrays: Any) -> dict[str, Tensor]:
+    def forward(self, *, terms: Tensor, **arrays: Any) -> dict[str, Tensor]:
         """The arrays of `TildeBatcher` as tensors -> {loss: the sum over its texts}."""
         losses = {}
         for loss in self.keys.losses:
             given, asked = ("document", "query") if loss == "query_likelihood" else ("query", "document")
             logits = self.logits(arrays[f"{given}_ids"], arrays[f"{given}_mask"])
-            losses[loss] = likelihood_loss(logits, arrays[f"{asked}_terms"], whole_words)
+            losses[loss] = likelihood_loss(logits, arrays[f"{asked}_terms"], terms)
         return losses
 
 
-def likelihood_loss(logits: Tensor, terms: Tensor, whole_words: Tensor) -> Tensor:
+def likelihood_loss(logits: Tensor, present: Tensor, terms: Tensor) -> Tensor:
     """Sum the binary cross-entropy of every term of the vocabulary: is it in the other text? (section 3.2).
 
     Args:
         logits: fp32 [B, V].
-        terms: int64 [B, n], the distinct terms of each one's other text, padded with -1.
-        whole_words: bool [V], the terms that count.
+        present: int64 [B, n], the distinct terms of each one's other text, padded with what is no term.
+        terms: bool [V], which tokens are terms.
     """
-    present = logits.gather(1, terms.clamp(min=0)) * (terms >= 0)
-    return (F.softplus(logits) * whole_words).sum() - present.sum()
+    return (F.softplus(logits) * terms).sum() - (logits.gather(1, present) * terms[present]).sum()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.common.progress import meter
-from models.matching.tilde import TildeConfig, terms_of
+from models.matching.tilde import TildeConfig, terms_in
 from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
 from trainer.ranking.retrieval.system import List, Texts
@@ -32,15 +32,15 @@ class Likelihoods(VectorRanker):
         sides = list(map(self.documents.framing.cut, texts.pool_tokens())), list(
             map(self.queries.framing.cut, texts.query_tokens())
         )
-        whole_words = self.loaded.tokenizer.whole_words
-        of_documents, of_queries = ([terms_of(text, whole_words) for text in side] for side in sides)
+        terms = terms_in(self.loaded.tokenizer)
+        of_documents, of_queries = ([text[terms[text]] for text in side] for side in sides)
         scores = np.zeros(len(queries))
         if alpha > 0:
             scores += alpha * log_likelihoods(self.documents, sides[0], documents, of_queries, queries)
         if alpha < 1:
             sums = log_likelihoods(self.queries, sides[1], queries, of_documents, documents)
-            terms = np.array([len(terms) for terms in of_documents])[documents]
-            scores += (1 - alpha) * sums / np.maximum(terms, 1)
+            counts = np.array([len(own) for own in of_documents])[documents]
+            scores += (1 - alpha) * sums / np.maximum(counts, 1)
         return np.split(scores.astype(np.float32), np.cumsum(lengths)[:-1])
 
 

@@ -11,6 +11,7 @@ from trainer.ranking.published import load_any
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.dense import Dense
+from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.lists import Lists
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.pairs import Pairs
@@ -22,6 +23,7 @@ RANKERS: dict[str, type[ModelRanker]] = {
     "multi_vector": MultiVector,
     "poly": MultiVector,
     "lists": Lists,
+    "likelihoods": Likelihoods,
     "pairs": Pairs,
 }
 
