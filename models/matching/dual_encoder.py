@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from models.vectors import Vectors
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
+Array = TypeVar("Array", Tensor, np.ndarray)
 OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
@@ -72,9 +73,14 @@ class DualEncoderConfig(MatchingConfig):
         return self.negatives == "micro_batch"
 
     @property
+    def compares_step(self) -> bool:
+        """Whether a query's negatives come from the whole step."""
+        return self.negatives == "step"
+
+    @property
     def spans_step(self) -> bool:
         """Whether a loss term is a function of the vectors of the whole step."""
-        return self.negatives == "step"
+        return self.compares_step
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of separate queries and documents."""
@@ -117,7 +123,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         """What tells which documents a query may be compared with."""
         keys = self.candidates.keys(documents)
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
-        if self.keys.negatives == "step":
+        if self.keys.compares_step:
             width = max(map(len, relevant))
             padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
             return {"document_keys": keys, "relevant_keys": np.stack(padded)}
@@ -188,7 +194,7 @@ class DualEncoder(Encoder):
         With `represent`, return the vectors that the losses need instead: `query_vectors` [Q, m, H], `query_real` bool
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
-        queries, documents = self._embed(_of("query_", arrays), _of("document_", arrays))
+        queries, documents = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
         if self.keys.learn_temperature:
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
         if represent:
@@ -238,7 +244,7 @@ class DualEncoder(Encoder):
         return {self.keys.loss: ranking_losses.of_own(self.keys.loss, own, candidates >= 0, arrays["labels"])}
 
 
-def _of(prefix: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arguments of one side's encoder."""
     arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}

@@ -28,7 +28,7 @@ from models.config import Section
 from models.encode import encode_texts
 from models.interface import MicroBatch, Vocabulary
 from models.layers.lm_head import LmHead
-from models.layers.shape import shape_of
+from models.layers.shape import initialise, setting, shape_of
 from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
 from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from models.vectors import Vectors, one_vector
@@ -189,7 +189,8 @@ class TermHead(LmHead):
 
         `embedding` is the table of tokens. Its weight is taken here, inside a module's forward, where ZeRO-3 gathers it.
         """
-        hidden = self.transform(hidden)
+        # padding may be zeros, for which a LayerNorm in half precision has no gradient
+        hidden = self.transform(torch.where(mask[:, :, None], hidden, hidden[:, :1]))
         if terms is None:
             return vocabulary_weights(hidden, embedding.weight, self.bias, mask, pooling)
         return own_vocabulary_weights(hidden, embedding.weight, self.bias, mask, terms, pooling)
@@ -210,6 +211,8 @@ class Sparse(DualEncoder):
         super().__init__(trunk, keys)
         if keys.head == "linear":
             self.token_weight = nn.Linear(trunk.config.hidden_size, 1)
+            initialise(self.token_weight, setting(trunk.config, "initializer_range", 0.02))
+            nn.init.ones_(self.token_weight.bias)  # matching tokens count from the start; below 0 nothing is learned
         else:
             self.lm_head = TermHead(shape_of(trunk))
 

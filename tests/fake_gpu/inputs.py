@@ -78,7 +78,7 @@ def _example(corpus: Corpus, i: int, unit: str) -> Example:
 def suited(name: str, model_type: str) -> Recipe:
     """Return a method's small recipe as a causal trunk needs it, if the trunk is one and the method has the key."""
     recipe = recipe_of(name)
-    pools = model_type in DECODERS and "pooling" in type(recipe.method).model_fields
+    pools = model_type in DECODERS and getattr(recipe.method, "pooling", None) == "cls"
     return recipe_of(name, "method.pooling=mean") if pools else recipe
 
 

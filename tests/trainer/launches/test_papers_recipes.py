@@ -54,6 +54,11 @@ CASES = {
     "dpr": Case("dpr_small", "data/nq"),
     "repbert": Case("repbert_small", "data/msmarco_qrels"),
     "monobert": Case("monobert_small", "data/msmarco_passage"),
+    "splade": Case("splade_small", "data/msmarco_passage"),
+    "splade_doc": Case("splade_doc_small", "data/msmarco_passage"),
+    "splade_lexical": Case("splade_lexical_small", "data/msmarco_passage"),
+    "tildev2": Case("tildev2_small", "data/msmarco_passage", ("method.hard_negatives=2",)),
+    "sparse_small": Case("sparse_small", "data/mine"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
     "seed_msmarco_passage": Case("seed_msmarco_passage_small", "data/msmarco_passage"),
     "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance_small", "data/msmarco_passage"),
@@ -151,13 +156,13 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[str, Path], name: str) -> None:
     case = CASES[name]
     recipe = load(FinetuneRecipe, trained / name / "recipe.yaml")
-    (term,) = recipe.method.weights
-    losses = toy.scalars(trained / name, f"loss/{term}")
-    assert sorted(losses) == list(range(1, STEPS + 1))
-    if recipe.validation:
-        losses |= {-step: loss for step, loss in toy.scalars(trained / name, f"validation/{term}").items()}
-        assert -STEPS in losses
-    assert all(0 < loss < math.inf for loss in losses.values())
+    for term in recipe.method.weights:
+        losses = toy.scalars(trained / name, f"loss/{term}")
+        assert sorted(losses) == list(range(1, STEPS + 1))
+        if recipe.validation:
+            losses |= {-step: loss for step, loss in toy.scalars(trained / name, f"validation/{term}").items()}
+            assert -STEPS in losses
+        assert all(0 < loss < math.inf for loss in losses.values())
 
     folder, out = collections[case.collection], trained / f"{name}.json"
     again = isinstance(recipe.method, PairModelConfig) and not case.how  # it cannot search

@@ -21,6 +21,7 @@ from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
+from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
 from trainer.training.published.sentence_transformer import (
     is_sentence_transformer,
@@ -61,10 +62,19 @@ class PretrainedEncoder:
         rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
         return rows if len(rows) == method.added_tokens + method.markers else []
 
-    def copy_heads(self, model: TrunkModel) -> str:
-        """Copy into `model` the heads that match its own by name and shape; return a line that counts them."""
+    def copy_heads(self, model: TrunkModel, needed: str | None = None) -> str:
+        """Copy into `model` the heads that match its own by name and shape; return a line that counts them.
+
+        Raises:
+            InputError: a head whose name begins with `needed` has no match.
+        """
         own = model.heads
         matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
+        if needed and any(name.startswith(needed) for name in own.keys() - set(matching)):
+            raise InputError(
+                f"init_from: {self.path} has no masked LM's head of BERT's kind, with the token embedding as its output: "
+                "start from a masked LM, or set method.head=new_mlm"
+            )
         with torch.no_grad():
             for name in matching:
                 own[name].copy_(self.heads[name])
@@ -86,7 +96,8 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     fingerprint, added_tokens = _recorded(folder)
     refuse_encoder(folder, to_rank=False)
     _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
-    trunk, heads = load_hugging_face(folder), cross_encoder_folder.read_heads(folder)
+    trunk = load_hugging_face(folder)
+    heads = cross_encoder_folder.read_heads(folder) | read_masked_lm_head(folder, trunk)
     special: Sequence[int] = ()
     markers: Sequence[int] = ()
     if (folder / DECODER).is_file():

@@ -68,17 +68,23 @@ class Engine:
         self.forward_clock = DeviceClock(self.device)
 
     def step(
-        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int], lr: float
+        self,
+        micro_batches: Sequence[MicroBatch],
+        targets: Mapping[str, int],
+        seeds: Iterable[int],
+        lr: float,
+        weights: Mapping[str, float] | None = None,
     ) -> StepResult:
         """Take one optimizer step on this rank's micro-batches; `seeds` has the dropout seed of each.
 
-        `targets` is the number of targets of every loss term in the whole step, over all ranks.
+        `targets` is the number of targets of every loss term in the whole step, over all ranks; `weights` are the
+        weights of the loss terms, by default those at the end of their ramp.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         losses = []
         skipped_before = self.deepspeed.skipped_steps
-        for sums, objective in self._objectives(micro_batches, targets, seeds):
+        for sums, objective in self._objectives(micro_batches, targets, seeds, weights or self.weights):
             losses.append(torch.stack([sums[term].detach() for term in self.weights]))
             # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
             self.deepspeed.backward(objective * (self.world.size * self.accumulation))
@@ -101,12 +107,15 @@ class Engine:
         self.deepspeed.train()
         return torch.stack([sums[term] for term in self.weights])
 
-    def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """Embed texts, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all ranks call."""
+    def embed(self, ids: np.ndarray, mask: np.ndarray, **own: np.ndarray) -> np.ndarray:
+        """Embed documents, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all call.
+
+        `own` are the arrays that only the model's framing makes.
+        """
         assert isinstance(self.model, Encoder)
         self.deepspeed.eval()
         with torch.no_grad():
-            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask}, self.device))
+            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask, **own}, self.device))
         self.deepspeed.train()
         return vectors[:, 0].float().cpu().numpy()
 
@@ -189,7 +198,11 @@ class Engine:
             state["step"] = torch.as_tensor(state["step"]).to(parameter.device if fused else "cpu")
 
     def _objectives(
-        self, micro_batches: Sequence[MicroBatch], targets: Mapping[str, int], seeds: Iterable[int]
+        self,
+        micro_batches: Sequence[MicroBatch],
+        targets: Mapping[str, int],
+        seeds: Iterable[int],
+        weights: Mapping[str, float],
     ) -> Iterator[tuple[Mapping[str, torch.Tensor], torch.Tensor]]:
         """Yield each micro-batch's summed losses and its part of the step's objective, to differentiate at once."""
 
@@ -200,9 +213,9 @@ class Engine:
 
         def objective(sums: Mapping[str, torch.Tensor]) -> Any:
             # max: a step may have no targets for a term
-            return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in self.weights.items())
+            return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in weights.items())
 
-        if isinstance(self.model, DualEncoder) and self.model.keys.negatives == "step":
+        if isinstance(self.model, DualEncoder) and self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
             yield from grad_cache.objectives(self.model, batches, encode, objective)

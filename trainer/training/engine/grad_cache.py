@@ -1,9 +1,10 @@
-"""GradCache (Gao et al., 2021): negatives from the whole optimizer step, in the memory of one micro-batch.
+"""GradCache (Gao et al., 2021): losses of the vectors of the whole optimizer step, in the memory of one micro-batch.
 
-A query's loss depends on the documents of every micro-batch of every rank, but on the weights only through the vectors
-of texts. So the texts are encoded without a graph, the documents' vectors are gathered from all ranks, and the loss is
-differentiated with respect to the vectors. Then every micro-batch is re-encoded, with the same dropout and a graph:
-the sum of its vectors times these gradients has the same gradient as the step's loss.
+Negatives of the step make a query's loss depend on the documents of every micro-batch of every rank, and a regulariser
+such as FLOPS depends on the sum of all vectors; but on the weights they depend only through the vectors of texts. So
+the texts are encoded without a graph, what the losses need of other micro-batches is gathered from all ranks, and the
+loss is differentiated with respect to the vectors. Then every micro-batch is re-encoded, with the same dropout and a
+graph: the sum of its vectors times these gradients has the same gradient as the step's loss.
 
 The first micro-batch has its graph from the start and is encoded once: a rank with one micro-batch does no extra work.
 """
@@ -69,25 +70,59 @@ def differentiate(
     `encoded` has the vectors of each micro-batch. The gradients are with respect to the queries' and the documents'
     vectors. Only the scores of one micro-batch's queries exist at a time.
     """
-    documents = gather(encoded, [batch["document_keys"] for batch in batches])
-    vectors = documents.vectors.requires_grad_()
+    own = [_vectors_of(texts) for texts in encoded]
+    sums = _step_sums(model, own)
+    of_step = gather(encoded, [batch["document_keys"] for batch in batches]) if model.keys.compares_step else None
     losses: list[Tensors] = []
-    of_queries, of_documents = [], torch.zeros_like(vectors)
-    for batch, texts, own in zip(batches, encoded, documents.own, strict=True):
-        queries = texts["query_vectors"].detach().requires_grad_()
-        candidates = batch["candidates"]
-        columns = torch.where(candidates >= 0, candidates + own.start, candidates)
-        arrays = {**batch, "candidates": columns, "document_keys": documents.keys}
-        sums = model.losses(Vectors(queries, texts["query_real"]), Vectors(vectors, documents.mask), arrays)
-        of_own_queries, of_all_documents = torch.autograd.grad(objective(sums), [queries, vectors])
+    of_queries: list[Tensor] = []
+    of_documents: list[Tensor] = []  # of those that each micro-batch's queries are compared with
+    for i, (batch, (queries, documents)) in enumerate(zip(batches, own, strict=True)):
+        compared, arrays = documents, batch
+        if of_step is not None:
+            compared, documents, arrays = _among(of_step, i, batch)
+        terms = {**model.losses(queries, compared, arrays), **model.regularisers(queries, documents, sums)}
+        of_own_queries, of_compared = torch.autograd.grad(objective(terms), [queries.vectors, compared.vectors])
         of_queries.append(of_own_queries)
-        of_documents += of_all_documents
-        losses.append({term: loss.detach() for term, loss in sums.items()})
-    dist.all_reduce(of_documents)
-    widths = [texts["document_vectors"].shape[1] for texts in encoded]
-    # copies, so that the gradients of the other ranks' documents can be freed
-    of_own = [of_documents[own, :width].clone() for own, width in zip(documents.own, widths, strict=True)]
-    return losses, list(zip(of_queries, of_own, strict=True))
+        if of_step is None or not of_documents:
+            of_documents.append(of_compared)
+        else:
+            of_documents[0] += of_compared
+        losses.append({term: loss.detach() for term, loss in terms.items()})
+    if of_step is not None:
+        (of_all,) = of_documents
+        dist.all_reduce(of_all)
+        # copies, so that the gradients of the other ranks' documents can be freed
+        widths = [documents.vectors.shape[1] for _, documents in own]
+        of_documents = [of_all[place, :width].clone() for place, width in zip(of_step.own, widths, strict=True)]
+    return losses, list(zip(of_queries, of_documents, strict=True))
+
+
+def _vectors_of(texts: Tensors) -> tuple[Vectors, Vectors]:
+    """Return the vectors of queries and documents as leaves of a new graph."""
+    queries, documents = (
+        Vectors(texts[f"{side}_vectors"].detach().requires_grad_(), texts[f"{side}_real"])
+        for side in ("query", "document")
+    )
+    return queries, documents
+
+
+def _step_sums(model: DualEncoder, own: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Tensor]:
+    """Sum what the model's regularisers need of all texts over micro-batches and ranks; all ranks call."""
+    with torch.no_grad():
+        parts = [model.step_sums(queries, documents) for queries, documents in own]
+        sums = {name: torch.stack([part[name] for part in parts]).sum(dim=0) for name in parts[0]}
+    for total in sums.values():
+        dist.all_reduce(total)
+    return sums
+
+
+def _among(step: Documents, number: int, batch: Tensors) -> tuple[Vectors, Vectors, Tensors]:
+    """Return the documents of the step, those of micro-batch `number` of this rank, and its arrays for the step's."""
+    place, candidates = step.own[number], batch["candidates"]
+    columns = torch.where(candidates >= 0, candidates + place.start, candidates)
+    documents = Vectors(step.vectors.requires_grad_(), step.mask)
+    own = Vectors(documents.vectors[place], documents.mask[place])
+    return documents, own, {**batch, "candidates": columns, "document_keys": step.keys}
 
 
 def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:

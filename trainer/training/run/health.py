@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from models.matching.dual_encoder import arguments_of
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.lanes import Skip
 from trainer.training.data.order import LaneBatch, Order
@@ -90,9 +91,9 @@ class Health:
         for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
             if "document_ids" not in arrays:
                 return
-            ids, mask = (arrays[f"document_{name}"][:COMPARED] for name in ("ids", "mask"))
-            texts |= {own[real].tobytes() for own, real in zip(ids, mask, strict=True)}
-            vectors.append(self.engine.embed(ids, mask))
+            documents = {name: array[:COMPARED] for name, array in arguments_of("document_", arrays).items()}
+            texts |= {own[real].tobytes() for own, real in zip(documents["ids"], documents["mask"], strict=True)}
+            vectors.append(self.engine.embed(**documents))
         every = np.concatenate(vectors)
         equal = len(texts) > 1 and bool(np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max())
         if equal and not self.equal:

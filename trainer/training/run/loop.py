@@ -100,8 +100,9 @@ class Run:
     def _optimize(self, batches: Sequence[LaneBatch], targets: dict[str, int]) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
+        weights = self.recipe.method.weights_at(self.step)
         with self.monitor.counting_flops(micro_batches):
-            return self.engine.step(micro_batches, targets, seeds, self._learning_rate(self.step))
+            return self.engine.step(micro_batches, targets, seeds, self._learning_rate(self.step), weights)
 
     def _learning_rate(self, step: int) -> float:
         rate = self.recipe.optimizer.rate(step, self.recipe.steps)

@@ -42,6 +42,7 @@ class Monitor:
         self.recipe, self.engine, self.sources = recipe, engine, sources
         self.terms = list(engine.weights)
         self.skipped = 0
+        self.zero: set[str] = set()  # the loss terms that were 0 at the last progress line
         name = torch.cuda.get_device_name() if engine.device.type == "cuda" else ""
         self.peak = peak_of(name)
         self.flops_per_token: float | None = None
@@ -94,7 +95,7 @@ class Monitor:
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
         self._write(step, scalars | of_ranks)
-        for line in slow:
+        for line in [*slow, *self._vanished(losses)]:
             self.warn(f"step {step}: {line}")
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
         shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
@@ -186,6 +187,12 @@ class Monitor:
             for term, loss, count in zip(self.terms, sums, numbers, strict=True)
             if count
         }
+
+    def _vanished(self, losses: Mapping[str, float]) -> list[str]:
+        """Return what the method says of the terms that have become 0."""
+        said = self.zero
+        self.zero = {term for term, loss in losses.items() if loss == 0}
+        return [remark for term, remark in self.recipe.method.vanishing.items() if term in self.zero - said]
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if writer := self.writer:

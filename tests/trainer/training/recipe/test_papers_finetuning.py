@@ -8,6 +8,14 @@ from tests.toy import ROOT
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 
+SPLADE = {  # Formal et al., 2021b, and its released code
+    "steps": 150000,
+    "batch.size": 128,
+    "optimizer.lr": 2e-5,
+    "optimizer.warmup_steps": 6000,
+    "method.max_document_tokens": 256,
+    "method.document": "vocabulary",
+}
 MSMARCO = {"method.projection": 768, "method.loss": "softmax", "method.negatives": "own", "method.hard_negatives": 1}
 DIALOGUE = {  # Humeau et al., section 5.1; lengths as in ParlAI
     "optimizer.name": "adamax",
@@ -50,6 +58,15 @@ STATED: dict[str, dict[str, Any]] = {
         "steps": 20360,
         "method.special_tokens": 5,
         "method.hard_negatives": 99,
+    },
+    "splade": {**SPLADE, "method.query": "encoder"},
+    "splade_doc": {**SPLADE, "method.query": "tokens"},
+    "splade_lexical": {**SPLADE, "method.query": "own_tokens"},
+    "tildev2": {  # Zhuang and Zuccon, 2021
+        "optimizer.lr": 5e-6,
+        "method.hard_negatives": 7,
+        "method.max_query_tokens": 16,
+        "method.max_document_tokens": 192,
     },
     "cross_thought_pairs": {
         "batch.size": 32,
