@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PositiveFloat, Tag, model_validator
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example, Unit
+from models.batching.candidates import Candidates, Example, Scale, Unit
 from models.batching.framing import Framing, Kept
 from models.interface import Batcher, Vocabulary
 from models.sizes import check_sizes
 from models.trunk import TrunkModel
 
-TEACHERS = ("kl", "margin_mse")  # the losses whose labels are a teacher's scores
+TEACHERS = ("kl", "margin_mse")  # the losses that learn a teacher's scores
 NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
+NEED_OF_NEGATIVES = (
+    "needs a query's own negatives: set method.hard_negatives, which are given with the query, or "
+    "method.negatives_per_query, which are drawn at random"
+)
+
+Loss = TypeVar("Loss")
+Losses = Annotated[
+    Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
+    Discriminator(lambda given: "table" if isinstance(given, dict) else "name"),
+]
+"""The `loss` of a recipe: the name of one, or a table of several with their weights."""
 
 
 class Section(BaseModel):
@@ -139,46 +151,82 @@ class BlockConfig(InputConfig):
     blocks: Literal["complete", "complete_doc"] = "complete"
 
 
+class CandidatesConfig(Section):
+    """Which of a query's scored candidates an example has, drawn anew in every epoch."""
+
+    per_query: int = Field(ge=2)  # the positive and others
+    keep: Literal["positive"] = "positive"  # is never left out
+
+
 class MatchingConfig(MethodConfig):
     """The keys of a matching model: the lengths of its texts, and a query's candidates in training.
 
-    Every matching model declares its `loss` as a Literal of the losses that it supports.
+    Every matching model declares its `loss`: a Literal of the losses that it supports, or `Losses` of one.
     """
 
-    loss: str
+    loss: str | Mapping[Any, float]
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(512, ge=3)
     kept_of_query: Kept = "start"  # which end of a longer query is kept
     hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
     negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
+    # of a teacher's scores; left out of a recipe, they are no part of its identity
+    candidates: CandidatesConfig | None = Field(None, exclude_if=lambda keys: keys is None)  # null: all
+    teacher_scale: Scale = Field("as_given", exclude_if=lambda scale: scale == "as_given")
 
     @model_validator(mode="after")
     def _loss_has_negatives(self) -> MatchingConfig:
-        if self.loss in NEEDS_NEGATIVES and not self.own_negatives and not self.has_batch_negatives:
-            raise ValueError(
-                f"method.loss={self.loss} needs a query's own negatives: set method.hard_negatives, which are given "
-                "with the query, or method.negatives_per_query, which are drawn at random"
-            )
+        for loss in self.losses if not self.has_own_negatives else ():
+            alone = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
+            if alone or (loss == "binary" and self.unit == "positive"):
+                raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
         return self
 
     @model_validator(mode="after")
     def _drawn_negatives_are_of_use(self) -> MatchingConfig:
-        if self.own_negatives and self.unit != "positive":
+        if self.own_negatives and (self.taught or self.unit != "positive"):
+            loss, what = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
+            instead = "; method.candidates draws from scored ones" if self.taught else ""
             raise ValueError(
-                f"method.loss={self.loss} learns the labels that the data give, and draws no negatives: leave out "
-                "method.hard_negatives and method.negatives_per_query, or set them to 0"
+                f"method.loss={loss} learns {what} that the data give, and draws no negatives: leave out "
+                f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _a_teacher_is_of_use(self) -> MatchingConfig:
+        for key in () if self.taught else ("candidates", "teacher_scale"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"method.{key} is of a teacher's scores, which method.loss={', '.join(self.losses)} does not "
+                    f"learn: leave it out, or add one of the losses {', '.join(TEACHERS)}"
+                )
+        return self
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The weight of each term that compares a query with documents, by its name."""
+        return {self.loss: 1.0} if isinstance(self.loss, str) else dict(self.loss)
+
+    @property
+    def taught(self) -> list[str]:
+        """The terms that learn a teacher's scores."""
+        return [loss for loss in self.losses if loss in TEACHERS]
 
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
-        return {self.loss: 1.0}
+        return self.losses
 
     @property
     def own_negatives(self) -> int:
-        """How many negatives each query has, besides in-batch negatives."""
+        """How many negatives are drawn for each query, besides in-batch negatives."""
         return self.hard_negatives + self.negatives_per_query
+
+    @property
+    def has_own_negatives(self) -> bool:
+        """Whether each query has negatives besides in-batch negatives: drawn ones, or the candidates of its group."""
+        return bool(self.own_negatives or self.taught)
 
     @property
     def has_batch_negatives(self) -> bool:
@@ -187,10 +235,14 @@ class MatchingConfig(MethodConfig):
 
     @property
     def unit(self) -> Unit:
-        """What an example is."""
-        if self.loss in TEACHERS:
+        """What an example is.
+
+        Where a teacher's scores are learnt beside relevance, it is a relevant document with the scored candidates of
+        its group that are not relevant.
+        """
+        if len(self.taught) == len(self.losses):
             return "group"
-        labelled = self.loss == "classes" or (self.loss == "binary" and not self.own_negatives)
+        labelled = "classes" in self.losses or (list(self.losses) == ["binary"] and not self.own_negatives)
         return "pair" if labelled else "positive"
 
     @property
@@ -205,8 +257,11 @@ class MatchingConfig(MethodConfig):
         Raises:
             ValueError: there are fewer documents to draw from than the recipe asks for.
         """
-        if self.unit != "positive":
+        if self.unit == "pair":
             return example.candidates.tolist()
+        if self.taught:
+            most = self.candidates.per_query if self.candidates else len(example.candidates)
+            return candidates.choose_scored(example, most, rng, any_label=self.unit == "group")
         return candidates.choose(example, self.hard_negatives, self.negatives_per_query, rng)
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         collection.groups(chosen.split)  # raise for a wrong split before loading a model
         require_room(collection, chosen.out)
         made = _score(collection, chosen) if chosen.score else _mine(collection, chosen)
-        print(f"wrote {made.directory}: the same texts; its split {chosen.split} has other candidates")
+        what = "a teacher's scores" if chosen.score else "other candidates"
+        print(f"wrote {made.directory}: the same texts; its split {chosen.split} has {what}")
 
 
 def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
@@ -75,15 +76,16 @@ def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) 
 
 
 def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
-    """Put a teacher's scores in place of the labels of the split."""
+    """Add a teacher's scores to the candidates of the split."""
     teacher, split = ranker_of(load_any(chosen.score), collection, chosen.precision), chosen.split
     teacher.require_score()
     candidates = with_scores(split, teacher)
+    assert candidates.scores is not None
     about = {"scored_by": teacher.name, "split": split}
     made = derive(collection, chosen.out, split, candidates, about, collection.manifest.get("mined", []))
     print(
-        f"split {split}: {len(candidates.labels):,} candidates of {len(candidates.ends):,} groups scored, "
-        f"{candidates.labels.min():.4g} to {candidates.labels.max():.4g}"
+        f"split {split}: {len(candidates.scores):,} candidates of {len(candidates.ends):,} groups scored, "
+        f"{candidates.scores.min():.4g} to {candidates.scores.max():.4g}"
     )
     return made
 

@@ -13,12 +13,13 @@ from data_prep.collections.ids import content_id
 
 
 class CandidateList(NamedTuple):
-    """A context and its candidates; labels are 1 for right and 0 for wrong ones, a teacher's scores, or a class."""
+    """A context and its candidates; labels are 1 for right and 0 for wrong ones, or scores, or a class."""
 
     turns: Sequence[str]
     candidates: Sequence[str]
     labels: Sequence[float]
     where: Where
+    scores: Sequence[float] | None = None  # a teacher's, beside the labels (NaN: none)
 
     @property
     def query(self) -> str:
@@ -80,7 +81,8 @@ class CandidateLists(Format):
         """Yield the candidate lists of a split."""
         for item in self.of_split(split):
             if isinstance(item, CandidateList):
-                yield Labelled(item.query, [content_id(text) for text in item.candidates], item.labels, item.where)
+                ids = [content_id(text) for text in item.candidates]
+                yield Labelled(item.query, ids, item.labels, item.where, item.scores)
 
     def group_files(self, split: str) -> list[Path]:
         """Return the files of a split."""

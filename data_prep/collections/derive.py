@@ -1,4 +1,4 @@
-"""Derive a collection from another: the same texts, but new candidates in one split. Mining uses it."""
+"""Derive a collection from another: the same texts, but new candidates or scores in one split. Mining uses it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class NewCandidates(NamedTuple):
     labels: np.ndarray  # fp32 [candidates]
     found_by: np.ndarray  # uint8 [candidates]
     found_scores: np.ndarray  # fp32 [candidates]
+    scores: np.ndarray | None = None  # fp32 [candidates]: a teacher's
 
 
 def derive(
@@ -45,15 +46,17 @@ def derive(
     require_room(source, out)
     make_directory(out.parent)
     manifest = {**source.manifest, "command": dict(about), DERIVED: True, "mined": mined}
-    arrays = dict(source.manifest["arrays"])
+    own, unlisted = f"{SPLITS}/{split}/", ("unlisted.npy", "unlisted_ends.npy", "unlisted_labels.npy")
+    kept = {own + name for name in ("queries.npy", "pool.npy", *unlisted)}
+    given = source.manifest["arrays"].items()
+    arrays = {name: record for name, record in given if not name.startswith(own) or name in kept}
     with whole_folder(out) as folder:
-        own = f"{SPLITS}/{split}/"
-        unlisted = "unlisted.npy", "unlisted_ends.npy", "unlisted_labels.npy"
-        kept = {own + name for name in ("queries.npy", "pool.npy", *unlisted)}
-        for name in [name for name in arrays if not name.startswith(own) or name in kept]:
+        for name in arrays:
             _link(source.directory / name, folder / name)
-        new = dict(zip(("group_ends", "candidates", "labels", "found_by", "found_scores"), candidates, strict=True))
-        for name, array in new.items():
+        names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
+        for name, array in zip(names, candidates, strict=True):
+            if array is None:
+                continue
             path = folder / own / f"{name}.npy"
             np.save(path, array)
             arrays[own + path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}

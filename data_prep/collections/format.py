@@ -55,12 +55,13 @@ class Text(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Candidates of a query by their ids, each with a label."""
+    """Candidates of a query by their ids, each with a label, and maybe a teacher's score (NaN: none)."""
 
     query: str
     candidates: Sequence[str]
     labels: Sequence[float]
     where: Where
+    scores: Sequence[float] | None = None  # None: no candidate has one
 
 
 class Unlisted(Labelled):

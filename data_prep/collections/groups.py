@@ -3,7 +3,8 @@
 queries.npy         int64 [groups]: the query's number; one query may have several groups (impressions, dialogues)
 group_ends.npy      int64 [groups]: where each group ends in the next two
 candidates.npy      int64: numbers of documents
-labels.npy          fp32: relevance, a class, or a teacher's score
+labels.npy          fp32: relevance, a class, or, in collections without scores.npy, maybe a teacher's score
+scores.npy          fp32, optional: a teacher's score of each candidate; NaN: not scored
 pool.npy            int64, optional: the documents that the split's queries rank
 found_by.npy        uint8, optional: the system that found each candidate (see the manifest's `mined`); 0: not mined
 found_scores.npy    fp32, optional: the score that this system gave it; NaN: not mined
@@ -39,6 +40,7 @@ class Groups:
     candidates: Rows
     labels: np.ndarray
     pool: np.ndarray | None
+    scores: np.ndarray | None = None
     found_by: np.ndarray | None = None
     found_scores: np.ndarray | None = None
     unlisted: Rows | None = None
@@ -49,22 +51,22 @@ class Groups:
         """Memory-map a split's folder; raise InputError where its arrays do not belong together."""
         queries, labels = map_array(folder / "queries.npy", [np.int64]), map_array(folder / "labels.npy", [np.float32])
         candidates = Rows.map(folder / "candidates.npy", folder / "group_ends.npy", [np.int64])
-        dtypes = {"pool": np.int64, "found_by": np.uint8, "found_scores": np.float32, "unlisted_labels": np.float32}
-        pool, found_by, found_scores, unlisted_labels = (
+        dtypes = {"pool": np.int64, "scores": np.float32, "found_by": np.uint8, "found_scores": np.float32}
+        pool, scores, found_by, found_scores, unlisted_labels = (
             map_array(folder / f"{name}.npy", [dtype]) if (folder / f"{name}.npy").exists() else None
-            for name, dtype in dtypes.items()
+            for name, dtype in {**dtypes, "unlisted_labels": np.float32}.items()
         )
         unlisted = None
         if unlisted_labels is not None:
             unlisted = Rows.map(folder / "unlisted.npy", folder / "unlisted_ends.npy", [np.int64])
-        of_candidates = [array for array in (labels, found_by, found_scores) if array is not None]
+        of_candidates = [array for array in (labels, scores, found_by, found_scores) if array is not None]
         if (
             any(len(rows) != len(queries) for rows in (candidates, unlisted) if rows is not None)
             or any(len(array) != len(candidates.flat) for array in of_candidates)
             or (unlisted is not None and len(unlisted.flat) != len(unlisted_labels))  # type: ignore[arg-type]
         ):
             raise InputError(f"{folder}: damaged (its arrays are of different groups); make the collection again")
-        return cls(queries, candidates, labels, pool, found_by, found_scores, unlisted, unlisted_labels)
+        return cls(queries, candidates, labels, pool, scores, found_by, found_scores, unlisted, unlisted_labels)
 
     def __len__(self) -> int:
         """The number of groups."""
@@ -75,6 +77,11 @@ class Groups:
         candidates = self.candidates[i]
         end = int(self.candidates.ends[i])
         return Group(int(self.queries[i]), candidates, self.labels[end - len(candidates) : end])
+
+    @property
+    def taught(self) -> np.ndarray:
+        """A teacher's scores of all candidates, fp32; NaN: not scored. Without any, the labels may be such scores."""
+        return self.labels if self.scores is None else self.scores
 
     def elsewhere(self, i: int) -> list[tuple[int, float]]:
         """Return the documents that are judged for group i but not among its candidates, with their labels."""

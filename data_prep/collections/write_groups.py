@@ -34,6 +34,7 @@ class Entries(NamedTuple):
     query: np.ndarray  # int64
     candidate: np.ndarray  # int64; below 0, another number for each, where the corpus lacks the document
     label: np.ndarray  # fp32
+    score: np.ndarray  # fp32: a teacher's; NaN: none
     number: np.ndarray  # int64: the number of the format's item that it is in
     listed: np.ndarray  # bool: whether it is a candidate
 
@@ -106,12 +107,16 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
     kept = _each_once(entries, group, reader, split)
     kept = kept[np.argsort(group[kept], kind="stable")]
     starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
-    _save(folder, Entries(*(column[kept] for column in entries)), starts)
+    entries = Entries(*(column[kept] for column in entries))
+    _save(folder, entries, starts)
     if (pool := reader.pool(split)) is not None:
         of_pool = _Known(corpus, "documents", strict)
         numbers = _pool(pool, of_pool)
         np.save(folder / "pool.npy", numbers)
         remarks += of_pool.remarks(len(numbers) + of_pool.left_out.total(), "documents of its pool")
+    unscored = int(np.isnan(entries.score[entries.listed]).sum())
+    if 0 < unscored < entries.listed.sum():
+        remarks.append(f"{unscored:,} of {entries.listed.sum():,} candidates have no teacher's score")
     return Written(len(starts), [f"split {split}: {remark}" for remark in remarks])
 
 
@@ -123,6 +128,8 @@ def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:
     np.save(folder / "group_ends.npy", np.add.reduceat(listed, starts, dtype=np.int64).cumsum())
     np.save(folder / "candidates.npy", entries.candidate[listed])
     np.save(folder / "labels.npy", entries.label[listed])
+    if not np.isnan(entries.score[listed]).all():
+        np.save(folder / "scores.npy", entries.score[listed])
     if unlisted.any():
         np.save(folder / "unlisted.npy", np.maximum(entries.candidate[unlisted], -1))
         np.save(folder / "unlisted_ends.npy", np.add.reduceat(unlisted, starts, dtype=np.int64).cumsum())
@@ -131,7 +138,7 @@ def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:
 
 def _read(reader: Format, split: str, of_query: _Known, of_document: _Known) -> tuple[Entries, int]:
     """Return the judgements of known queries, and the number of all judgements of candidates."""
-    columns = array("q"), array("q"), array("f"), array("q"), array("b")
+    columns = array("q"), array("q"), array("f"), array("f"), array("q"), array("b")
     source = track_files(reader.groups(split), f"split {split}", "lines", reader.group_files(split))
     number = judgements = 0
     while batch := list(islice(source, BATCH)):
@@ -146,12 +153,13 @@ def _read(reader: Format, split: str, of_query: _Known, of_document: _Known) -> 
         columns[0].extend(np.repeat(queries, counts)[of_known].tolist())
         columns[1].extend(of_document.numbers(names, where, listed).tolist())
         columns[2].extend(item.labels[i] for item, i in rows)
-        columns[3].extend(np.repeat(np.arange(number, number + len(batch)), counts)[of_known].tolist())
-        columns[4].extend(listed)
+        columns[3].extend(item.scores[i] if item.scores else np.nan for item, i in rows)
+        columns[4].extend(np.repeat(np.arange(number, number + len(batch)), counts)[of_known].tolist())
+        columns[5].extend(listed)
         number += len(batch)
         judgements += sum(candidates)
-    query, candidate, label, numbers, is_listed = (np.array(column) for column in columns)
-    return Entries(query, candidate, label.astype(np.float32), numbers, is_listed.astype(bool)), judgements
+    query, candidate, label, score, numbers, is_listed = map(np.array, columns)
+    return Entries(query, candidate, label, score, numbers, is_listed.astype(bool)), judgements
 
 
 def _by_first(query: np.ndarray) -> np.ndarray:
@@ -163,8 +171,11 @@ def _by_first(query: np.ndarray) -> np.ndarray:
 
 
 def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) -> np.ndarray:
-    """Return the rows (int64) to keep, ascending: for every candidate of a group, the row with the highest label."""
-    order = np.lexsort((-entries.label, entries.candidate, group))  # stable: equal labels keep the first line
+    """Return the rows (int64) to keep, ascending: for every candidate of a group, the row with the highest label.
+
+    Of these it is the one with the highest score; of these, the first.
+    """
+    order = np.lexsort((-entries.score, -entries.label, entries.candidate, group))  # stable; NaN comes last
     same = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
     contradicts = same & (np.diff(entries.label[order]) != 0)
     if contradicts.any() and not (reader.whole or reader.is_mined(split)):

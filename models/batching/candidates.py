@@ -16,6 +16,9 @@ from models.interface import Corpus
 Unit = Literal["positive", "group", "pair"]
 """What an example is: a relevant document of a query; a query with all its candidates; or a query with one of them."""
 
+Scale = Literal["as_given", "min_max"]
+"""How a teacher's scores are scaled: not at all; or those of each query's chosen candidates from 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -29,6 +32,7 @@ class Example:
     labels: np.ndarray  # fp32 [n]: relevance, a class, or a teacher's score
     relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query's text, or to be it
     mined: bool = False  # whether its hard negatives were mined by the run
+    scores: np.ndarray | None = None  # fp32 [n]: a teacher's; None: those of the labels
 
 
 class Candidates:
@@ -77,6 +81,17 @@ class Candidates:
         if len(negatives) < hard + at_random:
             raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {hard + at_random}")
         return [positive, *negatives]
+
+    def choose_scored(self, example: Example, most: int, rng: np.random.Generator, *, any_label: bool) -> list[int]:
+        """Return the example's first candidate and others of its own, drawn if there are more than `most` in all.
+
+        Unless `any_label`, none of the others has the same text as a relevant document or as the query.
+        """
+        first, others = int(example.candidates[0]), example.candidates[1:]
+        excluded = set() if any_label else set(self.never_negative(example.query, example.relevant).tolist())
+        if len(others) >= most:
+            return [first, *self._draw(others, most - 1, excluded, 0, rng)]
+        return [first, *(i for i in others.tolist() if not excluded or self.key(i) not in excluded)]
 
     def _draw(
         self, among: np.ndarray, wanted: int, excluded: set[int], spare: int, rng: np.random.Generator
@@ -127,8 +142,30 @@ def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
 
 def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the labels of each query's documents, fp32 [Q, n]: 0 for sampled negatives and for empty slots."""
-    labels = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
-    for row, example, documents in zip(labels, examples, chosen, strict=True):
-        known = dict(zip(example.candidates.tolist(), example.labels.tolist(), strict=True))
+    return _rows([example.labels for example in examples], examples, chosen)
+
+
+def scores_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]], scale: Scale) -> np.ndarray:
+    """Return a teacher's scores of each query's documents, fp32 [Q, n]: 0 for empty slots."""
+    given = [example.labels if example.scores is None else example.scores for example in examples]
+    scores = _rows(given, examples, chosen)
+    if scale == "min_max":
+        for row, documents in zip(scores, chosen, strict=True):
+            row[: len(documents)] = min_max(row[: len(documents)])
+    return scores
+
+
+def min_max(scores: np.ndarray) -> np.ndarray:
+    """Scale scores, fp32 [n], from 0, the lowest, to 1, the highest; equal ones become 0."""
+    lowest = scores.min()
+    scaled: np.ndarray = (scores - lowest) / ((scores.max() - lowest) or 1)
+    return scaled
+
+
+def _rows(values: Sequence[np.ndarray], examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the values, given for each example's candidates, of each query's documents: fp32 [Q, n]."""
+    rows = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
+    for row, example, of_candidates, documents in zip(rows, examples, values, chosen, strict=True):
+        known = dict(zip(example.candidates.tolist(), of_candidates.tolist(), strict=True))
         row[: len(documents)] = [known.get(i, 0.0) for i in documents]
-    return labels
+    return rows

@@ -1,34 +1,39 @@
 """Losses on the scores of a query's candidates, each a scalar SUM in fp32: over queries, or over pairs.
 
 Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, and `real`, bool [Q, n], false where a
-query has fewer than n. Losses with a positive expect it in column 0.
+query has fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def of_own(loss: str, own: Tensor, real: Tensor, labels: Tensor) -> Tensor:
-    """Compute the named loss over each query's own candidates; `labels`, fp32 [Q, n]: relevance or teacher scores."""
+def of_own(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+    """Compute the named loss over each query's own candidates.
+
+    `given`: their `labels`, relevance, or a teacher's `scores`, of which a loss reads what it needs, each fp32 [Q, n].
+    """
     if loss == "softmax":
         return softmax(own, real)
     if loss == "hinge":
         return triplet_hinge(own, real)
     if loss == "binary":
-        return binary(own, real, labels > 0)
-    return {"kl": distillation, "margin_mse": margin_mse}[loss](own, real, labels)
+        return binary(own, real, given["labels"] > 0)
+    return {"kl": distillation, "margin_mse": margin_mse}[loss](own, real, given["scores"])
 
 
 def triplet_hinge(own: Tensor, real: Tensor, margin: float = 1.0) -> Tensor:
     """Sum relu(margin - (s(q, d+) - s(q, d-))) over queries: the SEED paper, section 3.3, with its margin of 1.
 
-    A query's triples are averaged, so the weight of a query does not depend on its number of negatives, at least one.
+    A query's triples are averaged, so the weight of a query does not depend on its number of negatives.
     """
     triples = F.relu(margin - (own[:, :1] - own[:, 1:])) * real[:, 1:]
-    return (triples.sum(dim=1) / real[:, 1:].sum(dim=1)).sum()
+    return (triples.sum(dim=1) / real[:, 1:].sum(dim=1).clamp(min=1)).sum()
 
 
 def softmax(own: Tensor, real: Tensor) -> Tensor:
@@ -78,4 +83,4 @@ def margin_mse(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
     For each query it is averaged over its negatives. Hofstätter et al., 2020, equation 1. `teacher`: scores [Q, n].
     """
     gaps = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
-    return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1)).sum()
+    return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1).clamp(min=1)).sum()

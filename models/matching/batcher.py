@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from models.batching.candidates import Candidates, Example, columns, labels_of
+from models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
 from models.batching.packing import text_tokens
 from models.config import MatchingConfig
 from models.interface import MicroBatch, Vocabulary
@@ -21,6 +21,7 @@ class CandidateBatcher(ABC, Generic[Keys]):
 
     candidates      int64 [Q, n], -1 where a query has fewer; in `positive` examples the relevant one comes first
     labels          fp32 [Q, n]
+    scores          fp32 [Q, n], only where a loss learns them: a teacher's
 
     The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...
     """
@@ -49,8 +50,10 @@ class CandidateBatcher(ABC, Generic[Keys]):
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
-        targets = len(documents) if self.keys.loss == "binary" else len(examples)
-        return MicroBatch(arrays, {self.keys.loss: targets}, text_tokens(ids, self.vocabulary))
+        if self.keys.taught:
+            arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
+        targets = {loss: len(documents) if loss == "binary" else len(examples) for loss in self.keys.losses}
+        return MicroBatch(arrays, targets, text_tokens(ids, self.vocabulary))
 
     @abstractmethod
     def arrays(

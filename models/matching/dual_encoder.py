@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
-from models.config import MatchingConfig
+from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.encode import as_rows, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers import ranking_losses
@@ -28,15 +28,16 @@ Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 Array = TypeVar("Array", Tensor, np.ndarray)
-OF_BATCH = ("softmax", "hinge")  # the losses that support in-batch negatives
+# the losses that support in-batch negatives
+OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
 class DualEncoderConfig(MatchingConfig):
     """The keys of a model that encodes queries and documents separately."""
 
-    loss: Loss = "softmax"
-    negatives: Negatives = "micro_batch"  # besides the query's own; losses other than softmax default to "own"
+    loss: Losses[Loss] = "softmax"
+    negatives: Negatives = "micro_batch"  # besides the query's own; "own" by default without softmax
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
@@ -44,22 +45,18 @@ class DualEncoderConfig(MatchingConfig):
     @model_validator(mode="before")
     @classmethod
     def _others_have_their_own(cls, values: Any) -> Any:
-        given = isinstance(values, dict) and values.get("loss", "softmax") != "softmax"
-        return {"negatives": "own", **values} if given else values
+        loss = values.get("loss", "softmax") if isinstance(values, dict) else "softmax"
+        return values if "softmax" in (loss if isinstance(loss, dict) else [loss]) else {"negatives": "own", **values}
 
     @model_validator(mode="after")
     def _has_negatives(self) -> DualEncoderConfig:
-        if self.has_batch_negatives and self.loss not in OF_BATCH:
-            losses = " or ".join(OF_BATCH)
+        if self.has_batch_negatives and not self.losses.keys() & set(OF_BATCH):
             raise ValueError(
-                f"method.negatives={self.negatives} is for method.loss={losses}, not {self.loss}: set "
-                "method.negatives=own"
+                f"method.negatives={self.negatives} is for method.loss={' or '.join(OF_BATCH)}, not "
+                f"{' and '.join(self.losses)}: set method.negatives=own"
             )
-        if self.negatives == "own" and self.loss == "softmax" and not self.own_negatives:
-            raise ValueError(
-                "method.negatives=own needs a query's own negatives: set method.hard_negatives, which are given with "
-                "the query, or method.negatives_per_query, which are drawn at random"
-            )
+        if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
+            raise ValueError(f"method.negatives=own {NEED_OF_NEGATIVES}")
         return self
 
     @property
@@ -235,13 +232,15 @@ class DualEncoder(Encoder):
         scores = self.score(queries, documents)  # [Q, D]
         if not self.keys.learn_temperature:
             scores = scores / self.keys.temperature
-        candidates = arrays["candidates"]
-        if self.keys.has_batch_negatives:
+        candidates, losses = arrays["candidates"], dict[str, Tensor]()
+        in_batch = [loss for loss in self.keys.losses if loss in OF_BATCH and self.keys.has_batch_negatives]
+        if in_batch:
             allowed = arrays["allowed"] if "allowed" in arrays else _allowed(arrays)
-            of_batch = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
-            return {self.keys.loss: of_batch[self.keys.loss](scores, candidates[:, 0], allowed)}
-        own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
-        return {self.keys.loss: ranking_losses.of_own(self.keys.loss, own, candidates >= 0, arrays["labels"])}
+            losses = {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
+        if others := [loss for loss in self.keys.losses if loss not in in_batch]:
+            own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
+            losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}
+        return losses
 
 
 def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import PairFraming
-from models.config import MatchingConfig
+from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.interface import Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
@@ -25,18 +25,17 @@ Loss = Literal["softmax", "binary", "classes", "kl", "margin_mse"]
 class PairModelConfig(MatchingConfig):
     """The keys of a model that scores or classifies pairs; its negatives are each query's own."""
 
-    loss: Loss = "softmax"
+    loss: Losses[Loss] = "softmax"
     classes: PositiveInt | None = None  # number of classes of the loss `classes`: labels are 0 ... classes - 1
 
     @model_validator(mode="after")
     def _has_what_its_loss_needs(self) -> PairModelConfig:
         if (self.loss == "classes") != (self.classes is not None) or self.classes == 1:
             raise ValueError("method.classes is the number, 2 or more, of method.loss=classes: set both or neither")
-        if self.loss == "softmax" and not self.own_negatives:
-            raise ValueError(
-                "method.loss=softmax needs a query's own negatives: set method.hard_negatives, which are given with "
-                "the query, or method.negatives_per_query, which are drawn at random"
-            )
+        if "classes" in self.losses and self.loss != "classes":
+            raise ValueError("method.loss: classes cannot be one of several losses: set method.loss=classes")
+        if "softmax" in self.losses and not self.has_own_negatives:
+            raise ValueError(f"method.loss=softmax {NEED_OF_NEGATIVES}")
         return self
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
@@ -75,11 +74,11 @@ class PairModel(TrunkModel):
         """Score pairs: fp32 [P], or logits of classes [P, C]; `pair_framing` makes the arguments."""
 
     def forward(
-        self, pair_ids: Tensor, pair_mask: Tensor, pair_types: Tensor, candidates: Tensor, labels: Tensor
+        self, pair_ids: Tensor, pair_mask: Tensor, pair_types: Tensor, candidates: Tensor, **given: Tensor
     ) -> dict[str, Tensor]:
         """The arrays of `PairBatcher` as tensors -> {loss: the sum over its targets}."""
-        scores, loss = self.score_pairs(pair_ids, pair_mask, pair_types), self.keys.loss
-        if loss == "classes":
-            return {loss: F.cross_entropy(scores, labels[:, 0].long(), reduction="sum")}
+        scores = self.score_pairs(pair_ids, pair_mask, pair_types)
+        if self.keys.loss == "classes":
+            return {"classes": F.cross_entropy(scores, given["labels"][:, 0].long(), reduction="sum")}
         own = scores[candidates.clamp(min=0)]  # [Q, n]
-        return {loss: ranking_losses.of_own(loss, own, candidates >= 0, labels)}
+        return {loss: ranking_losses.of_own(loss, own, candidates >= 0, given) for loss in self.keys.losses}

@@ -127,7 +127,7 @@ class _Copies:
 
 
 def with_negatives(groups: Groups, mined: Mined, system: int) -> NewCandidates:
-    """Append to each group the negatives of its query that it does not have yet, labelled 0.
+    """Append to each group the negatives of its query that it does not have yet, labelled 0, without a teacher's score.
 
     Args:
         groups: the groups of the split.
@@ -148,11 +148,12 @@ def with_negatives(groups: Groups, mined: Mined, system: int) -> NewCandidates:
         np.insert(groups.labels, at, 0),
         np.insert(found_by, at, system),
         np.insert(found_scores, at, scores),
+        None if groups.scores is None else np.insert(groups.scores, at, np.nan),
     )
 
 
 def with_scores(split: str, teacher: Ranker) -> NewCandidates:
-    """Return the groups of a split with a teacher's scores in place of their labels.
+    """Return the groups of a split with a teacher's scores beside their labels.
 
     The scores are those that its losses compare: divided by its temperature, as a student's are.
 
@@ -162,15 +163,16 @@ def with_scores(split: str, teacher: Ranker) -> NewCandidates:
     collection = teacher.collection
     groups = collection.groups(split)
     if collection.classes:
-        raise InputError(f"{collection.directory}: its labels are classes: a teacher's scores cannot replace them")
+        raise InputError(f"{collection.directory}: its labels are classes: a teacher has no scores for them")
     every = (groups[i] for i in range(len(groups)))
     lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
-    labels = np.concatenate(teacher.scores(lists)) / teacher.temperature
+    scores = np.concatenate(teacher.scores(lists)) / teacher.temperature
     return NewCandidates(
         np.asarray(groups.candidates.ends),
         np.asarray(groups.candidates.flat),
-        labels.astype(np.float32),
+        np.asarray(groups.labels),
         *_found(groups),
+        scores.astype(np.float32),
     )
 
 

@@ -5,16 +5,15 @@
     "pos_scores": [number, ...], "neg_scores": [number, ...]
 }
 
-neg may be absent. If every text of a split has a score, the scores are the labels; else the labels are 1 and 0, and if
-there are some scores, a remark tells the first line that lacks them. The lines of one query make one group: a text that
-is positive on one of them, or has several scores, gets the highest label. `prompt`, `type`, ids and other keys are not
-read.
+neg may be absent, and so may each list of scores. The lines of one query make one group: a text that is positive on one
+of them is positive, and of several scores the highest of such lines counts. `prompt`, `type`, ids and other keys are
+not read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,45 +34,18 @@ class FlagEmbedding(CandidateLists):
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
         """Yield a list for each line."""
-        scored = all(file not in self.by_split[split] for split in self._unscored)
         for where, record in json_records(file):
             texts: list[str] = []
             labels: list[float] = []
+            scores: list[float] = []
             for side, label in SIDES.items():
                 own = [check_text(text, side, where) for text in _list(record, side, where)]
                 texts += own
-                labels += _scores(record, side, len(own), where) if scored else [label] * len(own)
+                labels += [label] * len(own)
+                scores += _scores(record, side, len(own), where)
                 if not texts:
                     raise InputError(f"{where}: {side!r} is empty")
-            yield CandidateList([check_text(record.get("query"), "query", where)], texts, labels, where)
-
-    def remarks(self) -> list[str]:
-        """Report the splits whose scores are not used."""
-        unused = [(split, where) for split, where in self._unscored.items() if self._has_some(split)]
-        why = "has texts without a score, so the scores of others are not used"
-        return [f"split {split}: labels are 1 and 0: {where} {why}" for split, where in unused]
-
-    @cached_property
-    def _unscored(self) -> dict[str, Where]:
-        """The first line that lacks scores of each split that has one."""
-        first = {
-            split: next((where for file in files for where, record in json_records(file) if not _scored(record)), None)
-            for split, files in self.by_split.items()
-        }
-        return {split: where for split, where in first.items() if where is not None}
-
-    def _has_some(self, split: str) -> bool:
-        return any(
-            record.get(f"{side}_scores")
-            for file in self.by_split[split]
-            for _, record in json_records(file)
-            for side in SIDES
-        )
-
-
-def _scored(record: dict[str, Any]) -> bool:
-    """Return whether every list of texts has a list of scores."""
-    return all(record.get(f"{side}_scores") is not None for side in SIDES if record.get(side))
+            yield CandidateList([check_text(record.get("query"), "query", where)], texts, labels, where, scores)
 
 
 def _list(record: dict[str, Any], side: str, where: Where) -> list[Any]:
@@ -86,7 +58,9 @@ def _list(record: dict[str, Any], side: str, where: Where) -> list[Any]:
 
 
 def _scores(record: dict[str, Any], side: str, texts: int, where: Where) -> list[float]:
-    scores = record.get(f"{side}_scores") or []
+    scores = record.get(f"{side}_scores")
+    if scores is None:
+        return [math.nan] * texts
     if not isinstance(scores, list) or len(scores) != texts:
         raise InputError(f"{where}: '{side}_scores' is not a list of {texts}, one for each of {side!r}")
     return [check_number(score, f"a score of {side!r}:", where) for score in scores]

@@ -5,25 +5,30 @@ msmarco-docs.tsv    id TAB url TAB title TAB body; the text is title and body jo
 queries.*.tsv       qid TAB query; all such files are one table (msmarco-doctrain-queries.tsv too)
 qrels.*.tsv         qid 0 pid grade, between tabs or spaces (msmarco-docdev-qrels.tsv, 2019qrels-pass.txt too)
 qidpidtriples.*.tsv qid TAB pid of a positive TAB pid of a negative
+examples.*.json     [qid, [pid, score], [pid, score], ...] a line: a positive, then others, with a teacher's scores, as
+                    ColBERTv2's 64-way examples
 triples.*.tsv       query TAB positive TAB negative, without ids
 top1000.*           qid TAB pid TAB query TAB passage: candidates to re-rank, a query's lines in any place; or, as in
                     msmarco-docdev-top100, a run file: qid Q0 id rank score tag
 
-Each file of qrels, triples or candidates is a split, named after the file: `dev.small` (qrels.dev.small.tsv) ranks the
-whole collection, `train.small` (qidpidtriples.train.small.tsv) has the file's triples, and `top1000.dev` re-ranks the
-candidates of top1000.dev. SPLIT=FILE gives another name; files of one split are joined. Where the texts come from:
+Each file of qrels, triples, examples or candidates is a split, named after the file: `dev.small` (qrels.dev.small.tsv)
+ranks the whole collection, `train.small` (qidpidtriples.train.small.tsv) has the file's triples, and `top1000.dev`
+re-ranks the candidates of top1000.dev. SPLIT=FILE gives another name; files of one split are joined. Where the texts
+come from:
 
 - with a collection: documents from it, queries from queries.*.tsv, or else from top1000.*.
 - with top1000.* but no collection: from top1000.*; qrels then only label these texts.
 - with triples.*.tsv: only from these files, with ids by `content_id`: no other file can refer to them.
 
-A negative of a triple that is a positive elsewhere in its split counts as a positive. A candidate's label is its grade
-in any of the qrels, or 0; queries that no qrels judge are left out. What the qrels judge besides the candidates counts
-in metrics, as not found. This needs the grades of all qrels in memory: 100 MB for MS MARCO's passages.
+A negative of a triple or of an example that is a positive elsewhere in its split counts as a positive. A candidate's
+label is its grade in any of the qrels, or 0; queries that no qrels judge are left out. What the qrels judge besides the
+candidates counts in metrics, as not found. This needs the grades of all qrels in memory: 100 MB for MS MARCO's
+passages.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -31,16 +36,27 @@ from typing import NamedTuple
 
 from data_prep.collections.files.named_files import named_files
 from data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
-from data_prep.collections.format import Format, Labelled, Text, Unlisted, Where, check_id, check_text, text_lines
+from data_prep.collections.format import (
+    Format,
+    Labelled,
+    Text,
+    Unlisted,
+    Where,
+    check_id,
+    check_number,
+    check_text,
+    text_lines,
+)
 from data_prep.collections.ids import content_id
 from data_prep.common.errors import InputError
 
-PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, TRIPLES, CANDIDATES = (
+PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, EXAMPLES, TRIPLES, CANDIDATES = (
     "collection.tsv",
     "msmarco-docs.tsv",
     "queries.*.tsv",
     "qrels.*.tsv",
     "qidpidtriples.*.tsv",
+    "examples.*.json",
     "triples.*.tsv",
     "top1000.*",
 )
@@ -49,11 +65,12 @@ KINDS = {
     DOCUMENTS: r"(msmarco-)?docs\.tsv",
     QRELS: r".*qrels.*\.(tsv|txt)",
     ID_TRIPLES: r".*qidpidtriples.*\.(tsv|txt)",
+    EXAMPLES: r"examples.*\.jsonl?",
     TRIPLES: r".*triples.*\.(tsv|txt)",
     QUERIES: r".*queries.*\.(tsv|txt)",
     CANDIDATES: r".*top1000?([.-](?!tar)\w+)*",
 }
-UNSAID = "msmarco|qidpidtriples|triples|qrels|passage|pass|docs?"
+UNSAID = "msmarco|qidpidtriples|triples|examples|jsonl?|qrels|passage|pass|docs?"
 TRIPLE = ("query", "positive", "negative")
 
 
@@ -78,11 +95,12 @@ class MsMarco(Format):
         self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
         self.collections = self.paths[PASSAGES] + self.paths[DOCUMENTS]
         self._check(inputs)
-        self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES) for file in found[kind]}
+        self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES, EXAMPLES) for file in found[kind]}
         self.repeats = "queries" if self.collections else True
         readers: dict[str, Callable[[Path], Iterator[Labelled]]] = {
             QRELS: judgements,
             ID_TRIPLES: _id_triples,
+            EXAMPLES: _examples,
             TRIPLES: _triples,
             CANDIDATES: self._candidates,
         }
@@ -107,12 +125,13 @@ class MsMarco(Format):
             raise InputError(f"{named}: none of {PASSAGES}, {DOCUMENTS}, {TRIPLES}, {CANDIDATES}, so no texts")
         if paths[CANDIDATES] and not paths[QRELS]:
             raise InputError(f"{paths[CANDIDATES][0]}: name the qrels that judge its queries too, or leave it out")
-        if paths[ID_TRIPLES] and not self.collections:
-            raise InputError(f"{paths[ID_TRIPLES][0]}: name the collection of its ids too")
+        of_ids = paths[ID_TRIPLES] + paths[EXAMPLES]
+        if of_ids and not self.collections:
+            raise InputError(f"{of_ids[0]}: name the collection of its ids too")
         if self.collections and not (paths[QUERIES] or paths[CANDIDATES]):
             raise InputError(f"{named}: no {QUERIES}, so no queries")
-        if not (paths[QRELS] or paths[ID_TRIPLES] or paths[TRIPLES]):
-            raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, so no split")
+        if not (paths[QRELS] or of_ids or paths[TRIPLES]):
+            raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, {EXAMPLES}, so no split")
         for path in paths[CANDIDATES]:  # check this before spending hours on the texts
             if not any(item.labels[0] > 0 for item in self._candidates(path) if not isinstance(item, Unlisted)):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
@@ -170,7 +189,7 @@ class MsMarco(Format):
     def _candidates(self, path: Path) -> Iterator[Labelled]:
         """Yield the candidates of judged queries."""
         grades: dict[str, dict[str, float]] = {}
-        for query, (document,), (grade,), where in chain.from_iterable(map(judgements, self.paths[QRELS])):
+        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.paths[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}
@@ -191,6 +210,18 @@ def _documents(path: Path) -> Iterator[Text]:
 def _id_triples(path: Path) -> Iterator[Labelled]:
     for where, (query, positive, negative) in rows(path, ("qid", "positive pid", "negative pid")):
         yield Labelled(query, [positive, negative], [1, 0], where)
+
+
+def _examples(path: Path) -> Iterator[Labelled]:
+    for where, line in text_lines(path):
+        try:
+            query, *scored = json.loads(line)
+            passages, scores = zip(*scored, strict=True)
+        except (ValueError, TypeError, RecursionError):
+            expected = "[qid, [pid, score], [pid, score], ...]"
+            raise InputError(f"{where}: not JSON, or not {expected}") from None
+        teacher = [check_number(score, "score", where) for score in scores]
+        yield Labelled(str(query), list(map(str, passages)), [1, *[0] * (len(passages) - 1)], where, teacher)
 
 
 def _triples(path: Path) -> Iterator[Labelled]:

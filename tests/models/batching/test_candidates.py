@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.candidates import Candidates
+from models.batching.candidates import Candidates, scores_of
 from tests.models.matching.examples import Corpus, positive
 
 DOCUMENTS = 12  # ten texts: documents 10 and 11 are copies of 0 and 1
@@ -75,3 +75,42 @@ def test_too_few_are_refused() -> None:
     candidates = Candidates(Corpus(), np.arange(3))
     with pytest.raises(ValueError, match="only 1 negatives to draw from, not 2"):
         candidates.choose(positive(0, 1), 0, 2, np.random.default_rng(0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.dictionaries(st.integers(0, 9), st.floats(-50, 50, width=32), min_size=2),
+    most=st.integers(2, 8),
+    any_label=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_scored_candidates_are_drawn_by_the_examples_rng_and_keep_the_first(
+    scores: dict[int, float], most: int, any_label: bool, seed: int
+) -> None:
+    """The same generator draws the same, whatever was drawn before; each draw has as many as there are."""
+    first, *others = scores
+    example = replace(positive(first, given=others), scores=np.array([*scores.values()], np.float32))
+    candidates = Candidates(Corpus(), np.arange(DOCUMENTS))
+
+    def drawn(seed: int) -> list[int]:
+        return candidates.choose_scored(example, most, np.random.default_rng(seed), any_label=any_label)
+
+    chosen = drawn(seed)
+    drawn(seed + 1)
+    assert drawn(seed) == chosen
+    assert chosen[0] == first
+    assert len(set(chosen)) == len(chosen) == min(most, len(scores))
+    assert set(chosen) <= scores.keys()
+    given = scores_of([example], [chosen], "as_given")[0]
+    assert given.tolist() == [scores[i] for i in chosen]
+    lowest, highest = min(given.tolist()), max(given.tolist())
+    expected = [(score - lowest) / (highest - lowest) if highest > lowest else 0.0 for score in given.tolist()]
+    np.testing.assert_allclose(scores_of([example], [chosen], "min_max")[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_every_scored_candidate_is_drawn_at_some_time_and_about_as_often() -> None:
+    example, candidates = positive(0, given=[1, 2, 3, 4, 5]), Candidates(Corpus(), np.arange(DOCUMENTS))
+    rng = np.random.default_rng(0)
+    counts = Counter(i for _ in range(600) for i in candidates.choose_scored(example, 3, rng, any_label=False)[1:])
+    assert counts.keys() == {1, 2, 3, 4, 5}
+    assert all(200 < count < 280 for count in counts.values())  # 240 each

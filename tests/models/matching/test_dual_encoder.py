@@ -1,5 +1,7 @@
 """The batches and the losses that all dual encoders share."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -96,8 +98,8 @@ def test_groups_have_all_their_candidates_with_their_labels() -> None:
     assert micro_batch(siamese(loss="binary"), examples).counts == {"binary": 4}
 
 
-def by_hand(model: Siamese, arrays: dict[str, Tensor]) -> Tensor:
-    """Compute the loss in loops, one text at a time."""
+def by_hand(model: Siamese, loss: str, arrays: dict[str, Tensor]) -> Tensor:
+    """Compute one of the losses in loops, one text at a time."""
 
     def vectors(ids: Tensor, mask: Tensor) -> Tensor:
         states = [
@@ -109,31 +111,38 @@ def by_hand(model: Siamese, arrays: dict[str, Tensor]) -> Tensor:
     scores = (
         vectors(arrays["query_ids"], arrays["query_mask"]) @ vectors(arrays["document_ids"], arrays["document_mask"]).T
     )
+    in_batch = model.keys.negatives == "micro_batch"
     total = torch.zeros((), dtype=torch.float64)
     for i, columns in enumerate(arrays["candidates"].tolist()):
         own = [c for c in columns if c >= 0]
         row, labels = scores[i] / 0.3, arrays["labels"][i].double()
-        if model.keys.loss == "softmax" and model.keys.negatives == "micro_batch":
+        taught = arrays["scores"][i].double() if "scores" in arrays else labels
+        if loss == "softmax" and in_batch:
             total += torch.logsumexp(row[arrays["allowed"][i]], 0) - row[own[0]]
-        elif model.keys.loss == "softmax":
+        elif loss == "softmax":
             total += torch.logsumexp(row[own], 0) - row[own[0]]
-        elif model.keys.loss == "hinge" and model.keys.negatives == "micro_batch":
+        elif loss == "hinge" and in_batch:
             others = [c for c in range(len(row)) if arrays["allowed"][i, c] and c != own[0]]
             total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in others) / len(others)
-        elif model.keys.loss == "hinge":
+        elif loss == "hinge":
             total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in own[1:]) / (len(own) - 1)
-        elif model.keys.loss == "binary":
+        elif loss == "binary":
             total += sum(F.softplus(-row[c] if label > 0 else row[c]) for c, label in zip(own, labels, strict=False))
-        elif model.keys.loss == "kl":
-            teacher = labels[: len(own)].log_softmax(0)
+        elif loss == "kl":
+            teacher = taught[: len(own)].log_softmax(0)
             total += (teacher.exp() * (teacher - row[own].log_softmax(0))).sum()
         else:
-            gaps = [(row[own[0]] - row[c]) - (labels[0] - labels[j]) for j, c in enumerate(own) if j]
+            gaps = [(row[own[0]] - row[c]) - (taught[0] - taught[j]) for j, c in enumerate(own) if j]
             total += sum(gap**2 for gap in gaps) / len(gaps)
     return total
 
 
 GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
+SCORED = [
+    replace(positive(0, 1, given=[5, 8, 3]), scores=np.array([1.5, 2.0, -1.0, 0.5], np.float32)),
+    replace(positive(1, given=[2, 10], query=(7, 30)), scores=np.array([0.5, 0.0, 3.0], np.float32)),
+    replace(positive(2, given=[0], query=(8,)), scores=np.array([3.0, 2.5], np.float32)),
+]
 
 
 @pytest.mark.parametrize(
@@ -149,35 +158,63 @@ GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
         ({"loss": "binary"}, GROUPS),
         ({"loss": "kl"}, GROUPS),
         ({"loss": "margin_mse"}, GROUPS),
+        ({"loss": {"kl": 0.99, "margin_mse": 0.05}, "teacher_scale": "min_max"}, GROUPS),
+        ({"loss": {"softmax": 1.0, "kl": 0.5}}, SCORED),
+        ({"loss": {"softmax": 2.0, "margin_mse": 0.05}, "negatives": "own"}, SCORED),
+        ({"loss": {"kl": 0.3, "hinge": 1.5}, "negatives": "micro_batch", "teacher_scale": "min_max"}, SCORED),
+        ({"loss": {"binary": 1.0, "kl": 0.25, "softmax": 0.5}, "candidates": {"per_query": 3}}, SCORED),
+        ({"loss": {"softmax": 0.5, "hinge": 1.0}, "negatives_per_query": 2}, EXAMPLES),
     ],
 )
 @pytest.mark.parametrize("learnt", [False, True])
-def test_loss_and_gradient_against_loops(keys, examples, learnt: bool) -> None:
+def test_losses_and_the_gradient_of_their_sum_against_loops(keys, examples, learnt: bool) -> None:
     shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3, "learn_temperature": learnt}
     model = Siamese(trunk(), siamese(**shape, **keys)).double()
-    arrays = tensors(micro_batch(model.keys, examples))
-    ours, expected = model(**arrays), by_hand(model, arrays)
-    assert ours.keys() == {keys["loss"]}
-    loss = ours[keys["loss"]]
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # the labels are fp32
+    batch = micro_batch(model.keys, examples)
+    arrays = tensors(batch)
+    weights = keys["loss"] if isinstance(keys["loss"], dict) else {keys["loss"]: 1.0}
+    ours = model(**arrays)
+    expected = {loss: by_hand(model, loss, arrays) for loss in weights}
+    assert ours.keys() == weights.keys() == batch.counts.keys()
+    assert model.keys.weights == weights
+    for loss, value in expected.items():
+        torch.testing.assert_close(ours[loss], value, rtol=1e-6, atol=0)  # labels and scores are fp32
+    sums = [sum(weight * each[loss] for loss, weight in weights.items()) for each in (ours, expected)]
     parameters = [p for p in model.trunk.parameters() if p.requires_grad]
-    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in (loss, expected))
+    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in sums)
     for a, b in zip(mine, theirs, strict=True):
         if b is not None:
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
     if learnt:
-        (slope,) = torch.autograd.grad(loss, [model.log_temperature])
+        (slope,) = torch.autograd.grad(sums[0], [model.log_temperature])
         assert slope.abs() > 1e-6
 
 
-@pytest.mark.parametrize("loss", OF_BATCH)
-def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step(loss: str) -> None:
+def test_scored_candidates_of_a_positive_have_no_copy_of_what_is_relevant() -> None:
+    """Document 10 is a copy of 0, which is relevant to the first query, and 3 is drawn for neither."""
+    keys = siamese(loss={"softmax": 1.0, "kl": 1.0, "binary": 1.0})
+    examples = [
+        replace(positive(0, given=[10, 4]), scores=np.array([1, 2, 3], np.float32)),
+        replace(positive(1, given=[5, 6]), scores=np.array([4, 5, 6], np.float32)),
+    ]
+    arrays, counts, _ = micro_batch(keys, examples)
+    assert (arrays["document_ids"][:, 1] - 5).tolist() == [0, 1, 4, 5, 6]
+    assert arrays["candidates"].tolist() == [[0, 2, -1], [1, 3, 4]]
+    assert arrays["labels"].tolist() == [[1, 0, 0], [1, 0, 0]]
+    assert arrays["scores"].tolist() == [[1, 3, 0], [4, 5, 6]]
+    assert counts == {"softmax": 2, "kl": 2, "binary": 5}
+    scaled = micro_batch(siamese(loss="kl", teacher_scale="min_max"), examples).arrays["scores"]
+    assert scaled.tolist() == [[0, 0.5, 1], [0, 0.5, 1]]  # a group keeps the copy
+
+
+@pytest.mark.parametrize("loss", [*OF_BATCH, {"hinge": 1.0, "softmax": 0.5, "kl": 0.5}])
+def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step(loss) -> None:
     losses = []
     for negatives in ("micro_batch", "step"):
         model = Siamese(trunk(), siamese(loss=loss, negatives=negatives, pooling="mean")).double()
-        arrays = tensors(micro_batch(model.keys, [*EXAMPLES, positive(10)]))
+        arrays = tensors(micro_batch(model.keys, [*EXAMPLES, positive(10, given=[4, 5])]))
         assert ("allowed" in arrays) == (negatives == "micro_batch")
-        losses.append(model(**arrays)[loss])
+        losses.append(model(**arrays))
     torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
 
 
@@ -215,8 +252,22 @@ def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
             "method.negatives=step is for method.loss=softmax or hinge, not kl: set method.negatives=own",
         ),
         ({"loss": "binary", "negatives": "micro_batch"}, "method.negatives=micro_batch is for method.loss=softmax"),
+        (
+            {"loss": {"kl": 1.0, "margin_mse": 0.05}, "negatives": "step"},
+            "method.negatives=step is for method.loss=softmax or hinge, not kl and margin_mse",
+        ),
+        ({"loss": {"softmax": 1.0, "binary": 1.0}}, "method.loss=binary needs a query's own negatives"),
+        (
+            {"loss": {"softmax": 1.0, "kl": 1.0}, "hard_negatives": 1},
+            "loss=kl .* draws no negatives: .*candidates",
+        ),
+        (
+            {"candidates": {"per_query": 8}},
+            "method.candidates is of a teacher's scores, which method.loss=softmax",
+        ),
+        ({"teacher_scale": "min_max", "loss": "binary"}, "method.teacher_scale is of a teacher's scores"),
     ],
 )
-def test_keys_that_leave_a_loss_without_negatives_are_refused(keys, words: str) -> None:
+def test_keys_that_leave_a_loss_without_what_it_needs_are_refused(keys, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         siamese(**keys)

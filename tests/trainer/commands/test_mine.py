@@ -53,7 +53,10 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     assert 0 < found_by[1][2] <= 5 * 100
     assert Collection.open(second).manifest["mined"][0] == "bm25"
     assert str(runs["colbert"]) in Collection.open(second).manifest["mined"][1]
-    assert not np.array_equal(opened[2].labels, opened[1].labels)
+    np.testing.assert_array_equal(opened[2].labels, opened[1].labels)
+    assert opened[1].scores is None
+    assert opened[2].scores is not None
+    assert np.isfinite(opened[2].scores).all()
     np.testing.assert_array_equal(opened[2].candidates.flat, opened[1].candidates.flat)
     assert Collection.open(second).qrels("test") == Collection.open(toy_collection).qrels("test")
     assert not [line for folder in (first, second, third) for line in verify(folder)]

@@ -90,6 +90,40 @@ def passages() -> None:
     write_tsv(Path("qidpidtriples.train.full.2.tsv"), triples)
 
 
+def teacher_score(text: str) -> float:
+    """A number that depends on the text alone."""
+    return len(text) % 13 - 6.0
+
+
+def examples() -> None:
+    """ColBERTv2's examples, of 64 passages each; a dev query has two passages."""
+    numbers, queries = count(), count(100)
+    collection, lines = [], []
+    for split, name, candidates in (("train", "train", 64), ("dev", "dev.small", 2)):
+        asked, judged = [], []
+        for question, labels in lists(split, candidates, sentences=1):
+            qid, named = next(queries), [(next(numbers), text) for text in labels]
+            collection += named
+            asked.append([qid, question])
+            judged.append([qid, 0, named[0][0], 1])
+            lines += [[qid, *([pid, teacher_score(text)] for pid, text in named)]] if split == "train" else []
+        write_tsv(Path(f"queries.{name}.tsv"), asked)
+        write_tsv(Path(f"qrels.{name}.tsv"), judged)
+    write_tsv(Path("collection.tsv"), collection)
+    write_lines(Path("examples.json"), lines)
+
+
+def scored() -> None:
+    """FlagEmbedding's JSON lines with scores: ten candidates in train, so that eight are drawn."""
+    for split, candidates in (("train", 10), ("dev", 8)):
+        records = []
+        for question, labels in lists(split, candidates):
+            pos, *neg = labels
+            scores = {"pos_scores": [teacher_score(pos)], "neg_scores": [teacher_score(text) for text in neg]}
+            records.append({"query": question, "pos": [pos], "neg": neg, **scores})
+        write_lines(Path(f"{split}.scored.jsonl"), records)
+
+
 def triples() -> None:
     """MS MARCO's triples of texts."""
     rows = ([question, *pair] for question, pair in lists("train", 2))
@@ -282,6 +316,8 @@ SAMPLES: dict[str, Callable[[], None]] = {
     "data/msmarco_qrels": passages,
     "data/msmarco_passage": passages,
     "data/msmarco_triples": triples,
+    "data/msmarco_64way": examples,
+    "data/scored": scored,
     "data/msmarco_document": documents,
     "data/mind": mind,
     "data/convai2": convai2,

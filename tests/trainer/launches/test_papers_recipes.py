@@ -60,6 +60,8 @@ CASES = {
     "tildev2": Case("tildev2_small", "data/msmarco_passage", ("method.hard_negatives=2",)),
     "sparse_small": Case("sparse_small", "data/mine"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
+    "colbertv2": Case("colbertv2_small", "data/msmarco_64way"),
+    "bge": Case("bge_small", "data/scored"),
     "seed_msmarco_passage": Case("seed_msmarco_passage_small", "data/msmarco_passage"),
     "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance_small", "data/msmarco_passage"),
     "seed_msmarco_document": Case("seed_msmarco_document_small", "data/msmarco_document"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
     mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
-    ends, documents, labels, found_by, scores = with_negatives(groups, mined, 3)
+    ends, documents, labels, found_by, scores, taught = with_negatives(groups, mined, 3)
     start = 0
     for i, end in enumerate(ends.tolist()):
         query, given, given_labels = groups[i]
@@ -155,10 +156,22 @@ def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Colle
         np.testing.assert_array_equal(scores[start:end], [*[np.nan] * len(given), *negatives.scores[new]])
         start = end
     assert len(documents) == len(labels) == len(found_by) == len(scores) == start > 3 * len(groups.labels)
+    assert taught is None
     assert all(array.dtype == dtype for array, dtype in ((labels, np.float32), (found_by, np.uint8)))
 
 
-def test_a_teachers_scores_take_the_place_of_the_labels(planted: Collection) -> None:
+def test_a_teachers_scores_stay_beside_the_labels_and_new_negatives_have_none(planted: Collection) -> None:
+    groups, texts = planted.groups("train"), mining_texts(planted, "train")
+    given = np.arange(len(groups.labels), dtype=np.float32)
+    mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
+    made = with_negatives(replace(groups, scores=given), mined, 1)
+    assert made.scores is not None
+    assert made.scores.dtype == np.float32
+    np.testing.assert_array_equal(made.scores[made.found_by == 0], given)
+    assert np.isnan(made.scores[made.found_by == 1]).all()
+
+
+def test_a_teacher_scores_every_candidate_and_replaces_no_label(planted: Collection) -> None:
     groups = planted.groups("train")
     candidates = with_scores("train", ranker_of(overlap_run(planted), planted))
     np.testing.assert_array_equal(candidates.documents, groups.candidates.flat)
@@ -168,7 +181,9 @@ def test_a_teachers_scores_take_the_place_of_the_labels(planted: Collection) -> 
         query, documents, _ = groups[i]
         tokens = planted.queries.tokens(query)[:6].tolist()
         expected += [plain_overlap(tokens, planted.corpus.tokens(d)[:14].tolist()) for d in documents.tolist()]
-    np.testing.assert_allclose(candidates.labels, expected)
+    assert candidates.scores is not None
+    np.testing.assert_allclose(candidates.scores, expected)
+    np.testing.assert_array_equal(candidates.labels, groups.labels)
     assert len(set(expected)) > 5
 
 
@@ -181,8 +196,9 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
     )
     scored, groups = with_scores("train", ranker_of(teacher, planted)), planted.groups("train")
     ends = scored.ends.tolist()
+    assert scored.scores is not None
     examples = [
-        Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.labels[a:b], np.array([0]))
+        Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.scores[a:b], np.array([0]))
         for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
     ]
     method = SiameseConfig(**keys, **lengths, loss="kl")  # type: ignore[arg-type]
@@ -191,7 +207,7 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
     batcher = method.batcher(planted.tokenizer, Candidates(planted.corpus, np.arange(5)))
     arrays = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays
     losses = student.eval()(**{name: torch.from_numpy(array) for name, array in arrays.items()})
-    assert np.ptp(scored.labels) > 1  # cosines divided by the temperature
+    assert np.ptp(scored.scores) > 1  # cosines divided by the temperature
     assert float(losses["kl"]) == pytest.approx(0, abs=1e-4)
 
 
@@ -199,7 +215,7 @@ def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: 
     classes = Collection.open(toy_classes)
     with pytest.raises(InputError, match="its labels are classes"):
         mining_texts(classes, "train")
-    with pytest.raises(InputError, match="its labels are classes: a teacher's scores cannot replace them"):
+    with pytest.raises(InputError, match="its labels are classes: a teacher has no scores for them"):
         with_scores("train", ranker_of(overlap_run(classes), classes))
     judged = {"train": "q0\td0\t0\n"}
     none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged)

@@ -78,6 +78,15 @@ class GroupSource:
             negatives = np.setdiff1d(candidates[labels <= 0], self.relevant.never_negative(query))
             yield self.collection.queries.ids[query], len(negatives)
 
+    def given_others(self) -> Iterator[tuple[str, int]]:
+        """Yield each example's query and the number of candidates that its group gives it besides its first."""
+        if self.kind == "positive":
+            yield from self.given_negatives()
+            return
+        for number in np.unique(self.numbers).tolist():
+            query, candidates, _ = self.groups[number]
+            yield self.collection.queries.ids[query], len(candidates) - 1
+
     def given_pairs(self) -> np.ndarray:
         """Return each query with each negative from its groups, int64 [n, 2]."""
         given = np.asarray(self.groups.labels) <= 0
@@ -123,21 +132,29 @@ class GroupSource:
             )
 
     def check_teacher(self, loss: str) -> None:
-        """Raise InputError where a group has no second candidate to compare its best one with, or labels are no scores.
+        """Raise InputError where an example has no second candidate to compare its first one with, or lacks scores.
 
         Labels that are all 0 or 1 were not given by a teacher.
         """
-        sizes = np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.numbers]
-        if len(few := np.flatnonzero(sizes < 2)):
-            query, _, _ = self.groups[int(self.numbers[few[0]])]
+        if alone := next((query for query, others in self.given_others() if not others), None):
             raise InputError(
-                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
-                f"{self.collection.queries.ids[query]} one only: leave such queries out of the collection"
+                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query {alone} "
+                "one only: leave such queries out of the collection"
             )
-        if np.isin(np.asarray(self.groups.labels), (0, 1)).all():
+        groups, lacks = self.groups, ""
+        without = np.flatnonzero(np.isnan(groups.taught))
+        if groups.scores is None and self.kind == "positive":
+            lacks = f"split {self.split} has none beside its labels"
+        elif groups.scores is None and np.isin(np.asarray(groups.labels), (0, 1)).all():
+            lacks = f"all labels of split {self.split} are 0 or 1"
+        elif len(without):
+            first = self.collection.queries.ids[groups[int(group_of(groups, without[:1])[0])].query]
+            of_all = f"{len(without):,} of {len(groups.taught):,} candidates of split {self.split}"
+            lacks = f"{of_all} have none (the first: query {first})"
+        if lacks:
             raise InputError(
-                f"method.loss={loss} learns a teacher's scores, but all labels of split {self.split} are 0 or 1: have "
-                "a teacher score it (trainer.mine --score), or name a collection with scores"
+                f"method.loss={loss} learns a teacher's scores, but {lacks}: have a teacher score it (trainer.mine "
+                "--score), or name a collection with scores"
             )
 
     def fetch_ahead(self, shards: Sequence[int]) -> None:
@@ -170,8 +187,10 @@ class GroupSource:
     def _example(self, number: int, place: int) -> Example:
         query, candidates, labels = self.groups[number]
         relevant = self.relevant.never_negative(query)
+        end = int(self.groups.candidates.ends[number])
+        scores = self.groups.taught[end - len(candidates) : end]
         if self.kind == "group":
-            chosen = np.argsort(-labels, kind="stable")  # the teacher's best candidate first
+            chosen = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
         elif self.kind == "pair":
             chosen = np.array([place])
         else:
@@ -184,6 +203,7 @@ class GroupSource:
             np.asarray(candidates[chosen], np.int64),
             np.asarray(labels[chosen], np.float32),
             relevant,
+            scores=np.asarray(scores[chosen], np.float32),
         )
 
     def _examples(self) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.candidates import Candidates
-from models.config import TEACHERS, MatchingConfig
+from models.config import MatchingConfig
 from models.interface import Batcher
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.held_out import HeldOut
@@ -151,18 +151,20 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
             f"method.negatives_per_query: {method.negatives_per_query}, but split {source.split} has only "
             f"{source.negatives} documents that are not relevant to one of its queries: set {source.negatives} or less"
         )
-    if method.has_batch_negatives and not method.own_negatives and not source.negatives:
+    if method.has_batch_negatives and not method.has_own_negatives and not source.negatives:
         raise InputError(
             f"method.negatives: all documents of split {source.split} are relevant to one of its queries, which is "
             "left without negatives: add other pairs"
         )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
-    if method.loss in TEACHERS:
-        source.check_teacher(method.loss)
+    if method.taught:
+        source.check_teacher(" and ".join(method.taught))
+    if method.candidates:
+        remarks += _check_candidates(method.candidates.per_query, source)
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     else:
-        source.check_relevance(method.loss)
+        source.check_relevance(" and ".join(method.losses))
     return remarks
 
 
@@ -188,6 +190,23 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
     return [
         f"split {source.split}: {few:,} of {len(given):,} groups give fewer than method.hard_negatives={wanted}: "
         "the others are drawn at random"
+    ]
+
+
+def _check_candidates(wanted: int, source: GroupSource) -> list[str]:
+    """Return a remark if some groups have fewer candidates than are drawn; raise InputError if all have."""
+    given = [1 + others for _, others in source.given_others()]
+    if wanted > max(given):
+        raise InputError(
+            f"method.candidates.per_query: {wanted}, but split {source.split} gives no query more than {max(given)} "
+            f"candidates: set {max(given)} or less"
+        )
+    few = sum(number < wanted for number in given)
+    if not few:
+        return []
+    return [
+        f"split {source.split}: {few:,} of {len(given):,} groups give fewer than method.candidates.per_query={wanted}: "
+        "all of theirs are used"
     ]
 
 

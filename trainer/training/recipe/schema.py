@@ -241,7 +241,7 @@ class FinetuneRecipe(Recipe):
     @model_validator(mode="after")
     def _batch_has_negatives(self) -> FinetuneRecipe:
         method = self.method
-        if isinstance(method, DualEncoderConfig) and method.has_batch_negatives and not method.own_negatives:
+        if isinstance(method, DualEncoderConfig) and method.has_batch_negatives and not method.has_own_negatives:
             # validation compares a query with its micro-batch, whatever training compares it with
             key = "size" if method.negatives == "step" and self.validation is None else "micro"
             if getattr(self.batch, key) == 1:

@@ -1,13 +1,14 @@
-"""FlagEmbedding: labels 1 and 0 or a teacher's scores, lines of one query merged."""
+"""FlagEmbedding: labels 1 and 0 with a teacher's scores beside them, lines of one query merged."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from data_prep.collections.build import build
-from data_prep.collections.formats.flagembedding import FlagEmbedding
+from data_prep.collections.collection import Collection
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
@@ -16,7 +17,6 @@ from tests.samples import DATA, needs
 
 FOX = {"query": "fox", "pos": ["a red fox"], "neg": ["a dog", "a stone"], "prompt": "Find:", "type": "retrieval"}
 DOG = {"query": "dog", "pos": ["a dog"]}
-UNUSED = "has texts without a score, so the scores of others are not used"
 
 
 def scored(record: dict[str, Any], *scores: float, **changes: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class TestArray(TestLabels):
 class TestScores(FormatContract):
     name = "flagembedding"
     files = {"a.jsonl": lines(scored(FOX, 9.5, 2, -1), scored(DOG, 7))}
-    found = {"train": [("fox", {"a red fox": 9.5, "a dog": 2, "a stone": -1}), ("dog", {"a dog": 7})]}
+    found = TestLabels.found
     refused = [
         ("a.jsonl", scored(FOX, 3, 2, 1, pos_scores=[1, 2]), ":3: 'pos_scores' is not a list of 1"),
         ("a.jsonl", scored(FOX, 3, 2, 1, neg_scores=3), ":3: 'neg_scores' is not a list of 2"),
@@ -68,25 +68,31 @@ def test_a_positive_of_one_line_is_no_negative_of_another(tmp_path: Path, small:
     assert list(opened.corpus.texts()) == ["a red fox", "a dog", "a stone", "a tree"]  # each text is stored once
 
 
-def test_scores_of_some_lines_only_are_not_used(tmp_path: Path, small: Tokenizer) -> None:
-    half = scored(FOX, 9.5, 2, -1, neg_scores=None)
-    train = [
-        write_lines(tmp_path / "a.jsonl", [scored(DOG, 7)]),
-        write_lines(tmp_path / "b.jsonl", [scored(FOX, 9, 2, 1), half]),
-    ]
-    dev = write_lines(tmp_path / "dev.jsonl", [scored(DOG, 3)])
-    opened = build("flagembedding", [*train, dev], tmp_path / "out", small)
-    assert choices(opened, "train") == [("dog", {"a dog": 1}), ("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})]
-    assert choices(opened, "dev") == [("dog", {"a dog": 3})]
-    assert opened.manifest["remarks"] == [f"split train: labels are 1 and 0: {train[1]}:2 {UNUSED}"]
+def teachers(opened: Collection, split: str) -> list[float] | None:
+    scores = opened.groups(split).scores
+    return None if scores is None else scores.tolist()
+
+
+def test_scores_stay_beside_the_labels(tmp_path: Path, small: Tokenizer) -> None:
+    other = scored(FOX | {"pos": ["a dog"], "neg": ["a stone"]}, 5, -2)
+    train = write_lines(tmp_path / "a.jsonl", [scored(FOX, 9.5, 2, -1), other])
+    dev = write_lines(tmp_path / "dev.jsonl", [DOG])
+    opened = build("flagembedding", [train, dev], tmp_path / "out", small)
+    assert choices(opened, "train") == [("fox", {"a red fox": 1, "a dog": 1, "a stone": 0})]
+    assert teachers(opened, "train") == [9.5, -1, 5]  # the line where the dog is positive; the higher of two scores
+    assert [opened.corpus.text(i) for i in opened.groups("train")[0].candidates] == ["a red fox", "a stone", "a dog"]
+    assert teachers(opened, "dev") is None
+    assert opened.manifest["remarks"] == []
 
 
 @pytest.mark.parametrize("side", ["pos", "neg"])
-def test_scores_of_one_side_only_are_not_used(tmp_path: Path, side: str) -> None:
-    half = [{key: value for key, value in scored(FOX, 9, 2, 1).items() if key != f"{side}_scores"}] * 2
-    reader = FlagEmbedding([write_lines(tmp_path / "a.jsonl", half)])
-    assert [list(row.labels) for row in reader.groups("train")] == [[1, 0, 0]] * 2
-    assert reader.remarks() == [f"split train: labels are 1 and 0: {tmp_path / 'a.jsonl'}:1 {UNUSED}"]
+def test_texts_without_a_score_are_counted(tmp_path: Path, small: Tokenizer, side: str) -> None:
+    half = {key: value for key, value in scored(FOX, 9, 2, 1).items() if key != f"{side}_scores"}
+    opened = build("flagembedding", [write_lines(tmp_path / "a.jsonl", [half])], tmp_path / "out", small)
+    expected = {"pos": [np.nan, 2, 1], "neg": [9, np.nan, np.nan]}[side]
+    np.testing.assert_array_equal(opened.groups("train").scores, expected)
+    lacking = {"pos": 1, "neg": 2}[side]
+    assert opened.manifest["remarks"] == [f"split train: {lacking} of 3 candidates have no teacher's score"]
 
 
 @pytest.mark.slow
@@ -95,4 +101,4 @@ def test_real_samples_have_scores(tmp_path: Path, small: Tokenizer) -> None:
     opened = build("flagembedding", [DATA / "other" / "nq_pairs_sample.jsonl"], tmp_path / "out", small)
     found = choices(opened, "train")
     assert len(found) == 8
-    assert sum(max(labels.values()) > 1 for _, labels in found) == 8
+    assert np.isfinite(teachers(opened, "train")).all()

@@ -98,6 +98,30 @@ class TestPassages(TestTriples):
     ]
 
 
+class TestExamples(TestTriples):
+    files = {
+        **{name: PASSAGES[name] for name in ("collection.tsv", "queries.train.tsv")},
+        "examples.json": '["10", [0, 9.5], [1, -2], [3, 0.5]]\n[11, ["1", 7], ["3", "1e0"]]\n[10, [2, 4], [0, 11]]\n',
+    }
+    found = {"train": [("who is quick", {FOX: 1, DOGS: 0, HEN: 0}), ("who sleeps", {DOGS: 1, HEN: 0})]}
+    refused = [
+        ("examples.json", "[10]", r":4: not JSON, or not \[qid, \[pid, score\], "),
+        ("examples.json", "[10, 0, 1]", ":4: not JSON, or not"),
+        ("examples.json", "[10, [0, 1, 2]]", ":4: not JSON, or not"),
+        ("examples.json", "[10, [0, 1]", ":4: not JSON, or not"),
+        ("examples.json", '[10, [0, "x"]]', ":4: score 'x' is not a number"),
+        ("examples.json", "[10, [9, 1]]", ":4: '9' is not among the documents"),
+    ]
+
+
+def test_examples_have_a_teachers_scores_beside_the_labels(tmp_path: Path, small: Tokenizer) -> None:
+    groups = made(tmp_path, small, write_files(tmp_path / "in", TestExamples.files)).groups("train")
+    assert [groups[i].candidates.tolist() for i in range(2)] == [[0, 1, 3, 2], [1, 3]]
+    assert groups.labels.tolist() == [1, 0, 0, 1, 1, 0]
+    assert groups.scores is not None
+    assert groups.scores.tolist() == [9.5, -2, 0.5, 4, 7, 1]  # of 0, that of the line where it is positive
+
+
 def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
     return build("msmarco", inputs, tmp_path / "out", tokenizer)
 
