@@ -14,8 +14,8 @@ from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
-from models.matching.tilde import TildeConfig
 from models.matching.sparse import SparseConfig
+from models.matching.tilde import TildeConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
 from models.pretraining.cross_thought import CrossThoughtConfig

@@ -89,7 +89,7 @@ class Tokenizer(Vocabulary):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """The ids of the tokens that are whole words, or numbers: of letters and digits, and no rest of a longer word."""
+        """The ids of the tokens that are whole words or numbers: letters and digits, and no rest of a longer word."""
         starts = [not self.keeps_blanks or text[:1].isspace() for text in self._decoded]
         return tuple(i for i, text in enumerate(self._texts) if text.isalnum() and starts[i])
 

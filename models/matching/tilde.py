@@ -10,9 +10,9 @@ Terms are whole words: not stop words (question words are no stop words here), p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import Framing
 from models.config import Losses, MatchingConfig
-from models.encode import encode
+from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.shape import shape_of
@@ -33,6 +33,8 @@ from models.trunk import Encoder, require_bidirectional
 from models.vectors import Vectors, one_vector
 
 Loss = Literal["query_likelihood", "document_likelihood"]
+SIDES = ("query", "document")
+OTHER = dict(zip(SIDES, reversed(SIDES), strict=True))
 
 
 class TildeConfig(MatchingConfig):
@@ -109,8 +111,8 @@ def terms_in(vocabulary: Vocabulary) -> np.ndarray:
 class TildeBatcher(CandidateBatcher[TildeConfig]):
     """Examples -> queries and documents, as their framings make them, and the terms that each side makes likely.
 
-    query_terms, document_terms     int64 [Q, n], distinct, padded with [PAD]
-    terms                           bool [V]: which tokens are terms
+    terms_of_query, terms_of_document      int64 [Q, n], distinct, padded with [PAD]
+    terms                                  bool [V]: which tokens are terms
     """
 
     def __init__(self, keys: TildeConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
@@ -134,7 +136,7 @@ class TildeBatcher(CandidateBatcher[TildeConfig]):
         for side, framing in framings.items():
             arrays |= {f"{side}_{name}": array for name, array in framing.arrays(texts[side]).items()}
             tokens = [np.unique(framing.cut(text)) for text in texts[side]]
-            arrays[f"{side}_terms"] = _padded([own[self.terms[own]] for own in tokens], self.vocabulary.pad)
+            arrays[f"terms_of_{side}"] = _padded([own[self.terms[own]] for own in tokens], self.vocabulary.pad)
         return arrays
 
 
@@ -152,9 +154,9 @@ class FirstHead(LmHead):
     def forward(self, hidden: Tensor, embedding: nn.Module) -> Tensor:  # type: ignore[override]
         """Return the logits [B, V], fp32, of states [B, H].
 
-        `embedding` is the table of tokens. Its weight is taken here, inside a module's forward, where ZeRO-3 gathers it.
+        `embedding` is the table of tokens; its weight is taken inside a module's forward, where ZeRO-3 gathers it.
         """
-        rows = embedding.weight[: len(self.bias)]
+        rows = embedding.get_parameter("weight")[: len(self.bias)]
         logits = F.linear(self.transform(hidden), rows, self.bias)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -178,22 +180,36 @@ class Tilde(Encoder):
         shape = shape_of(trunk)
         self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
 
-    def logits(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits, fp32 [B, V], of all terms, given texts int64 and bool [B, T]."""
-        return self.lm_head(encode(self.trunk, ids, mask)[:, 0], self.trunk.get_input_embeddings())
-
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return log P(t|text) for each term t, fp32 [B, 1, V]."""
-        return one_vector(F.logsigmoid(self.logits(ids, mask)))
+        """Return log P(t|text) for each term t, fp32 [B, 1, V], given texts int64 and bool [B, T]."""
+        return one_vector(F.logsigmoid(self.logits(self._first_states(ids, mask))))
 
-    def forward(self, *, terms: Tensor, **arrays: Any) -> dict[str, Tensor]:
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits of all terms, fp32 [B, V], given the first states of texts [B, H]."""
+        logits: Tensor = self.lm_head(states, self.trunk.get_input_embeddings())
+        return logits
+
+    def forward(self, *, terms: Tensor, **arrays: Tensor) -> dict[str, Tensor]:
         """The arrays of `TildeBatcher` as tensors -> {loss: the sum over its texts}."""
         losses = {}
+        states = self._states_of_both(arrays)
         for loss in self.keys.losses:
-            given, asked = ("document", "query") if loss == "query_likelihood" else ("query", "document")
-            logits = self.logits(arrays[f"{given}_ids"], arrays[f"{given}_mask"])
-            losses[loss] = likelihood_loss(logits, arrays[f"{asked}_terms"], terms)
+            asked = loss.removesuffix("_likelihood")
+            losses[loss] = likelihood_loss(self.logits(states[OTHER[asked]]), arrays[f"terms_of_{asked}"], terms)
         return losses
+
+    def _states_of_both(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the first states of the sides that the losses need, in one run where padding is not computed."""
+        needed = [side for side in SIDES if f"{OTHER[side]}_likelihood" in self.keys.losses]
+        texts = [(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in needed]
+        if unpadding_kernel(self.trunk, texts[0][1].device) is None:
+            states = [self._first_states(*text) for text in texts]
+        else:
+            states = in_one_run(self._first_states, *texts)
+        return dict(zip(needed, states, strict=True))
+
+    def _first_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return encode(self.trunk, ids, mask)[:, 0]
 
 
 def likelihood_loss(logits: Tensor, present: Tensor, terms: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.candidates import Candidates
+from models.encode import encode
 from models.interface import MicroBatch
 from models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
 from tests.models.matching.examples import Corpus, positive
@@ -55,26 +55,29 @@ def test_texts_begin_with_the_marker_of_their_side() -> None:
     arrays = micro_batch().arrays
     assert arrays["query_ids"].tolist()[0][:5] == [40, 30, 8, 8, 3]  # cut to 5 tokens
     assert arrays["document_ids"].tolist()[0][:3] == [41, 5, 3]
-    assert set(arrays["query_ids"][:, 0]) == {40} and set(arrays["document_ids"][:, 0]) == {41}
+    assert set(arrays["query_ids"][:, 0]) == {40}
+    assert set(arrays["document_ids"][:, 0]) == {41}
 
 
 def test_terms_are_distinct_whole_words_of_what_the_model_reads() -> None:
     arrays = micro_batch().arrays
-    assert [sorted({*row} - {0}) for row in arrays["query_terms"].tolist()] == [[8], [], [8, 9]]
-    assert [sorted({*row} - {0}) for row in arrays["document_terms"].tolist()] == [[5], [], [9]]
+    assert [sorted({*row} - {0}) for row in arrays["terms_of_query"].tolist()] == [[8], [], [8, 9]]
+    assert [sorted({*row} - {0}) for row in arrays["terms_of_document"].tolist()] == [[5], [], [9]]
     assert np.flatnonzero(terms_in(VOCABULARY)).tolist() == [5, 6, *range(8, 30)]
 
 
 def test_losses_are_those_of_a_loop_over_the_vocabulary() -> None:
     model, batch = tilde(), micro_batch()
     losses, arrays = model(**tensors(batch)), tensors(batch)
-    of_documents = model.logits(arrays["document_ids"], arrays["document_mask"])
-    of_queries = model.logits(arrays["query_ids"], arrays["query_mask"])
+    of_queries, of_documents = (
+        model.logits(encode(model.trunk, arrays[f"{side}_ids"], arrays[f"{side}_mask"])[:, 0])
+        for side in ("query", "document")
+    )
     wanted = {"query_likelihood": (of_documents, "query"), "document_likelihood": (of_queries, "document")}
     for loss, (logits, side) in wanted.items():
         expected = sum(
             binary_cross_entropy(logits[i, t].item(), t in set(row.tolist()))
-            for i, row in enumerate(arrays[f"{side}_terms"])
+            for i, row in enumerate(arrays[f"terms_of_{side}"])
             for t in np.flatnonzero(terms_in(VOCABULARY)).tolist()
         )
         assert losses[loss].item() == pytest.approx(expected, rel=1e-12)
@@ -101,8 +104,9 @@ def test_vectors_are_logarithms_of_likelihoods() -> None:
     model, arrays = tilde(), tensors(micro_batch())
     with torch.no_grad():
         vectors, mask = model.embed_documents(arrays["document_ids"], arrays["document_mask"])
-        logits: Tensor = model.logits(arrays["document_ids"], arrays["document_mask"])
-    assert vectors.shape == (3, 1, 40) and bool(mask.all())
+        logits = model.logits(encode(model.trunk, arrays["document_ids"], arrays["document_mask"])[:, 0])
+    assert vectors.shape == (3, 1, 40)
+    assert bool(mask.all())
     torch.testing.assert_close(vectors[:, 0].exp(), logits.sigmoid())
 
 

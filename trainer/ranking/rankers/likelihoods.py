@@ -29,16 +29,15 @@ class Likelihoods(VectorRanker):
         lengths = [len(documents) for _, documents in lists]
         queries = np.repeat(np.searchsorted(texts.queries, [query for query, _ in lists]), lengths)
         documents = np.searchsorted(texts.pool, np.concatenate([documents for _, documents in lists]))
-        sides = list(map(self.documents.framing.cut, texts.pool_tokens())), list(
-            map(self.queries.framing.cut, texts.query_tokens())
-        )
+        document_texts = list(map(self.documents.framing.cut, texts.pool_tokens()))
+        query_texts = list(map(self.queries.framing.cut, texts.query_tokens()))
         terms = terms_in(self.loaded.tokenizer)
-        of_documents, of_queries = ([text[terms[text]] for text in side] for side in sides)
+        of_documents, of_queries = ([text[terms[text]] for text in side] for side in (document_texts, query_texts))
         scores = np.zeros(len(queries))
         if alpha > 0:
-            scores += alpha * log_likelihoods(self.documents, sides[0], documents, of_queries, queries)
+            scores += alpha * log_likelihoods(self.documents, document_texts, documents, of_queries, queries)
         if alpha < 1:
-            sums = log_likelihoods(self.queries, sides[1], queries, of_documents, documents)
+            sums = log_likelihoods(self.queries, query_texts, queries, of_documents, documents)
             counts = np.array([len(own) for own in of_documents])[documents]
             scores += (1 - alpha) * sums / np.maximum(counts, 1)
         return np.split(scores.astype(np.float32), np.cumsum(lengths)[:-1])
