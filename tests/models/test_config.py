@@ -69,4 +69,4 @@ def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):
         methods.append(MATCHING["siamese"].model_validate({"name": "siamese", **keys}))
     comparing = [method.name for method in methods if method.compares_micro_batch]
-    assert comparing == ["ict", "siamese", "poly_encoder", "colbert"]
+    assert comparing == ["ict", "siamese", "poly_encoder", "colbert", "sparse"]

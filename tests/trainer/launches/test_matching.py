@@ -22,6 +22,7 @@ OWN: dict[str, dict[str, Any]] = {
     "poly_encoder": {"m": 8},
     "colbert": {"dimension": 16, "temperature": 4.0},
     "cross_thought_pairs": {"classes": 3, "negatives_per_query": 0},
+    "tilde": {"negatives_per_query": 0},
 }
 OF_CLASSES = ("cross_thought_pairs",)
 TRUNK = {  # different texts get different vectors

@@ -58,6 +58,7 @@ CASES = {
     "splade_doc": Case("splade_doc_small", "data/msmarco_passage"),
     "splade_lexical": Case("splade_lexical_small", "data/msmarco_passage"),
     "tildev2": Case("tildev2_small", "data/msmarco_passage", ("method.hard_negatives=2",)),
+    "tilde": Case("tilde_small", "data/msmarco_passage"),
     "sparse_small": Case("sparse_small", "data/mine"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
     "colbertv2": Case("colbertv2_small", "data/msmarco_64way"),
