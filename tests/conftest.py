@@ -28,6 +28,12 @@ def toy_collection(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
+def toy_scored(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with five candidates of each train query and a teacher's scores; read only."""
+    return toy.write_scored(tmp_path_factory.mktemp("scored") / "toy", toy_collection)
+
+
+@pytest.fixture(scope="session")
 def toy_classes(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenised collection of made-up pairs of three classes, with the shards' tokenizer; read only."""
     return toy.write_classes(tmp_path_factory.mktemp("classes") / "toy", shards / "tokenizer.json")

@@ -12,6 +12,8 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.collections.derive import NewCandidates, derive
 from data_prep.shards.writer import ShardWriter
 from data_prep.tokenizers import tokenizer
 from tests import warm
@@ -83,6 +85,21 @@ def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed:
         rows = "".join(f"q{number}\td{number}\t1\n" for number in numbers)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     build("beir", [folder], folder, tokenizer.load(tokenizer_json))
+    return folder
+
+
+def write_scored(folder: Path, source: Path, others: int = 4) -> Path:
+    """A copy of a collection whose train split has made-up negatives and a teacher's scores beside the labels."""
+    opened, rng = Collection.open(source), np.random.default_rng(3)
+    groups = opened.groups("train")
+    known = np.unique(groups.candidates.flat)
+    given = [groups[i] for i in range(len(groups))]
+    rows = [[*group.candidates, *rng.choice(np.setdiff1d(known, group.candidates), others, False)] for group in given]
+    ends, documents = np.cumsum([len(row) for row in rows]), np.concatenate(rows)
+    labels = np.concatenate([[*group.labels, *[0] * others] for group in given]).astype(np.float32)
+    found = np.zeros(len(documents), np.uint8), np.full(len(documents), np.nan, np.float32)
+    scores = (labels + rng.normal(0, 1, len(documents))).astype(np.float32)
+    derive(opened, folder, "train", NewCandidates(ends, documents, labels, *found, scores), {}, [])
     return folder
 
 

@@ -30,10 +30,10 @@ class PairModelConfig(MatchingConfig):
 
     @model_validator(mode="after")
     def _has_what_its_loss_needs(self) -> PairModelConfig:
-        if (self.loss == "classes") != (self.classes is not None) or self.classes == 1:
-            raise ValueError("method.classes is the number, 2 or more, of method.loss=classes: set both or neither")
         if "classes" in self.losses and self.loss != "classes":
             raise ValueError("method.loss: classes cannot be one of several losses: set method.loss=classes")
+        if (self.loss == "classes") != (self.classes is not None) or self.classes == 1:
+            raise ValueError("method.classes is the number, 2 or more, of method.loss=classes: set both or neither")
         if "softmax" in self.losses and not self.has_own_negatives:
             raise ValueError(f"method.loss=softmax {NEED_OF_NEGATIVES}")
         return self

@@ -32,6 +32,13 @@ from models.registry import MATCHING, PRETRAINING
         ("siamese", "max_query_tokens", [2]),
         ("siamese", "max_document_tokens", [2]),
         ("siamese", "loss", ["hinge"]),  # refused without sampled negatives
+        (
+            "siamese",
+            "loss",
+            ["some", ["kl"], {}, {"some": 1.0}, {"kl": 0.0}, {"kl": -1.0}, {"kl": "much"}, {"kl": None}],
+        ),
+        ("siamese", "candidates", [{"per_query": 1}, {"per_query": 8, "keep": "best"}, 8]),
+        ("siamese", "teacher_scale", ["max"]),
         ("siamese", "negatives_per_query", [-1]),
         ("poly_encoder", "m", [0, 361]),  # a query has at most 360 tokens
         ("poly_encoder", "codes", ["some"]),
@@ -47,6 +54,21 @@ def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[objec
     for value in values:
         with pytest.raises(ValueError, match=key):
             config.model_validate({"name": name, key: value})
+
+
+def test_several_losses_are_a_table_and_keys_of_a_teacher_are_dumped_only_if_set() -> None:
+    """A recipe without them has the same identity as before there were such keys."""
+    one = MATCHING["siamese"].model_validate({"name": "siamese", "loss": "kl"})
+    assert (one.losses, one.weights, one.unit) == ({"kl": 1.0}, {"kl": 1.0}, "group")
+    assert one.model_dump()["loss"] == "kl"
+    assert not one.model_dump().keys() & {"candidates", "teacher_scale"}
+    table = {"softmax": 1.0, "kl": 0.5}
+    given = {"name": "siamese", "loss": table, "candidates": {"per_query": 8}, "teacher_scale": "min_max"}
+    several = MATCHING["siamese"].model_validate(given)
+    assert (several.weights, several.unit, several.negatives) == (table, "positive", "micro_batch")
+    assert MATCHING["siamese"].model_validate(several.model_dump()) == several
+    with pytest.raises(ValueError, match="classes cannot be one of several losses"):
+        MATCHING["cross_encoder"].model_validate({"name": "cross_encoder", "loss": {"classes": 1}, "classes": 3})
 
 
 def test_several_special_tokens_need_cls_pooling() -> None:

@@ -56,6 +56,23 @@ def test_all_but_the_candidates_is_the_originals(
     assert not list(verify(source.directory))
 
 
+def test_scores_are_kept_in_the_manifest_and_left_out_with_other_candidates(source: Collection, tmp_path: Path) -> None:
+    split = source.splits()[0]
+    scores = np.array([3.5, np.nan, -1, 2], np.float32)
+    scored = derive(source, tmp_path / "scored", split, MINED._replace(scores=scores), {}, [])
+    assert not list(verify(scored.directory))
+    np.testing.assert_array_equal(scored.groups(split).taught, scores)
+    damaged = scored.directory / "splits" / split / "scores.npy"
+    without = derive(scored, tmp_path / "without", split, MINED, {}, [])
+    assert not list(verify(without.directory))
+    assert without.groups(split).scores is None
+    np.testing.assert_array_equal(without.groups(split).taught, MINED.labels)
+    np.save(damaged, scores[:2])
+    assert [line.split(":")[0] for line in verify(scored.directory)] == [str(damaged)]
+    with pytest.raises(InputError, match="its arrays are of different groups"):
+        scored.groups(split)
+
+
 def test_a_mined_collection_is_replaced_and_nothing_else(source: Collection, tmp_path: Path) -> None:
     split = source.splits()[0]
     out = tmp_path / "out"

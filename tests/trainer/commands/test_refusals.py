@@ -116,6 +116,20 @@ ROWS = [
     ("trainer.trace RECIPE --world-size 3", "data.lanes: 4 lanes cannot be shared by 3 ranks"),
     ("trainer.trace RECIPE data.mix.a.weigth=1", "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),
     ("trainer.trace RECIPE data.mix.a.weight=0.33333", "fewer digits"),
+    ("trainer.trace recipes/bge.yaml 'method.loss={softmax: 1, some: 1}'", "method.loss: input should be 'softmax', "),
+    ("trainer.trace recipes/bge.yaml method.loss.kl=0", "method.loss: input should be greater than 0, not 0"),
+    (
+        "trainer.trace recipes/bge.yaml method.loss=kl",
+        "method.negatives=step is for method.loss=softmax or hinge, not kl",
+    ),
+    (
+        "trainer.trace recipes/bge.yaml method.candidates.keep=best",
+        "method.candidates.keep: input should be 'positive', not 'best'",
+    ),
+    (
+        "trainer.trace recipes/bge.yaml data.collection=COLLECTION",
+        "method.loss=kl learns a teacher's scores, but split train has none beside its labels: have a teacher score it",
+    ),
     ("trainer.trace RECIPE --world-size 0", "is not a whole number above 0"),
     ("trainer.trace RECIPE --workers -1", "is not a whole number above 0"),
     ("trainer.trace RECIPE --show 0", "is not a whole number above 0"),

@@ -11,6 +11,7 @@ from models.registry import MATCHING
 from tests import toy
 from tests.trainer.many_runs import configs_of, job_of, train, train_in_all_ways
 from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.yaml_file import read
 
 pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
 
@@ -25,6 +26,8 @@ OWN: dict[str, dict[str, Any]] = {
     "tilde": {"negatives_per_query": 0},
 }
 OF_CLASSES = ("cross_thought_pairs",)
+SEVERAL = "siamese_several"  # losses: of the documents of the step, and of each query's scored candidates
+ALL = [*MATCHING, SEVERAL]
 TRUNK = {  # different texts get different vectors
     **toy.TRUNK,
     "initializer_range": 0.2,
@@ -44,10 +47,12 @@ TOLERANCE = {"cpu": 1e-4, "bf16": 3e-2, "fp16": 6e-3}
 
 
 @pytest.fixture(scope="module")
-def recipes(toy_collection: Path, toy_classes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A recipe of every model."""
+def recipes(
+    toy_collection: Path, toy_classes: Path, toy_scored: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """A recipe of every model, and one of several losses."""
     folder, collections = tmp_path_factory.mktemp("matching"), (toy_collection, toy_classes)
-    return {
+    every = {
         name: toy.finetune_recipe(
             folder / f"{name}.yaml",
             collections[name in OF_CLASSES],
@@ -59,6 +64,14 @@ def recipes(toy_collection: Path, toy_classes: Path, tmp_path_factory: pytest.Te
         )
         for name in MATCHING
     }
+    several = {
+        "loss": {"softmax": 1.0, "kl": 0.5},
+        "negatives": "step",
+        "candidates": {"per_query": 3},
+        **OWN["siamese"],
+    }
+    same = {key: value for key, value in read(every["siamese"]).items() if key not in ("run", "method", "data")}
+    return {**every, SEVERAL: toy.finetune_recipe(folder / f"{SEVERAL}.yaml", toy_scored, method=several, **same)}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +86,7 @@ def trained(recipes: dict[str, Path]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", MATCHING)
+@pytest.mark.parametrize("name", ALL)
 def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
     terms = list(load_trained(trained / name).recipe.method.weights)
     print(f"\n{name:<14} {STEPS} losses, the largest difference from one rank in fp32, as a share of the largest loss")
@@ -94,7 +107,7 @@ def test_negatives_of_the_step_are_those_of_all_micro_batches(trained: Path, nam
     assert step == pytest.approx(whole, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", MATCHING)
+@pytest.mark.parametrize("name", ALL)
 def test_every_weight_is_trained_and_saved(trained: Path, recipes: dict[str, Path], name: str) -> None:
     before = dict(job_of(recipes[name], []).model.named_parameters())
     after = dict(load_trained(trained / f"{name}-zero3_bf16").model.named_parameters())

@@ -136,18 +136,17 @@ class GroupSource:
 
         Labels that are all 0 or 1 were not given by a teacher.
         """
-        if alone := next((query for query, others in self.given_others() if not others), None):
+        groups, lacks = self.groups, ""
+        if groups.scores is None and self.kind == "positive":
+            lacks = f"split {self.split} has none beside its labels"
+        elif alone := next((query for query, others in self.given_others() if not others), None):
             raise InputError(
                 f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query {alone} "
                 "one only: leave such queries out of the collection"
             )
-        groups, lacks = self.groups, ""
-        without = np.flatnonzero(np.isnan(groups.taught))
-        if groups.scores is None and self.kind == "positive":
-            lacks = f"split {self.split} has none beside its labels"
         elif groups.scores is None and np.isin(np.asarray(groups.labels), (0, 1)).all():
             lacks = f"all labels of split {self.split} are 0 or 1"
-        elif len(without):
+        elif len(without := np.flatnonzero(np.isnan(groups.taught))):
             first = self.collection.queries.ids[groups[int(group_of(groups, without[:1])[0])].query]
             of_all = f"{len(without):,} of {len(groups.taught):,} candidates of split {self.split}"
             lacks = f"{of_all} have none (the first: query {first})"

@@ -1,6 +1,7 @@
 """Labelled groups as examples: disjoint splits, small label sets as subsets of larger ones, units for the lanes."""
 
 import json
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from data_prep.__main__ import main
 from data_prep.collections.collection import Collection
+from data_prep.collections.derive import NewCandidates, derive
 from data_prep.common.errors import InputError
 from models.batching.candidates import Candidates, Example
 from models.matching.siamese import SiameseConfig
@@ -261,6 +263,80 @@ def test_copies_of_relevant_documents_are_no_negatives(shards: Path, tmp_path: P
         pair_data(load(FinetuneRecipe, path, ["method.negatives_per_query=3", "validation=null"]))
 
 
+def labels_as_scores(source: Collection, folder: Path) -> Collection:
+    """The collection that mining made before it kept scores: the scores are the labels."""
+    groups = source.groups("train")
+    none = np.zeros(len(groups.labels), np.uint8), np.full(len(groups.labels), np.nan, np.float32)
+    old = NewCandidates(np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), groups.taught, *none)
+    return derive(source, folder, "train", old, {}, [])
+
+
+def scores_by_document(example: Example) -> dict[int, float]:
+    assert example.scores is not None
+    return dict(zip(example.candidates.tolist(), example.scores.tolist(), strict=True))
+
+
+def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labels(
+    toy_scored: Path, tmp_path: Path
+) -> None:
+    new, old = Collection.open(toy_scored), labels_as_scores(Collection.open(toy_scored), tmp_path / "old")
+    of_new, of_old = (GroupSource(each, "train", "group", None, seed=1, unit=9) for each in (new, old))
+    for source in (of_new, of_old):
+        source.check_teacher("kl")
+    for example, older in zip(examples(of_new), examples(of_old), strict=True):
+        assert example.scores is not None
+        assert older.scores is not None
+        assert older.scores.tolist() == older.labels.tolist() == sorted(older.labels.tolist(), reverse=True)
+        assert example.labels.tolist() == [1, 0, 0, 0, 0]  # the relevant one first, then the teacher's best
+        assert example.scores[1:].tolist() == sorted(example.scores[1:].tolist(), reverse=True)
+        assert scores_by_document(example) == scores_by_document(older)
+    of_positives = GroupSource(new, "train", "positive", None, seed=1, unit=9)
+    for example, other in zip(examples(of_positives), examples(of_new), strict=True):
+        assert example.labels.tolist() == [1, 0, 0, 0, 0]
+        assert scores_by_document(example) == scores_by_document(other)
+    with pytest.raises(InputError, match="=kl learns a teacher's scores, but split train has none beside its labels"):
+        GroupSource(old, "train", "positive", None, seed=1, unit=9).check_teacher("kl")
+
+
+def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: Path, tmp_path: Path) -> None:
+    opened = Collection.open(toy_scored)
+    groups = opened.groups("train")
+    assert groups.scores is not None
+    scores = np.where(np.isin(np.arange(500), (7, 499)), np.float32(np.nan), groups.scores)
+    given = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), groups.labels
+    kept = NewCandidates(*given, groups.found_by, groups.found_scores, scores)  # type: ignore[arg-type]
+    made = derive(opened, tmp_path / "out", "train", kept, {}, [])
+    query = opened.queries.ids[groups[1].query]
+    for unit in ("positive", "group"):
+        source = GroupSource(made, "train", unit, None, seed=1, unit=9)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=rf"=kl .* 2 of 500 candidates of .* \(the first: query {query}\): have a"):
+            source.check_teacher("kl")
+
+
+def test_more_candidates_than_any_group_has_are_refused_and_groups_with_fewer_are_told(
+    toy_scored: Path, judged: Collection, tmp_path: Path
+) -> None:
+    def asked(collection: Path, *changes: str) -> Sequence[str]:
+        data = {"collection": str(collection), "lanes": 1, "window": 1}
+        path = toy.finetune_recipe(tmp_path / "run.yaml", collection, init_from="none", data=data)
+        table = ["method.loss={softmax: 1, kl: 0.5}", "batch={size: 2, micro: 2}"]
+        return pair_data(load(FinetuneRecipe, path, [*table, *changes])).remarks
+
+    assert asked(toy_scored, "method.candidates.per_query=5") == []
+    words = "^method.candidates.per_query: 6, but split train gives no query more than 5 candidates: set 5 or less$"
+    for loss in ("kl", "{hinge: 1, margin_mse: 1}"):
+        with pytest.raises(InputError, match=words):
+            asked(toy_scored, "method.candidates.per_query=6", f"method.loss={loss}")
+    lines = [
+        {"query": "one", "pos": ["a"], "neg": ["c", "d"], "pos_scores": [3], "neg_scores": [1, 2]},
+        {"query": "two", "pos": ["c"], "neg": ["a"], "pos_scores": [3], "neg_scores": [1]},
+    ]
+    (tmp_path / "ragged").mkdir()
+    folder = built(tmp_path / "ragged", judged.directory, lines).directory
+    few = "1 of 2 groups give fewer than method.candidates.per_query=3: all of theirs are used"
+    assert asked(folder, "method.candidates.per_query=3") == [f"split train: {few}"]
+
+
 CHECKS = [  # of which collection, the unit, the check and its argument, and what is said
     ("judged", "pair", "check_classes", 1, r"has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"),
     ("toy_collection", "pair", "check_classes", 2, "loss=classes: every pair of split train has the label 1, so there"),
@@ -280,6 +356,7 @@ CHECKS = [  # of which collection, the unit, the check and its argument, and wha
     ),
     ("judged", "group", "check_teacher", "kl", "=kl learns a teacher's scores, but all labels of split train are"),
     ("toy_collection", "group", "check_teacher", "margin_mse", "but split train gives query q[0-9]+ one only"),
+    ("toy_collection", "positive", "check_teacher", "kl", "but split train has none beside its labels: have a teacher"),
     ("judged", "pair", "check_classes", 2, ""),
     ("judged", "pair", "check_relevance", "binary", ""),
     ("toy_collection", "positive", "check_relevance", "binary", ""),

@@ -2,11 +2,13 @@
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -151,11 +153,15 @@ def in_one_graph(model: DualEncoder, batches: Sequence[dict[str, Tensor]]) -> tu
 def accumulate(
     model: DualEncoder, batches: Sequence[dict[str, Tensor]], encode: Sequence[Callable[[], dict[str, Tensor]]]
 ) -> list[float]:
-    """Add the gradient of a rank's micro-batches to its model; return their losses."""
+    """Add the gradient of a rank's micro-batches to its model; return their losses, each the weighted sum of terms."""
+
+    def weighted(sums: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([weight * sums[term] for term, weight in model.keys.weights.items()]).sum()
+
     losses = []
-    for sums, objective in grad_cache.objectives(model, batches, encode, lambda sums: sums["softmax"] / COUNT):
-        assert not sums["softmax"].requires_grad
-        losses.append(float(sums["softmax"]))
+    for sums, objective in grad_cache.objectives(model, batches, encode, lambda sums: weighted(sums) / COUNT):
+        assert not any(loss.requires_grad for loss in sums.values())
+        losses.append(float(weighted(sums)))
         objective.backward()
     return losses
 
@@ -208,6 +214,30 @@ def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
     losses, gradients = in_one_graph(copy.deepcopy(model), [whole])
     ours = cached(model, micro_batches(size), ranks, monkeypatch)
     compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
+def test_several_losses_are_those_of_one_batch(monkeypatch: pytest.MonkeyPatch, ranks: int, size: int) -> None:
+    """The softmax is over the documents of the step, the others over each query's own scored candidates."""
+    table = {"softmax": 1.0, "kl": 0.5, "margin_mse": 0.05}
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "learn_temperature": True}
+    keys = siamese(loss=table, negatives="step", candidates={"per_query": 3}, teacher_scale="min_max", **shape)
+    rng, model = np.random.default_rng(0), Siamese(trunk(), keys).double()
+    given = [(2, 3, 4), (5, 6), (7, 3, 5), (8, 9, 4), (3,), (2, 4, 5), (0, 6, 9), (0, 1, 2)]
+    examples = []
+    for example, others in zip(EXAMPLES, given, strict=True):
+        scores = rng.normal(0, 2, 1 + len(others)).astype(np.float32)
+        candidates, labels = np.array([example.candidates[0], *others]), np.zeros_like(scores)
+        examples.append(replace(example, candidates=candidates, labels=labels, scores=scores))
+    batches = [
+        tensors(micro_batch(keys, examples[start : start + size], start=start)) for start in range(0, COUNT, size)
+    ]
+    whole = copy.deepcopy(model)
+    sums = whole(**tensors(micro_batch(keys, examples)))
+    total = sum(weight * sums[term] for term, weight in table.items())
+    (total / COUNT).backward()
+    losses, gradients = cached(model, batches, ranks, monkeypatch)
+    compare(([sum(losses)], gradients), ([total.item()], gradients_of([whole])), 1e-9)
 
 
 @pytest.mark.parametrize("name", MODELS)
