@@ -79,22 +79,22 @@ class Tokenizer(Vocabulary):
     @cached_property
     def punctuation(self) -> tuple[int, ...]:
         """The ids of the tokens that consist of punctuation only, with or without a space."""
-        return tuple(i for i, text in enumerate(self._texts) if text and all(map(_is_punctuation, text)))
+        return tuple(i for i, text in enumerate(self.texts) if text and all(map(_is_punctuation, text)))
 
     @cached_property
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are English stop words or punctuation, with or without a space, in any case."""
-        stop_words = [i for i, text in enumerate(self._texts) if text.lower() in STOP_WORDS]
+        stop_words = [i for i, text in enumerate(self.texts) if text.lower() in STOP_WORDS]
         return tuple(sorted({*stop_words, *self.punctuation}))
 
     @cached_property
     def words(self) -> tuple[int, ...]:
         """The ids of the tokens that are whole words or numbers: letters and digits, and no rest of a longer word."""
         starts = [not self.keeps_blanks or text[:1].isspace() for text in self._decoded]
-        return tuple(i for i, text in enumerate(self._texts) if text.isalnum() and starts[i])
+        return tuple(i for i, text in enumerate(self.texts) if text.isalnum() and starts[i])
 
     @cached_property
-    def _texts(self) -> list[str]:
+    def texts(self) -> list[str]:
         """The text of each token, without space around it."""
         return [text.strip() for text in self._decoded]
 

@@ -37,7 +37,9 @@ def read_masked_lm_head(folder: Path, trunk: PreTrainedModel) -> dict[str, Tenso
         if f"{dense}.weight" in weights:
             found = _head(weights, dense, norm, output)
             table = weights.get(".".join(filter(None, [output, matrix, "weight"])))
-            fits = _same_activation(trunk.config) and (table is None or torch.equal(table.float(), token_embedding(trunk)))
+            fits = _same_activation(trunk.config) and (
+                table is None or torch.equal(table.float(), token_embedding(trunk))
+            )
             return found if fits else {}
     return {}
 
@@ -46,7 +48,9 @@ def _head(weights: dict[str, Tensor], dense: str, norm: str, output: str) -> dic
     """Return the tensors of a head; biases that a family leaves out are 0."""
     head = {}
     for own, theirs in (("dense", dense), ("norm", norm)):
-        weight, bias = (weights.get(f"{theirs}.{part}", weights.get(f"{theirs}.{OLD_NAMES[part]}")) for part in OLD_NAMES)
+        weight, bias = (
+            weights.get(f"{theirs}.{part}", weights.get(f"{theirs}.{OLD_NAMES[part]}")) for part in OLD_NAMES
+        )
         if weight is not None:
             head[f"lm_head.{own}.weight"] = weight
             head[f"lm_head.{own}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
