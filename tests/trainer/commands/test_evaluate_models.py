@@ -97,7 +97,7 @@ def test_every_matching_model_ranks_the_pool(
     keys = {"name": name, **LENGTHS, **KEYS.get(name, {})}
     path = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     trained, task = load_trained(path), Task.of(opened, "test")
-    again = trained.model.kind in ("pairs", "lists", "duels")
+    again = not registry.RANKERS[trained.model.kind].searches
     results = run(toy_collection, tmp_path / "r.json", f"--system=m={'bm25 > 100 ' if again else ''}{path}")
     found = (
         positions(Bm25Ranker(task.collection).system(task).rank(100))

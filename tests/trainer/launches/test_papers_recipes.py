@@ -20,6 +20,7 @@ from data_prep.__main__ import main
 from data_prep.collections.collection import Collection
 from models.matching.duobert import DuobertConfig
 from models.matching.pair_model import PairModelConfig
+from models.matching.tilde import TildeConfig
 from models.registry import MATCHING
 from tests import toy
 from tests.data_prep import raw
@@ -170,7 +171,7 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
         assert all(0 < loss < math.inf for loss in losses.values())
 
     folder, out = collections[case.collection], trained / f"{name}.json"
-    again = isinstance(recipe.method, PairModelConfig | DuobertConfig) and not case.how  # it cannot search
+    again = isinstance(recipe.method, PairModelConfig | DuobertConfig | TildeConfig) and not case.how  # cannot search
     system = f"m={'bm25 > 100 ' if again else ''}{trained / name}"
     options = [f"--collection={folder}", f"--split={case.split}", f"--system={system}", f"--out={out}"]
     evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite

@@ -16,6 +16,7 @@ from models.batching.framing import PairFraming
 from models.config import MatchingConfig
 from models.interface import Vocabulary
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.matching.tilde import terms_in
 from models.trunk import TrunkModel
 from models.vectors import Vectors, one_vector
 from tests import toy
@@ -185,8 +186,17 @@ def plain_scores(trained: LoadedModel, collection: Collection, query: int, docum
             arrays = method.duel_framing(trained.tokenizer).arrays(queries * number**2, firsts, seconds)
             chances = model.score_duels(**tensors(arrays)).double().sigmoid().view(number, number)
             return (chances.sum(dim=1) - chances.diagonal()).float().numpy()
-        of_query = model.embed_queries(**tensors(method.query_framing(trained.tokenizer).arrays(queries)))
-        of_documents = model.embed_documents(**tensors(method.document_framing(trained.tokenizer).arrays(texts)))
+        framings = method.query_framing(trained.tokenizer), method.document_framing(trained.tokenizer)
+        of_query = model.embed_queries(**tensors(framings[0].arrays(queries)))
+        of_documents = model.embed_documents(**tensors(framings[1].arrays(texts)))
+        if model.kind == "likelihoods":
+            terms = terms_in(trained.tokenizer)
+            asked = framings[0].cut(queries[0])
+            sums = of_documents.vectors[:, 0].double().numpy()[:, asked[terms[asked]]].sum(axis=1)
+            own = [text[terms[text]] for text in map(framings[1].cut, texts)]
+            given_query = of_query.vectors[0, 0].double().numpy()
+            means = [given_query[text].sum() / max(1, len(text)) for text in own]
+            return (method.alpha * sums + (1 - method.alpha) * np.array(means)).astype(np.float32)
         return model.score(of_query, of_documents).numpy()[0]
 
 
