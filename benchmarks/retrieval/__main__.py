@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.common import machine
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import PairSizes
+from benchmarks.common.made_up_sparse import SparseSizes
 from benchmarks.common.side_by_side import in_words, part_options, run_parts
 from benchmarks.retrieval import encoding, refresh, residual, search, sparse_search, whole_path
 from data_prep.common.errors import exit_on_input_error
@@ -38,9 +39,7 @@ from data_prep.common.extras import require
 SIZES: dict[str, Any] = {
     "encoding": PairSizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),
     "search": search.SearchSizes(texts=100_000, width=768, queries=256, best=100),
-    "sparse": sparse_search.SparseSizes(
-        texts=100_000, terms=220, vocabulary=30_522, queries=256, query_terms=24, best=100
-    ),
+    "sparse": SparseSizes(texts=100_000, terms=220, vocabulary=30_522, queries=256, query_terms=24, best=100),
     "path": whole_path.PathSizes(passages=(10_000, 100_000, 1_000_000), words=24, queries=256, hidden=64),
     "residual": residual.ResidualSizes(
         vectors=1_000_000, width=128, of_a_text=20, directions=20_000, noise=0.6, queries=16, of_a_query=32
