@@ -85,6 +85,10 @@ class Vocabulary(Protocol):
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are stop words or punctuation."""
 
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are whole words."""
+
 
 class Corpus(Protocol):
     """Documents by number, as token ids without special tokens."""

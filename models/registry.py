@@ -16,6 +16,7 @@ from models.matching.duobert import DuobertConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.matching.sparse import SparseConfig
+from models.matching.tilde import TildeConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
 from models.pretraining.cross_thought import CrossThoughtConfig
@@ -46,6 +47,7 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     CrossThoughtAnswersConfig,
     CrossThoughtPairsConfig,
     DuobertConfig,
+    TildeConfig,
 )
 
 

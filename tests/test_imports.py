@@ -52,7 +52,7 @@ ROOMS = {
     ],
     "trainer/ranking": [
         {"while_training", "evaluation"},
-        {"indexes", "export"},
+        {"indexes", "export", "expansion"},
         {"rankers", "mining"},
         {"ranker", "published"},
         {"retrieval"},

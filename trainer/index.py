@@ -17,7 +17,7 @@ from data_prep.common.parser import Parser
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
-from trainer.ranking.indexes.registry import APPROXIMATIONS, kind_of
+from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
 from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
@@ -57,7 +57,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
     parser.add_argument(
-        "--dtype", choices=("float32", "float16"), help="of the stored numbers (float32; float16 for several vectors)"
+        "--dtype",
+        choices=DTYPES,
+        help="of the stored numbers (float32; float16 for several vectors); residual: in bits",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")

@@ -1,32 +1,36 @@
-"""Mine hard negatives for a split of a collection, or have a teacher score its candidates: a collection to train on.
+"""Mine hard negatives for a split of a collection, have a teacher score its candidates, or expand its documents.
 
 python -m trainer.mine --collection C --split train --system bm25 --out C-bm25
 python -m trainer.mine --collection C --split train --system runs/first --depth 200 --out C-mined
 python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
+python -m trainer.mine --collection C --expand runs/tilde --terms 200 --out C-expanded
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.derive import derive, require_room
+from data_prep.collections.derive import CORPUS, derive, expand, require_room
 from data_prep.collections.relevant import Relevant
 from data_prep.common.argument_types import margin, positive
-from data_prep.common.errors import exit_on_input_error
+from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.parser import Parser
+from trainer.ranking.expansion import likeliest_terms
 from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
 from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
+from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
 
-DEPTH = 100
+DEPTH, TERMS = 100, 200
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,8 +38,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.mine"):
         collection = Collection.open(chosen.collection)
-        collection.groups(chosen.split)  # raise for a wrong split before loading a model
         require_room(collection, chosen.out)
+        if chosen.expand:
+            _expand(collection, chosen)
+            return
+        collection.groups(chosen.split)  # raise for a wrong split before loading a model
         made = _score(collection, chosen) if chosen.score else _mine(collection, chosen)
         what = "a teacher's scores" if chosen.score else "other candidates"
         print(f"wrote {made.directory}: the same texts; its split {chosen.split} has {what}")
@@ -91,10 +98,27 @@ def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
     return made
 
 
+def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
+    """Add to each document the terms that a model finds likeliest."""
+    ranker = open_ranker(chosen.expand, collection, chosen.precision)
+    if not isinstance(ranker, Likelihoods):
+        raise InputError(f"--expand: {ranker.title} gives terms no likelihoods: name a run of tilde")
+    kept = chosen.out.with_name(f"{chosen.out.name}.terms")
+    added = likeliest_terms(ranker, chosen.terms, kept)
+    about = {"expanded_by": ranker.name, "terms": chosen.terms}
+    made = expand(collection, chosen.out, added, about)
+    shutil.rmtree(kept)
+    after, before = (one.manifest["counts"][CORPUS]["tokens"] / len(made.corpus) for one in (made, collection))
+    print(f"{len(made.corpus):,} documents of {after:.0f} tokens on average, {before:.0f} before")
+    print(f"wrote {made.directory}: the same queries and splits; its documents are longer")
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="trainer.mine", description="Mine hard negatives, or have a teacher score candidates.")
+    parser = Parser(
+        prog="trainer.mine", description="Mine hard negatives, have a teacher score candidates, or expand documents."
+    )
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
-    parser.add_argument("--split", required=True, help="whose groups get other candidates")
+    parser.add_argument("--split", help="whose groups get other candidates; all but --expand need it")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--system", metavar="RUN", help="mine with this run, or sentence-transformers folder; or bm25")
     how.add_argument(
@@ -103,6 +127,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="RUN",
         help="score the candidates with this teacher, a run or a cross-encoder's folder; mine none",
     )
+    how.add_argument(
+        "--expand", type=Path, metavar="RUN", help="add to each document the likeliest terms of this tilde"
+    )
+    parser.add_argument("--terms", type=positive, metavar="N", help=f"how many to add to each document ({TERMS})")
     parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")
     parser.add_argument(
         "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"
@@ -110,9 +138,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new collection")
     chosen = parser.parse_args(argv)
-    if chosen.score and (chosen.depth or chosen.margin is not None):
-        parser.error("--depth and --margin are of mining: leave them out with --score")
-    chosen.depth = chosen.depth or DEPTH
+    if not chosen.system and (chosen.depth or chosen.margin is not None):
+        parser.error(
+            f"--depth and --margin are of mining: leave them out with --{'score' if chosen.score else 'expand'}"
+        )
+    if bool(chosen.expand) == bool(chosen.split):
+        parser.error("--expand is of all documents: leave out --split" if chosen.expand else "--split is missing")
+    if chosen.terms and not chosen.expand:
+        parser.error("--terms is of --expand: leave it out")
+    chosen.depth, chosen.terms = chosen.depth or DEPTH, chosen.terms or TERMS
     return chosen
 
 

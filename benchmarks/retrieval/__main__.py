@@ -8,10 +8,13 @@ encoding  CPU seconds from texts to vectors, compared with SentenceTransformer.e
 search    CPU seconds of exact search for the 100 best of 100,000 vectors of width 768, compared with faiss's
           IndexFlatIP, and the memory that a search takes beyond the vectors.
 sparse    CPU seconds of exact search for the 100 best of 100,000 texts of some 200 terms each, by queries of 24 terms,
-          compared with scipy's product of sparse matrices and with bm25s, and the memory that a search takes beyond.
+          compared with scipy's product of sparse matrices and with bm25s, and the memory of the texts.
 path      CPU seconds and memory of a collection, its index and a search of it, for 10 thousand to a million made-up
           passages, each in a separate process; the encoder has one layer of width 64, so that a million take minutes.
           The exponent of growth is fitted for all three.
+residual  CPU seconds to make the codec and the rows of a million vectors of width 128 around made-up directions, and of
+          exact search by ColBERT's score, stored in 2 bits compared with half precision, for one query and for several;
+          the bytes of a vector, and the share of fp16's first ten that 1, 2 and 4 bits find.
 refresh   The share of a fine-tuning's time that the run spends on mining negatives (ANCE).
 
 All compute in one thread; rivals take turns (A B A B).
@@ -28,7 +31,7 @@ from benchmarks.common import machine
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.side_by_side import in_words, part_options, run_parts
-from benchmarks.retrieval import encoding, refresh, search, sparse_search, whole_path
+from benchmarks.retrieval import encoding, refresh, residual, search, sparse_search, whole_path
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 
@@ -39,6 +42,9 @@ SIZES: dict[str, Any] = {
         texts=100_000, terms=220, vocabulary=30_522, queries=256, query_terms=24, best=100
     ),
     "path": whole_path.PathSizes(passages=(10_000, 100_000, 1_000_000), words=24, queries=256, hidden=64),
+    "residual": residual.ResidualSizes(
+        vectors=1_000_000, width=128, of_a_text=20, directions=20_000, noise=0.6, queries=16, of_a_query=32
+    ),
     "refresh": refresh.RefreshSizes(
         layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=30, every=15
     ),
@@ -48,6 +54,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "search": search.measure,
     "sparse": sparse_search.measure,
     "path": whole_path.measure,
+    "residual": residual.measure,
     "refresh": refresh.measure,
 }
 

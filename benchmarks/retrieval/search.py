@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,7 @@ def works(sizes: SearchSizes) -> dict[str, Callable[[], np.ndarray]]:
 def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
     """Compare queries per CPU second and memory within about `seconds`; check that both find the same scores."""
     end = time.monotonic() + seconds
-    memory = {name: memory_of(sizes, name, works) for name in (OURS, FAISS)}
+    memory = {name: memory_of(sizes, name) for name in (OURS, FAISS)}
     rivals = works(sizes)
     np.testing.assert_allclose(rivals[OURS](), rivals[FAISS](), rtol=1e-4, atol=1e-3)
     spent = rounds({name: partial(cpu_seconds, work) for name, work in rivals.items()}, end)
@@ -63,15 +63,15 @@ def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
     }
 
 
-def memory_of(sizes: Any, name: str, works: Callable[[Any], Mapping[str, Callable[[], object]]]) -> int:
+def memory_of(sizes: SearchSizes, name: str) -> int:
     """Return the bytes that a search takes beyond the vectors, an index and libraries' buffers, in a new process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:
-        return process.submit(_grow, sizes, name, works).result()
+        return process.submit(_grow, sizes, name).result()
 
 
-def _grow(sizes: Any, name: str, works: Callable[[Any], Mapping[str, Callable[[], object]]]) -> int:
+def _grow(sizes: SearchSizes, name: str) -> int:
     use_one_thread()
     works(replace(sizes, texts=sizes.queries))[name]()  # a library's own buffers: their size depends on the machine
     rivals = works(sizes)  # keep both: memory that one of them frees would hide what the other takes

@@ -1,21 +1,25 @@
-"""Derive a collection from another: the same texts, but new candidates or scores in one split. Mining uses it."""
+"""Derive a collection from another: new candidates or scores in one split, or longer documents. Mining uses it."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.collection import MANIFEST, SPLITS, TOKENIZER, Collection, input_record
+from data_prep.collections.collection import MANIFEST, PARTS, SPLITS, TOKENIZER, Collection, input_record
+from data_prep.collections.write_texts import RowsWriter
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_folder
 
 DERIVED = "derived"  # the key of the manifest
+CORPUS = PARTS[0]
 
 
 class NewCandidates(NamedTuple):
@@ -34,35 +38,78 @@ def derive(
 ) -> Collection:
     """Make and open the collection `out`: a copy of `source` with other candidates in one split.
 
-    The unchanged files are hard links to those of `source`, which nothing writes to; on another file system, copies.
-
     Args:
         about: what made the collection, for the manifest.
         mined: the systems that `found_by` numbers, from 1.
 
     Raises:
-        InputError: `out` is the source, or exists and was not mined; a file cannot be written.
+        InputError: `out` is the source, or exists and was not derived; a file cannot be written.
+    """
+    names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
+    of_split = Path(SPLITS, split)
+
+    def write(folder: Path) -> None:
+        for name, array in zip(names, candidates, strict=True):
+            if array is not None:
+                np.save(folder / of_split / f"{name}.npy", array)
+
+    replaced = [(of_split / f"{name}.npy").as_posix() for name in names]
+    return _copy(source, out, replaced, write, command=dict(about), mined=mined)
+
+
+def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:
+    """Make and open the collection `out`: a copy of `source` whose documents end with other tokens.
+
+    Args:
+        added: for each document the ids of the tokens to add, whole words, which its text gets too.
+        about: what made the collection, for the manifest.
+
+    Raises:
+        InputError: as for `derive`.
+    """
+    corpus, words = source.corpus, source.tokenizer.texts
+    names = ["text", "text_ends", "tokens", "token_ends", *(["part_ends", "parts"] if corpus.part_rows else [])]
+    replaced = [f"{CORPUS}/{name}.npy" for name in names]
+    counts = copy.deepcopy(source.manifest["counts"])
+
+    def write(folder: Path) -> None:
+        with ExitStack() as stack:
+            text = RowsWriter(stack, folder / CORPUS, "text", "text_ends")
+            tokens = RowsWriter(stack, folder / CORPUS, "tokens", "token_ends", source.tokenizer.dtype.type)
+            parts = RowsWriter(stack, folder / CORPUS, "parts", "part_ends", np.int64) if corpus.part_rows else None
+            for i, new in enumerate(added):
+                utf8 = "".join(f" {words[token]}" for token in new.tolist()).encode()
+                text.extend([np.concatenate([corpus.utf8[i], np.frombuffer(utf8, np.uint8)])])
+                tokens.extend([np.concatenate([corpus.tokens(i), new])])
+                if parts and corpus.part_rows:
+                    parts.extend([np.append(corpus.part_rows[i][:-1], len(corpus.tokens(i)) + len(new))])
+            counts[CORPUS]["tokens"] = tokens.flat.length
+
+    return _copy(source, out, replaced, write, command=dict(about), counts=counts)
+
+
+def _copy(
+    source: Collection, out: Path, replaced: Sequence[str], write: Callable[[Path], None], **manifest: Any
+) -> Collection:
+    """Make and open the collection `out`: a copy of `source` with some arrays `replaced` by those that `write` writes.
+
+    The unchanged files are hard links to those of `source`, which nothing writes to; on another file system, copies.
+    `manifest` has the keys that change.
     """
     require_room(source, out)
     make_directory(out.parent)
-    manifest = {**source.manifest, "command": dict(about), DERIVED: True, "mined": mined}
-    own, unlisted = f"{SPLITS}/{split}/", ("unlisted.npy", "unlisted_ends.npy", "unlisted_labels.npy")
-    kept = {own + name for name in ("queries.npy", "pool.npy", *unlisted)}
-    given = source.manifest["arrays"].items()
-    arrays = {name: record for name, record in given if not name.startswith(own) or name in kept}
+    arrays = {name: record for name, record in source.manifest["arrays"].items() if name not in replaced}
     with whole_folder(out) as folder:
         for name in arrays:
             _link(source.directory / name, folder / name)
-        names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
-        for name, array in zip(names, candidates, strict=True):
-            if array is None:
-                continue
-            path = folder / own / f"{name}.npy"
-            np.save(path, array)
-            arrays[own + path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        write(folder)
+        for name in replaced:
+            if (path := folder / name).is_file():
+                arrays[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         (folder / TOKENIZER).write_bytes(read_bytes(source.directory / TOKENIZER))
-        manifest |= {"arrays": arrays, "inputs": [input_record(source.directory / MANIFEST, out)]}
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        inputs = [input_record(source.directory / MANIFEST, out)]
+        made = {**source.manifest, DERIVED: True, **manifest, "arrays": arrays, "inputs": inputs}
+        (folder / MANIFEST).write_text(json.dumps(made, indent=1) + "\n")
     return Collection.open(out)
 
 

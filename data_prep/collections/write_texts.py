@@ -38,8 +38,8 @@ def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], files: Sequen
     folder.mkdir(parents=True)
     hashes = array("Q")
     with ExitStack() as stack:
-        text, ids = (_RowsWriter(stack, folder, *names) for names in (("text", "text_ends"), ("ids", "id_ends")))
-        cuts = _RowsWriter(stack, folder, "cuts", "cut_ends", np.int64)
+        text, ids = (RowsWriter(stack, folder, *names) for names in (("text", "text_ends"), ("ids", "id_ends")))
+        cuts = RowsWriter(stack, folder, "cuts", "cut_ends", np.int64)
         kept = _first_of_each(texts()) if repeats else texts()
         source = track_files(kept, folder.name, "texts", files)
         while batch := list(islice(source, BATCH)):
@@ -65,7 +65,7 @@ def _utf8(text: str, item: Text) -> bytes:
         raise InputError(f"{item.where}: has half a character (a lone surrogate), which UTF-8 cannot hold") from None
 
 
-class _RowsWriter:
+class RowsWriter:
     """Write the two arrays of `Rows`."""
 
     def __init__(self, stack: ExitStack, folder: Path, flat: str, ends: str, dtype: type = np.uint8) -> None:
@@ -118,8 +118,8 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
             done += texts
             report(done, "")
     with ExitStack() as stack:
-        tokens = _RowsWriter(stack, folder, "tokens", "token_ends", tokenizer.dtype.type)
-        parts = _RowsWriter(stack, folder, "parts", "part_ends", np.int64)
+        tokens = RowsWriter(stack, folder, "tokens", "token_ends", tokenizer.dtype.type)
+        parts = RowsWriter(stack, folder, "parts", "part_ends", np.int64)
         for task in tasks:
             with np.load(task.file, allow_pickle=False) as arrays:
                 tokens.extend_flat(arrays["tokens"], arrays["token_ends"])

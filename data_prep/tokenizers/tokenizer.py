@@ -80,19 +80,29 @@ class Tokenizer(Vocabulary):
     @cached_property
     def punctuation(self) -> tuple[int, ...]:
         """The ids of the tokens that consist of punctuation only, with or without a space."""
-        return tuple(i for i, text in enumerate(self._texts) if text and all(map(_is_punctuation, text)))
+        return tuple(i for i, text in enumerate(self.texts) if text and all(map(_is_punctuation, text)))
 
     @cached_property
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are English stop words or punctuation, with or without a space, in any case."""
-        stop_words = [i for i, text in enumerate(self._texts) if STOP_WORD.fullmatch(text)]
+        stop_words = [i for i, text in enumerate(self.texts) if STOP_WORD.fullmatch(text)]
         return tuple(sorted({*stop_words, *self.punctuation}))
 
     @cached_property
-    def _texts(self) -> list[str]:
+    def words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are whole words or numbers: letters and digits, and no rest of a longer word."""
+        starts = [not self.keeps_blanks or text[:1].isspace() for text in self._decoded]
+        return tuple(i for i, text in enumerate(self.texts) if text.isalnum() and starts[i])
+
+    @cached_property
+    def texts(self) -> list[str]:
         """The text of each token, without space around it."""
-        texts = self._backend.decode_batch([[i] for i in range(self.vocab_size)], skip_special_tokens=False)
-        return [text.strip() for text in texts]
+        return [text.strip() for text in self._decoded]
+
+    @cached_property
+    def _decoded(self) -> list[str]:
+        """The text of each token; the rest of a word begins with ## in WordPiece."""
+        return self._backend.decode_batch([[i] for i in range(self.vocab_size)], skip_special_tokens=False)
 
     def splitting(self, split_special_tokens: bool) -> "Tokenizer":
         """Return this tokenizer with another value of `split_special_tokens`."""

@@ -37,3 +37,8 @@ class Vocabulary:
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are stop words or punctuation: none if the tokens' texts are not known."""
         return ()
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The ids of the tokens that are whole words: all but the special ones if the tokens' texts are not known."""
+        return tuple(sorted({*range(self.vocab_size)} - {*self.special}))

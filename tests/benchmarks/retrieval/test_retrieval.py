@@ -19,6 +19,7 @@ TINY = {
     "search": {"texts": 500, "width": 16, "queries": 8, "best": 5},
     "sparse": {"texts": 300, "terms": 12, "vocabulary": 60, "queries": 8, "query_terms": 4, "best": 5},
     "path": {"passages": [20, 40, 80], "words": 6, "queries": 4, "hidden": 16},
+    "residual": {"vectors": 4000, "width": 12, "of_a_text": 8, "directions": 50, "queries": 4, "of_a_query": 6},
     "refresh": {**ENCODER, "steps": 6, "every": 2},
 }
 
@@ -42,6 +43,10 @@ def test_every_part_is_measured_and_written(tmp_path: Path, capsys: pytest.Captu
     assert parts["sparse"]["memory_bytes"].keys() == {"deepsiam", "scipy product", "bm25s"}
     assert {"collection", "index", "search"} <= parts["path"]["growth"].keys()
     assert all(len(growth["values"]) == 3 for growth in parts["path"]["growth"].values())
+    assert parts["residual"]["ratios"].keys() == {f"residual2 / float16, {n} at once" for n in (1, 4)}
+    figures = parts["residual"]["figures"]
+    assert 0.3 < figures["share of float16's first 10, residual1"] < figures["share of float16's first 10, residual4"]
+    assert figures["bytes of a vector"] == 4 + 3
     figures = parts["refresh"]["figures"]
     (share,) = (value for name, value in figures.items() if name.startswith("share"))
     assert share == pytest.approx(1 / (1 + 2 / figures["a refresh, in steps"]))
@@ -75,7 +80,7 @@ def test_memory_is_that_of_the_search_alone() -> None:
     sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
     scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     # two to five blocks of scores, by how malloc and BLAS keep theirs on a machine; far less than the vectors
-    assert scores < search.memory_of(sizes, search.OURS, search.works) < 8 * scores
+    assert scores < search.memory_of(sizes, search.OURS) < 8 * scores
 
 
 def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:

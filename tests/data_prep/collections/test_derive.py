@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection, verify
-from data_prep.collections.derive import NewCandidates, derive
+from data_prep.collections.derive import NewCandidates, derive, expand
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 
@@ -109,3 +109,21 @@ def test_arrays_of_other_groups_are_refused(source: Collection, tmp_path: Path) 
     np.save(made.directory / "splits" / split / "found_by.npy", np.zeros(2, np.uint8))
     with pytest.raises(InputError, match="its arrays are of different groups"):
         made.groups(split)
+
+
+def test_documents_end_with_the_added_tokens(source: Collection, tmp_path: Path) -> None:
+    word = source.tokenizer.encode(["jumps"])[0]
+    added = [np.tile(word, i % 3) for i in range(len(source.corpus))]
+    made = expand(source, tmp_path / "expanded", iter(added), {"expanded_by": "a model"})
+    for i, new in enumerate(added):
+        np.testing.assert_array_equal(made.corpus.tokens(i), np.concatenate([source.corpus.tokens(i), new]))
+        words = "".join(f" {source.tokenizer.texts[token]}" for token in new.tolist())
+        assert made.corpus.text(i) == source.corpus.text(i) + words
+        parts = source.corpus.parts(i)
+        assert [len(part) for part in made.corpus.parts(i)] == [*map(len, parts[:-1]), len(parts[-1]) + len(new)]
+    assert made.corpus.ids[0] == source.corpus.ids[0]
+    assert list(made.queries.texts()) == list(source.queries.texts())
+    assert made.qrels(source.splits()[0]) == source.qrels(source.splits()[0])
+    more = sum(map(len, added))
+    assert made.manifest["counts"]["corpus"]["tokens"] == source.manifest["counts"]["corpus"]["tokens"] + more
+    assert not list(verify(made.directory))

@@ -39,9 +39,10 @@ MODELS = {
     "sparse, lexical": {"query": "own_tokens", "pooling": "sum", "towers": 2, "temperature": 50.0},
     "sparse, own": {"query": "tokens", "negatives": "own", "regularise": {"document": {"l1": 0.003}}, **OWN},
     "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
+    "tilde": {},
     "cross_encoder": OWN,
     "cross_encoder, margin_mse": {"loss": "margin_mse"},
-    "cross_encoder, several": {"loss": {"binary": 1.0, "kl": 0.5}},
+    "cross_encoder, several": {"loss": {"kl": 0.99, "margin_mse": 0.05}},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
     "duobert": {"max_document_tokens": 7, **OWN},
     "cross_thought_answers": {"special_tokens": 3, **OWN},
@@ -138,7 +139,7 @@ def test_a_score_depends_on_its_query_and_document_alone(model):
         for several, single in zip(together, (of_query, of_document), strict=True):
             for vectors, mask, own in zip(*several, single, strict=True):
                 torch.testing.assert_close(own.vectors[own.mask], vectors[mask], rtol=0, atol=1e-12)
-        if built.kind != "lists":  # which compares the documents of a list
+        if hasattr(built, "score") and built.kind != "lists":  # which compares the documents of a list
             apart = [torch.cat([built.score(query, document) for document in of_document], dim=1) for query in of_query]
             torch.testing.assert_close(torch.cat(apart), built.score(*together), rtol=0, atol=1e-12)
 
@@ -173,7 +174,8 @@ def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
         return
     queries = built.embed_queries(**texts_of(arrays, "query"))
     documents = built.embed_documents(**texts_of(arrays, "document"))
-    assert queries.vectors.dtype == documents.vectors.dtype == built.score(queries, documents).dtype == torch.float32
+    assert queries.vectors.dtype == documents.vectors.dtype == torch.float32
+    assert not hasattr(built, "score") or built.score(queries, documents).dtype == torch.float32
     if getattr(built.keys, "similarity", "") == "cosine" or model == "colbert":
         torch.testing.assert_close(queries.vectors.norm(dim=2), torch.ones(queries.vectors.shape[:2]))
 

@@ -1,5 +1,6 @@
 """The cross-encoder: pairs, heads and losses, against one pair at a time."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,19 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         config(**keys)
+
+
+def test_several_losses_are_those_of_one_pass_over_the_scored_candidates() -> None:
+    keys = config(loss={"softmax": 1.0, "kl": 0.5, "binary": 0.1})
+    example = replace(positive(0, given=[4, 6, 7]), scores=np.array([2.0, 0.5, -1.0, 1.5], np.float32))
+    model, batch = keys.model(trunk()).double().eval(), micro_batch(keys, [example])
+    arrays = tensors(batch)
+    own = model.score_pairs(*(arrays[f"pair_{name}"] for name in ("ids", "mask", "types")))
+    teacher = torch.tensor([2.0, 0.5, -1.0, 1.5], dtype=torch.float64).log_softmax(0)
+    expected = {
+        "softmax": torch.logsumexp(own, 0) - own[0],
+        "kl": (teacher.exp() * (teacher - own.log_softmax(0))).sum(),
+        "binary": F.softplus(-own[0]) + F.softplus(own[1:]).sum(),
+    }
+    torch.testing.assert_close(model(**arrays), expected, rtol=1e-6, atol=0)
+    assert batch.counts == {"softmax": 1, "kl": 1, "binary": 4}

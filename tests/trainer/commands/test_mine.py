@@ -2,14 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep.collections.collection import Collection, verify
+from models.matching.tilde import terms_in
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import mine
+from trainer.ranking import expansion
+from trainer.training.checkpoints.load import load_trained
 from trainer.training.data.group_source import GroupSource
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
@@ -83,6 +88,72 @@ def test_a_margin_leaves_fewer(
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
     assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # the scores are cosines
+
+
+def test_documents_get_the_likeliest_terms_that_they_lack(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "tilde", toy_collection / "tokenizer.json", name="tilde", **LENGTHS)
+    out = tmp_path / "expanded"
+    options = [f"--collection={toy_collection}", f"--expand={run}", "--terms=5", f"--out={out}"]
+    monkeypatch.setattr(expansion, "BLOCK", 50)
+    of_texts, blocks = expansion._of_texts, []
+
+    def stopped(*arguments: Any) -> np.ndarray:
+        blocks.append(of_texts(*arguments))
+        if len(blocks) == 2:
+            raise KeyboardInterrupt
+        return blocks[-1]
+
+    monkeypatch.setattr(expansion, "_of_texts", stopped)
+    with pytest.raises(SystemExit, match="130"):
+        mine.main(options)
+    assert "run the same command to continue" in capsys.readouterr().err
+    assert not out.exists()
+    mine.main(options)  # makes the second block and the third, not the first
+    assert len(blocks) == 4
+    assert not out.with_name("expanded.terms").exists()
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"wrote {out}: the same queries and splits")
+
+    opened, made = Collection.open(toy_collection), Collection.open(out)
+    trained = load_trained(run)
+    model, framing = trained.model.eval(), trained.method.document_framing(trained.tokenizer)
+    allowed = terms_in(trained.tokenizer)
+    for i in range(len(opened.corpus)):
+        tokens = opened.corpus.tokens(i)
+        with torch.no_grad():
+            arrays = {name: torch.from_numpy(array) for name, array in framing.arrays([tokens]).items()}
+            likelihoods = model.embed_documents(**arrays).vectors[0, 0].numpy()
+        usable = set(np.flatnonzero(allowed).tolist()) - set(framing.cut(tokens).tolist())
+        best = sorted(usable, key=lambda term, of=likelihoods: (-of[term], term))[:5]
+        assert made.corpus.tokens(i).tolist() == [*tokens.tolist(), *best]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--expand=RUN", "--split=train"], "--expand is of all documents: leave out --split"),
+        (["--system=bm25"], "--split is missing"),
+        (["--system=bm25", "--split=train", "--terms=3"], "--terms is of --expand: leave it out"),
+        (["--expand=RUN", "--depth=3"], "--depth and --margin are of mining: leave them out with --expand"),
+    ],
+)
+def test_options_of_another_kind_of_work_are_refused(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        mine.main([f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options])
+    assert exit_.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_only_likelihoods_expand(
+    toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        mine.main([f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", f"--expand={runs['siamese']}"])
+    assert exit_.value.code == 2
+    assert "gives terms no likelihoods: name a run of tilde" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # real processes

@@ -50,6 +50,7 @@ ROWS = [
         "trainer.index bm25 --dtype=float16 --collection=COLLECTION --out=NEW",
         "--dtype float16: the index of bm25 has none: leave it out",
     ),
+    (f"{INDEX} --dtype=residual2 --out=NEW", "--dtype residual2: the index of RUNS/siamese has float32, float16"),
     (
         f"{INDEX} --approximate=centroids --out=NEW",
         "--approximate centroids: the index of RUNS/siamese has ivf, pq, hnsw",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -14,6 +15,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of
 from data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
+from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 from trainer import index, search
 from trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -50,6 +52,27 @@ def expected(made: Path, queries: list[int], k: int) -> list[list[str]]:
     task = Texts(collection, queries, list(range(len(collection.corpus))))
     ranked = ranker_of(load_trained(made / "run"), task.collection).system(task).rank(k)
     return [[collection.corpus.ids[i] for i in row.documents] for row in ranked]
+
+
+def test_a_sparse_index_tells_its_costs_and_the_terms_that_documents_share_with_a_query(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(made / "sparse-run", made / "collection" / "tokenizer.json", name="sparse", query="tokens", **LENGTHS)
+    index.main([str(made / "sparse-run"), f"--collection={made / 'collection'}", f"--out={made / 'sparse'}"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.search(r"120 different texts, [\d.]+ terms each \(at most \d+\), float16; queries of .* FLOPS", line)
+    query = Collection.open(made / "collection").queries.text(3)
+    search.main([str(made / "sparse"), query, "the", "--k=4"])
+    printed = capsys.readouterr()
+    assert "1 of 2 queries have no term with a weight" in printed.err
+    of_query, of_stop_word = printed.out.strip().split("\n\n")
+    assert of_stop_word == "the"
+    _, *lines = of_query.splitlines()
+    assert len(lines) == 8
+    for found, terms in zip(lines[::2], lines[1::2], strict=True):
+        weights = [float(term.split()[1]) for term in terms.split(", ")]
+        assert sum(weights) == pytest.approx(float(found.split()[1]), abs=0.005 * len(weights) + 1e-4)
+        assert weights == sorted(weights, reverse=True)
 
 
 def test_what_is_printed(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +253,26 @@ def test_two_ranks_make_the_same_index(made: Path, tmp_path: Path) -> None:
         2, "trainer.index", made / "run", f"--collection={made / 'collection'}", f"--out={tmp_path / 'index'}"
     ).stdout
     assert sum("120 documents of 120 different texts" in line for line in out.splitlines()) == 1
-    one, two = (
-        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (made / "index", tmp_path / "index")
-    )
+    one, two = tree(made / "index"), tree(tmp_path / "index")
     assert one == two
     assert json.loads(one["manifest.json"])["blocks"] == ["000000.npy"]
+
+
+@pytest.mark.slow  # two real ranks
+def test_an_index_in_two_bits_is_the_same_from_two_ranks_and_is_searched(
+    made: Path, colbert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [str(made / "colbert-run"), f"--collection={made / 'collection'}", "--dtype=residual2"]
+    index.main([*run, f"--out={tmp_path / 'one'}", "--approximate=centroids"])
+    (line, _) = capsys.readouterr().out.splitlines()
+    assert "120 documents of 120 different texts, " in line
+    assert "vectors of 16 x 2 bits (8 bytes each), 256 centroids; finds " in line
+    result = toy.launch(2, "trainer.index", *run, f"--out={tmp_path / 'two'}", "--approximate=centroids")
+    assert result.returncode == 0, result.stderr
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    for options in ([], ["--approximate=centroids"], ["--verify"]):
+        search.main([str(tmp_path / "one"), "abc", "--k=4", *options])
+    assert len(capsys.readouterr().out.splitlines()) == 3 * 6 + 1
 
 
 @pytest.mark.slow  # two real ranks

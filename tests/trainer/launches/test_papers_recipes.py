@@ -59,6 +59,7 @@ CASES = {
     "splade_doc": Case("splade_doc_small", "data/msmarco_passage"),
     "splade_lexical": Case("splade_lexical_small", "data/msmarco_passage"),
     "tildev2": Case("tildev2_small", "data/msmarco_passage", ("method.hard_negatives=2",)),
+    "tilde": Case("tilde_small", "data/msmarco_passage"),
     "sparse_small": Case("sparse_small", "data/mine"),
     "duobert": Case("duobert_small", "data/msmarco_passage"),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),

@@ -34,6 +34,10 @@ class Blocks:
         """The number of rows."""
         return int(self.bounds[-1])
 
+    def __str__(self) -> str:
+        """Describe the rows, where they are vectors."""
+        return f"{len(self):,} vectors of {self.width} x {self.dtype}"
+
     @property
     def width(self) -> int:
         """How many numbers a row has."""
@@ -97,10 +101,10 @@ class TextDocuments:
         return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()
 
 
-def open_blocks(folder: Folder) -> tuple[Blocks, TextDocuments]:
+def open_blocks(folder: Folder, dtypes: Sequence[str] = DTYPES) -> tuple[Blocks, TextDocuments]:
     """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
     documents = open_documents(folder)
-    arrays = map_blocks(folder, "blocks", stored_dtypes(folder), 2)
+    arrays = map_blocks(folder, "blocks", stored_dtypes(folder, dtypes), 2)
     if len({array.shape[1] for array in arrays}) != 1:
         raise folder.damaged("its blocks differ in width")
     return Blocks(arrays), documents
@@ -116,9 +120,26 @@ def open_documents(folder: Folder) -> TextDocuments:
     return TextDocuments(rows)
 
 
-def stored_dtypes(folder: Folder) -> Sequence[str]:
-    """Return the dtypes that the stored numbers may have: that of the manifest, where it names one."""
-    return [folder.manifest["dtype"]] if folder.manifest.get("dtype") in DTYPES else DTYPES
+def stored_dtypes(folder: Folder, dtypes: Sequence[str] = DTYPES) -> Sequence[str]:
+    """Return the dtypes that the stored numbers may have: that of the manifest, where it is one of `dtypes`."""
+    return [dtype for dtype in dtypes if dtype == folder.manifest.get("dtype")] or dtypes
+
+
+def open_ends(folder: Folder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
+    """Read where each text's vectors end, int64 [texts], and the number of each block's first text, int64 [blocks + 1].
+
+    Raises:
+        InputError: the files are damaged, or of other vectors.
+    """
+    ends = map_blocks(folder, "ends", [np.int64], 1)
+    if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
+        raise folder.damaged("ends: they are not in order")
+    counts = [int(of_block[-1]) if len(of_block) else 0 for of_block in ends]
+    bounds = np.cumsum([0, *map(len, ends)])
+    if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
+        raise folder.damaged("its number of vectors")
+    shifted = [of_block + first for of_block, first in zip(ends, vectors.firsts, strict=True)]
+    return np.concatenate(shifted), bounds
 
 
 def map_blocks(folder: Folder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:

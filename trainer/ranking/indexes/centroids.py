@@ -1,10 +1,11 @@
 """Candidates for a query of several vectors: the texts with a vector near one of the query's vectors.
 
-Centroids are computed from the stored vectors by k-means, and each stored vector belongs to its nearest centroid. For
-each of its own vectors a query selects the nearest centroids, as in PLAID's first stage (Santhanam et al., 2022). All
-texts with a vector of a selected centroid are candidates, and are then scored exactly.
+Centroids are computed from the stored vectors by k-means, or are those of their codec (residual.py), and each stored
+vector belongs to its nearest centroid. For each of its own vectors a query selects the nearest centroids, as in PLAID's
+first stage (Santhanam et al., 2022). All texts with a vector of a selected centroid are candidates, and are then scored
+exactly.
 
-centroids/centroids.npy   fp32 [C, H]
+centroids/centroids.npy   fp32 [C, H], where the vectors have no codec
 centroids/NNNNNN.npy      int32 [2, P]: the distinct pairs of a centroid and a text's number in its block, sorted
 """
 
@@ -13,25 +14,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory
 from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rng
+from trainer.ranking.indexes import kmeans
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.indexes.residual import BITS, FILES, Residuals
 from trainer.ranking.retrieval.shared import wait_for
-from trainer.training.engine.device import this_device
 
 NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query
-ROUNDS, TRAINED_ON = 4, 32  # k-means: rounds, and training vectors for each centroid
-PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 MiB in fp32
 
 
-def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int, ranks: int) -> None:
+def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray], rank: int, ranks: int) -> None:
     """Make the centroids on rank 0, and each rank's own lists, unless they exist; all ranks must call this.
 
     Args:
@@ -42,16 +41,20 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
         ranks: the number of ranks.
     """
     file = _file(folder)
-    if rank == 0 and not file.is_file():
-        make_directory(file.parent)
-        save(file, train(vectors))
+    if rank == 0:
+        make_directory(folder.directory / NAME)
+        if isinstance(vectors, Blocks) and not file.is_file():
+            save(file, train(vectors))
     wait_for(ranks)
     of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
     own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
     done = 0
-    with meter("lists", "vectors", sum(len(vectors.arrays[i]) for i, _ in own)) as report:
+    with meter("lists", "vectors", sum(int(counts[i].sum()) for i, _ in own)) as report:
         for i, path in own:
-            belongs = nearest(vectors.arrays[i], of_centroids)
+            if isinstance(vectors, Residuals):
+                belongs = vectors.nearest(i)
+            else:
+                belongs = kmeans.nearest(vectors.arrays[i], of_centroids)
             pairs = np.stack([belongs, np.repeat(np.arange(len(counts[i])), counts[i])])
             save(path, np.unique(pairs, axis=1).astype(np.int32))
             report(done := done + len(belongs), "")
@@ -59,38 +62,11 @@ def prepare(folder: Folder, vectors: Blocks, counts: list[np.ndarray], rank: int
 
 
 def train(vectors: Blocks) -> np.ndarray:
-    """Compute the centroids of vectors, fp32 [C, H], by k-means on a sample (Lloyd, 1982), from a random start."""
+    """Compute the centroids of vectors, fp32 [C, H], from a sample."""
     wanted = max(1, min(round(8 * len(vectors) ** 0.5), len(vectors) // 4))
     rng = keyed_rng("centroids")
-    drawn = np.unique(rng.integers(len(vectors), size=TRAINED_ON * wanted))
-    sample = vectors[drawn].astype(np.float32)
-    of_centroids = sample[np.sort(rng.permutation(len(sample))[:wanted])]
-    with meter("centroids", "rounds", ROUNDS) as report:
-        for done in range(ROUNDS):
-            of_centroids = _means(sample, nearest(sample, of_centroids), of_centroids)
-            report(done + 1, "")
-    return of_centroids
-
-
-def _means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return the mean of each centroid's vectors, fp32 [C, H]; a centroid without vectors stays where it is."""
-    order = np.argsort(belongs, kind="stable")
-    present, starts, counts = np.unique(belongs[order], return_index=True, return_counts=True)
-    means = before.copy()
-    means[present] = np.add.reduceat(vectors[order], starts, dtype=np.float64) / counts[:, None]
-    return means
-
-
-def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
-    """Return the number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
-    columns = torch.from_numpy(of_centroids).to(this_device()).T  # [H, C]
-    half_squares = columns.square().sum(dim=0) / -2
-    belongs = np.empty(len(vectors), np.int64)
-    step = max(1, PRODUCTS // columns.shape[1])
-    for start in range(0, len(vectors), step):
-        rows = torch.from_numpy(vectors[start : start + step].astype(np.float32)).to(columns.device)
-        belongs[start : start + step] = torch.addmm(half_squares, rows, columns).argmax(dim=1).cpu().numpy()
-    return belongs
+    drawn = np.unique(rng.integers(len(vectors), size=kmeans.TRAINED_ON * wanted))
+    return kmeans.train(vectors[drawn].astype(np.float32), wanted, rng)
 
 
 def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
@@ -133,7 +109,7 @@ def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list
 
 
 def _file(folder: Folder) -> Path:
-    return folder.directory / NAME / "centroids.npy"
+    return folder.directory / (FILES[0] if folder.manifest.get("dtype") in BITS else f"{NAME}/centroids.npy")
 
 
 def _lists(folder: Folder) -> list[Path]:

@@ -1,6 +1,7 @@
 """Encode a collection's documents into blocks; every rank encodes its own blocks.
 
-blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents
+blocks/NNNNNN.npy   fp32 or fp16 [S, H]: the vectors of a block of distinct texts, ordered by their first documents;
+                    or uint8, compressed: see residual.py
 ends/NNNNNN.npy     int64 [texts of the block]: where each text's vectors end; only where a text has several
 rows.npy            int64 [documents]: which of the distinct texts each document has
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,6 +46,14 @@ class Storage(ABC):
     @abstractmethod
     def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the arrays of a block, one for each folder, given the stored form of its texts."""
+
+    def prepared(self, building: Builder, ranker: VectorRanker, rank: int, ranks: int) -> Storage:
+        """Make what the writing of blocks needs, and return the storage that writes them; all ranks must call this."""
+        return self
+
+    def files(self, directory: Path) -> list[Path]:
+        """Return the files that `prepared` makes and that the index needs to read its blocks."""
+        return []
 
 
 class OneVector(Storage):
@@ -129,7 +138,7 @@ class Builder:
         folder.save(rows, self.rows)
         files = [self.directory / where / name for where in self.storage.folders for name in self.names]
         made_of = self.made_of | {"texts": len(self.first), "blocks": self.names}
-        folder.finish(self.directory, made_of, [rows, *files])
+        folder.finish(self.directory, made_of, [rows, *files, *self.storage.files(self.directory)])
 
 
 def encode_blocks(
@@ -160,6 +169,7 @@ def encode_blocks(
     with rank_0_first(rank, ranks):
         building = builder(storage, ranker, directory, documents)
     if building:
+        building = replace(building, storage=storage.prepared(building, ranker, rank, ranks))
         building.write(rank, ranks, beat)
     wait_for(ranks)
     if building and not rank:

@@ -4,30 +4,32 @@ blocks/NNNNNN.npy, ends/NNNNNN.npy, rows.npy   see encode_blocks.py
 centroids/                                     optional: see centroids.py
 
 Vectors are stored in half precision by default: a stored vector differs from the model's by at most 2^-11 of its
-length. So the score of a query of m vectors of length 1 differs by at most m * 2^-11.
+length. So the score of a query of m vectors of length 1 differs by at most m * 2^-11. Or in a few bits: residual.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
 
 from data_prep.common.progress import meter, track
-from trainer.ranking.indexes import centroids
-from trainer.ranking.indexes.blocks import Blocks, TextDocuments, map_blocks, open_blocks
-from trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage
+from trainer.ranking.indexes import blocks, centroids, residual
+from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
+from trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
+from trainer.ranking.indexes.residual import Residuals, ResidualVectors
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import Ranked, best, merged, packed
-from trainer.ranking.retrieval.shared import NOTHING
+from trainer.ranking.retrieval.shared import NOTHING, rank_0_first
 from trainer.ranking.retrieval.system import Scored
 
 
@@ -36,35 +38,39 @@ class MultiVectorIndex(Index):
     """An opened index of several vectors per text."""
 
     ranker: MultiVector
-    vectors: Blocks
+    vectors: Blocks | Residuals
     documents: TextDocuments
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
     STORAGE: ClassVar[Storage] = SeveralVectors(4096, "float16")  # a block: some 100 MiB
-    DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
+    DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32", *residual.BITS)
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
+
+    @classmethod
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Make or resume the folder of an index, unless it is complete."""
+        assert isinstance(ranker, MultiVector)
+        storage = replace(cls.STORAGE, dtype=dtype)
+        if dtype in residual.BITS:
+            with rank_0_first(rank, ranks):
+                residual.require_unit(ranker, dtype)
+            storage = ResidualVectors(storage.block, dtype)
+        encode_blocks(storage, ranker, directory, rank, ranks)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
         """Open an index."""
         assert isinstance(ranker, MultiVector)
-        vectors, documents = open_blocks(folder)
-        ends = map_blocks(folder, "ends", [np.int64], 1)
-        if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
-            raise folder.damaged("ends: they are not in order")
-        counts = [int(of_block[-1]) if len(of_block) else 0 for of_block in ends]
-        bounds = np.cumsum([0, *map(len, ends)])
-        if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
-            raise folder.damaged("its number of vectors")
-        shifted = [of_block + first for of_block, first in zip(ends, vectors.firsts, strict=True)]
-        return cls(folder, ranker, vectors, documents, bounds, np.concatenate(shifted))
+        compressed = folder.manifest.get("dtype") in residual.BITS
+        rows, documents = open_blocks(folder, ["uint8"] if compressed else blocks.DTYPES)
+        ends, bounds = open_ends(folder, rows)
+        vectors = residual.open_residuals(folder, rows) if compressed else rows
+        return cls(folder, ranker, vectors, documents, bounds, ends)
 
     def __str__(self) -> str:
         """Describe what the index holds."""
-        documents, texts, vectors = len(self.documents.rows), len(self.ends), len(self.vectors)
-        width, dtype = self.vectors.width, self.vectors.dtype
-        return f"{documents:,} documents of {texts:,} different texts, {vectors:,} vectors of {width} x {dtype}"
+        return f"{len(self.documents.rows):,} documents of {len(self.ends):,} different texts, {self.vectors}"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist."""

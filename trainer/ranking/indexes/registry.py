@@ -22,6 +22,7 @@ KINDS: dict[str, type[Index]] = {
     "sparse": SparseIndex,
     "bm25": Bm25Index,
 }
+DTYPES = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.DTYPES))
 APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]
 
 

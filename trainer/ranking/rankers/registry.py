@@ -12,6 +12,7 @@ from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.rankers.duels import Duels
+from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.lists import Lists
 from trainer.ranking.rankers.multi_vector import MultiVector
 from trainer.ranking.rankers.pairs import Pairs
@@ -25,6 +26,7 @@ RANKERS: dict[str, type[ModelRanker]] = {
     "poly": MultiVector,
     "sparse": Sparse,
     "lists": Lists,
+    "likelihoods": Likelihoods,
     "pairs": Pairs,
     "duels": Duels,
 }

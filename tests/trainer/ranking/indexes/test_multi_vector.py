@@ -14,8 +14,7 @@ from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 from trainer.ranking.indexes import centroids, encode_blocks
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.centroids import nearest, nearest_of_query, texts_of, train
+from trainer.ranking.indexes.centroids import nearest_of_query, texts_of
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from trainer.ranking.rankers.multi_vector import MultiVector
@@ -216,24 +215,6 @@ def test_any_model_of_several_vectors_has_an_index(collection: Collection, tmp_p
     )
     for ranked, row in zip(index.search(texts(collection), 120), scores, strict=True):
         np.testing.assert_allclose(ranked.scores, row[ranked.documents], rtol=1e-4, atol=1e-6)
-
-
-def test_the_centroids_are_the_means_of_the_vectors_near_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    middles = rng.standard_normal((10, 6)).astype(np.float32) * 5
-    vectors = middles[rng.integers(10, size=3000)] + rng.standard_normal((3000, 6)).astype(np.float32) * 0.1
-    of_centroids = train(Blocks([vectors[:700], vectors[700:]]))
-    assert of_centroids.shape == (round(8 * 3000**0.5), 6)
-    distances = np.linalg.norm(vectors[:, None] - of_centroids, axis=2)
-    for products in (centroids.PRODUCTS, 1):
-        monkeypatch.setattr(centroids, "PRODUCTS", products)
-        belongs = nearest(vectors[:50], of_centroids)
-        np.testing.assert_allclose(distances[np.arange(50), belongs], distances[:50].min(axis=1), atol=1e-3)
-    assert distances.min(axis=1).mean() < 0.25  # within each of the ten clusters, about 0.24 from the middle
-    before = np.array([[0.0, 0.0], [10.0, 0.0], [99.0, 0.0]], np.float32)
-    points = np.array([[1, 1], [3, 1], [9, 4], [2, 1]], np.float32)
-    means = centroids._means(points, nearest(points, before), before)
-    np.testing.assert_array_equal(means, [[2, 1], [9, 4], [99, 0]])
 
 
 def test_texts_near_a_query_are_those_of_its_centroids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from torch.profiler import profile
 
 from models.batching.candidates import Example
 from models.encode import encode
-from models.matching.dual_encoder import DualEncoder
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.matching.siamese import Siamese
 from models.matching.sparse import SparseConfig
 from models.pretraining.cross_thought import checkpoint_activations
@@ -73,6 +73,20 @@ KEYS = siamese(
 )
 
 
+SPARSE = SparseConfig.model_validate(
+    {
+        "name": "sparse",
+        "negatives": "own",
+        "negatives_per_query": 1,
+        "regularise": {"query": {"l1": 0.05}, "document": {"flops": 0.3}},
+        "max_query_tokens": 6,
+        "max_document_tokens": 12,
+    }
+)
+SIDES = ("query", "document")
+TARGETS = {"document_flops": 2 * COUNT}  # of all other terms COUNT
+
+
 class Ranks:
     """The part of torch.distributed that GradCache uses, between threads: one thread per rank."""
 
@@ -116,10 +130,12 @@ class Ranks:
         return given
 
 
-def micro_batches(size: int, examples: Sequence[Example] = EXAMPLES) -> list[dict[str, Tensor]]:
+def micro_batches(
+    size: int, examples: Sequence[Example] = EXAMPLES, keys: DualEncoderConfig = KEYS
+) -> list[dict[str, Tensor]]:
     """The micro-batches of the step; an example has the same sampled negative for every micro-batch size."""
     starts = range(0, len(examples), size)
-    return [tensors(micro_batch(KEYS, examples[start : start + size], start=start)) for start in starts]
+    return [tensors(micro_batch(keys, examples[start : start + size], start=start)) for start in starts]
 
 
 def in_one_graph(model: DualEncoder, batches: Sequence[dict[str, Tensor]]) -> tuple[list[float], Gradients]:
@@ -156,7 +172,8 @@ def accumulate(
     """Add the gradient of a rank's micro-batches to its model; return their losses, each the weighted sum of terms."""
 
     def weighted(sums: Mapping[str, Tensor]) -> Tensor:
-        return torch.stack([weight * sums[term] for term, weight in model.keys.weights.items()]).sum()
+        terms = model.keys.weights.items()
+        return torch.stack([weight * sums[term] * COUNT / TARGETS.get(term, COUNT) for term, weight in terms]).sum()
 
     losses = []
     for sums, objective in grad_cache.objectives(model, batches, encode, lambda sums: weighted(sums) / COUNT):
@@ -263,80 +280,31 @@ def regularised(model: DualEncoder, batches: Sequence[dict[str, Tensor]]) -> tup
         scores = texts["query_vectors"][:, 0] @ texts["document_vectors"][:, 0].T
         softmax += [-scores[i, row].log_softmax(0)[0] for i, row in enumerate(batch["candidates"])]
     queries, documents = (torch.cat([texts[f"{side}_vectors"][:, 0] for texts in encoded]) for side in SIDES)
-    terms = [torch.stack(softmax).mean(), queries.sum() / len(queries), (documents.mean(dim=0) ** 2).sum()]
-    sum(weight * term for weight, term in zip(WEIGHTS.values(), terms, strict=True)).backward()
-    return [float(term) for term in terms], gradients_of([model])
+    l1, flops = queries.sum() / len(queries), (documents.mean(dim=0) ** 2).sum()
+    objective = torch.stack(softmax).mean() + 0.05 * l1 + 0.3 * flops
+    objective.backward()
+    return [COUNT * objective.item()], gradients_of([model])
 
 
-SIDES = ("query", "document")
-WEIGHTS = {"softmax": 1.0, "query_l1": 0.05, "document_flops": 0.3}
-SPARSE = SparseConfig.model_validate(
-    {
-        "name": "sparse",
-        "negatives": "own",
-        "negatives_per_query": 1,
-        "regularise": {"query": {"l1": 0.05}, "document": {"flops": 0.3}},
-        "max_query_tokens": 6,
-        "max_document_tokens": 12,
-    }
-)
+def same_step(ours: tuple[list[float], Gradients], expected: tuple[list[float], Gradients]) -> None:
+    assert sum(ours[0]) == pytest.approx(sum(expected[0]), rel=1e-9)
+    assert ours[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(ours[1][name], gradient, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 2), (1, 1), (2, 4), (2, 1), (4, 2), (4, 1)])
 def test_regularisers_are_those_of_the_whole_step(monkeypatch: pytest.MonkeyPatch, ranks: int, size: int) -> None:
-    model = SPARSE.model(trunk(**DROPOUT)).double()
-    starts = range(0, COUNT, size)
-    batches = [tensors(micro_batch(SPARSE, EXAMPLES[start : start + size], start=start)) for start in starts]
-    assert {len(batch["query_ids"]) for batch in batches} == {size}
-    expected = regularised(copy.deepcopy(model), batches)
-    sums = step_of(model, batches, ranks, monkeypatch)
-    assert sums[0] == pytest.approx(expected[0], rel=1e-9)
-    assert sums[1].keys() == expected[1].keys()
-    for name, gradient in expected[1].items():
-        torch.testing.assert_close(sums[1][name], gradient, rtol=1e-9, atol=1e-11)
+    model, batches = SPARSE.model(trunk(**DROPOUT)).double(), micro_batches(size, keys=SPARSE)
+    same_step(cached(model, batches, ranks, monkeypatch), regularised(copy.deepcopy(model), batches))
 
 
 def test_step_negatives_and_regularisers_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = SPARSE.model_copy(update={"negatives": "step"})
-    model, results = keys.model(trunk()).double(), []
-    for ranks, size in ((1, 8), (1, 2), (2, 2), (4, 1)):
-        starts = range(0, COUNT, size)
-        batches = [tensors(micro_batch(keys, EXAMPLES[start : start + size], start=start)) for start in starts]
-        results.append(step_of(model, batches, ranks, monkeypatch))
-        assert results[-1][0] == pytest.approx(results[0][0], rel=1e-9)
-        for name, gradient in results[0][1].items():
-            torch.testing.assert_close(results[-1][1][name], gradient, rtol=1e-9, atol=1e-11)
-
-
-def step_of(
-    model: DualEncoder, batches: Sequence[dict[str, Tensor]], ranks: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[float], Gradients]:
-    """Compute the mean of each term and the gradient of their sum, with GradCache, as the engine does."""
-    world, lock = Ranks(ranks), threading.Lock()
-    monkeypatch.setattr(grad_cache, "dist", world)
-    models = [copy.deepcopy(model) for _ in range(ranks)]
-    counts = {"softmax": COUNT, "query_l1": COUNT, "document_flops": 2 * COUNT}
-
-    def encode_one(model: DualEncoder, number: int) -> dict[str, Tensor]:
-        with lock:
-            torch.manual_seed(number)
-            return model(**batches[number], represent=True)
-
-    def train(rank: int) -> list[dict[str, Tensor]]:
-        encode = [partial(encode_one, models[rank], i) for i in range(rank, len(batches), ranks)]
-        seen = []
-        for sums, objective in grad_cache.objectives(
-            models[rank],
-            batches[rank::ranks],
-            encode,
-            lambda sums: sum(WEIGHTS[term] * sums[term] / counts[term] for term in WEIGHTS),
-        ):
-            objective.backward()
-            seen.append(sums)
-        return seen
-
-    every = [sums for of_rank in world.run(train) for sums in of_rank]
-    return [float(sum(sums[term] for sums in every)) / counts[term] for term in WEIGHTS], gradients_of(models)
+    model = keys.model(trunk()).double()
+    whole = cached(model, micro_batches(COUNT, keys=keys), 1, monkeypatch)
+    for ranks, size in ((1, 2), (2, 2), (4, 1)):
+        same_step(cached(model, micro_batches(size, keys=keys), ranks, monkeypatch), whole)
 
 
 def test_dropout_is_repeated_where_activations_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:

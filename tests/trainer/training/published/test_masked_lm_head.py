@@ -1,5 +1,6 @@
 """The heads of published masked LMs: the logits are those of transformers' own model."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
 from models.layers.lm_head import LmHead
 from models.layers.shape import shape_of
 from models.trunk import token_embedding
+from tests import toy
+from trainer import finetune
 from trainer.training.published.hugging_face import WEIGHTS, load_hugging_face
 from trainer.training.published.masked_lm_head import read_masked_lm_head
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 DISTILBERT = {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 64}
@@ -32,7 +39,7 @@ def publish(folder: Path, kind: str, **options: Any) -> PreTrainedModel:
     """A masked LM with random weights, biases included, as transformers saves it."""
     torch.manual_seed(0)
     sizes = {} if kind == "distilbert" else SIZES
-    config = AutoConfig.for_model(kind, vocab_size=90, **{**sizes, **FAMILIES[kind], **options})
+    config = AutoConfig.for_model(kind, **{"vocab_size": 90, **sizes, **FAMILIES[kind], **options})
     model = AutoModelForMaskedLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -78,3 +85,28 @@ def test_an_encoder_without_the_head_or_with_another_output_has_none(tmp_path: P
     assert read_masked_lm_head(tmp_path / "encoder", load_hugging_face(tmp_path / "encoder")) == {}
     publish(tmp_path / "act", "roberta", hidden_act="relu")
     assert read_masked_lm_head(tmp_path / "act", load_hugging_face(tmp_path / "act")) == {}
+
+
+def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tokenizers.load(toy_collection / "tokenizer.json")
+    model = publish(tmp_path / "start", "bert", vocab_size=made.vocab_size, pad_token_id=made.pad)
+    shutil.copy(made.path, tmp_path / "start" / "tokenizer.json")
+
+    def start(*changes: str) -> None:
+        path = toy.finetune_recipe(
+            tmp_path / "run.yaml",
+            toy_collection,
+            init_from=str(tmp_path / "start"),
+            trunk=None,
+            method={"name": "sparse"},
+        )
+        finetune.build(load(FinetuneRecipe, path, changes))
+
+    start()
+    assert "the encoder, and 5 of the 5 head weights" in capsys.readouterr().out
+    model.bert.save_pretrained(tmp_path / "start")
+    with pytest.raises(InputError, match="start has no masked LM's head .* set method.head=new_mlm"):
+        start()
+    start("method.head=new_mlm")

@@ -1,0 +1,223 @@
+"""TILDE (Zhuang and Zuccon, 2021): how likely a document's terms are, given a query, and the other way round.
+
+    [D] document --> encoder --> h_0 --> logits of the masked LM --> sigmoid --> P(t|d) for each term t
+    [Q] query    --> the same ----------------------------------------------> P(t|q)
+
+    score = α · SUM over the query's terms of log P(t|d)  +  (1 - α) · MEAN over the document's terms of log P(t|q)
+
+Terms are whole words: not stop words (question words are no stop words here), pieces of words, or punctuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.candidates import Candidates, Example
+from models.batching.framing import Framing
+from models.config import Losses, MatchingConfig
+from models.encode import encode, in_one_run, unpadding_kernel
+from models.interface import Vocabulary
+from models.layers.lm_head import LmHead
+from models.layers.shape import shape_of
+from models.matching.batcher import CandidateBatcher
+from models.trunk import Encoder, require_bidirectional
+from models.vectors import Vectors, one_vector
+
+Loss = Literal["query_likelihood", "document_likelihood"]
+SIDES = ("query", "document")
+OTHER = dict(zip(SIDES, reversed(SIDES), strict=True))
+
+
+class TildeConfig(MatchingConfig):
+    """The keys of TILDE; a query is compared with its relevant document alone."""
+
+    name: Literal["tilde"]
+    loss: Losses[Loss] = Field({"query_likelihood": 1.0, "document_likelihood": 1.0}, validate_default=True)
+    alpha: float = Field(0.5, ge=0, le=1)  # the weight of the query's likelihood in a score; with 1 no query is encoded
+
+    @model_validator(mode="after")
+    def _has_no_negatives(self) -> TildeConfig:
+        if self.own_negatives:
+            raise ValueError(
+                "method.name=tilde learns from relevant documents alone: leave out method.hard_negatives and "
+                "method.negatives_per_query, or set them to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _what_ranks_is_trained(self) -> TildeConfig:
+        for loss, share in (("query_likelihood", self.alpha), ("document_likelihood", 1 - self.alpha)):
+            if share and loss not in self.losses:
+                raise ValueError(f"method.alpha={self.alpha:g} ranks by the {loss}, which method.loss does not train")
+        return self
+
+    @property
+    def markers(self) -> int:
+        """One of queries and one of documents, in the place of [CLS]."""
+        return 2
+
+    @property
+    def heads_of_start(self) -> str | None:
+        """The masked LM's head comes with the encoder."""
+        return "lm_head."
+
+    def query_framing(self, vocabulary: Vocabulary) -> FirstMarker:
+        """Queries behind their marker."""
+        return FirstMarker(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
+
+    def document_framing(self, vocabulary: Vocabulary) -> FirstMarker:
+        """Documents behind theirs."""
+        return FirstMarker(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> TildeBatcher:
+        """Build the batcher of queries, documents and their terms."""
+        return TildeBatcher(self, vocabulary, candidates)
+
+    def model(self, trunk: PreTrainedModel) -> Tilde:
+        """Build the model around a trunk; raise ValueError where it is causal, or a head does not suit it."""
+        return Tilde(trunk, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstMarker(Framing):
+    """Texts become `marker text [SEP]`."""
+
+    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
+
+    def row(self, text: np.ndarray) -> np.ndarray:
+        """Return the unpadded input of a text, int64."""
+        row = super().row(text)
+        row[0] = self.marker
+        return row
+
+
+def terms_in(vocabulary: Vocabulary) -> np.ndarray:
+    """Return which tokens are terms, bool [V]: whole words that are no stop words."""
+    terms = np.zeros(vocabulary.vocab_size, bool)
+    terms[list(vocabulary.words)] = True
+    terms[list(vocabulary.stop_words)] = False
+    return terms
+
+
+class TildeBatcher(CandidateBatcher[TildeConfig]):
+    """Examples -> queries and documents, as their framings make them, and the terms that each side makes likely.
+
+    terms_of_query, terms_of_document      int64 [Q, n], distinct, padded with [PAD]
+    terms                                  bool [V]: which tokens are terms
+    """
+
+    def __init__(self, keys: TildeConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
+        """Take the positives from `candidates`."""
+        super().__init__(keys, vocabulary, candidates)
+        self.terms = terms_in(vocabulary)
+
+    def arrays(
+        self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Frame and pad queries and documents, and list their terms."""
+        framings = {
+            "query": self.keys.query_framing(self.vocabulary),
+            "document": self.keys.document_framing(self.vocabulary),
+        }
+        texts = {
+            "query": [example.query for example in examples],
+            "document": [self.candidates.corpus.tokens(i) for i in documents],
+        }
+        arrays: dict[str, np.ndarray] = {"terms": self.terms}
+        for side, framing in framings.items():
+            arrays |= {f"{side}_{name}": array for name, array in framing.arrays(texts[side]).items()}
+            tokens = [np.unique(framing.cut(text)) for text in texts[side]]
+            arrays[f"terms_of_{side}"] = _padded([own[self.terms[own]] for own in tokens], self.vocabulary.pad)
+        return arrays
+
+
+def _padded(rows: Sequence[np.ndarray], pad: int) -> np.ndarray:
+    """Return rows of ids as one array, int64 [B, n]."""
+    padded = np.full((len(rows), max(1, *map(len, rows))), pad, np.int64)
+    for row, own in zip(padded, rows, strict=True):
+        row[: len(own)] = own
+    return padded
+
+
+class FirstHead(LmHead):
+    """A masked LM's head on the first state of a text."""
+
+    def forward(self, hidden: Tensor, embedding: nn.Module) -> Tensor:  # type: ignore[override]
+        """Return the logits [B, V], fp32, of states [B, H].
+
+        `embedding` is the table of tokens; its weight is taken inside a module's forward, where ZeRO-3 gathers it.
+        """
+        rows = embedding.get_parameter("weight")[: len(self.bias)]
+        logits = F.linear(self.transform(hidden), rows, self.bias)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class Tilde(Encoder):
+    """One encoder for both sides, and a masked LM's head, `lm_head.`."""
+
+    kind = "likelihoods"
+    temperature = 1.0
+
+    def __init__(self, trunk: PreTrainedModel, keys: TildeConfig) -> None:
+        """Put the model together; the trunk's token embedding has the rows of the markers.
+
+        Raises:
+            ValueError: the trunk is causal: a marker's state would be the same for every text; or a masked LM's head
+                does not suit it (`shape_of`).
+        """
+        super().__init__()
+        require_bidirectional(trunk)
+        self.trunk, self.keys = trunk, keys
+        shape = shape_of(trunk)
+        self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
+
+    def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
+        """Return log P(t|text) for each term t, fp32 [B, 1, V], given texts int64 and bool [B, T]."""
+        return one_vector(F.logsigmoid(self.logits(self._first_states(ids, mask))))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits of all terms, fp32 [B, V], given the first states of texts [B, H]."""
+        logits: Tensor = self.lm_head(states, self.trunk.get_input_embeddings())
+        return logits
+
+    def forward(self, *, terms: Tensor, **arrays: Tensor) -> dict[str, Tensor]:
+        """The arrays of `TildeBatcher` as tensors -> {loss: the sum over its texts}."""
+        losses = {}
+        states = self._states_of_both(arrays)
+        for loss in self.keys.losses:
+            asked = loss.removesuffix("_likelihood")
+            losses[loss] = likelihood_loss(self.logits(states[OTHER[asked]]), arrays[f"terms_of_{asked}"], terms)
+        return losses
+
+    def _states_of_both(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the first states of the sides that the losses need, in one run where padding is not computed."""
+        needed = [side for side in SIDES if f"{OTHER[side]}_likelihood" in self.keys.losses]
+        texts = [(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in needed]
+        if unpadding_kernel(self.trunk, texts[0][1].device) is None:
+            states = [self._first_states(*text) for text in texts]
+        else:
+            states = in_one_run(self._first_states, *texts)
+        return dict(zip(needed, states, strict=True))
+
+    def _first_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return encode(self.trunk, ids, mask)[:, 0]
+
+
+def likelihood_loss(logits: Tensor, present: Tensor, terms: Tensor) -> Tensor:
+    """Sum the binary cross-entropy of every term of the vocabulary: is it in the other text? (section 3.2).
+
+    Args:
+        logits: fp32 [B, V].
+        present: int64 [B, n], the distinct terms of each one's other text, padded with what is no term.
+        terms: bool [V], which tokens are terms.
+    """
+    return (F.softplus(logits) * terms).sum() - (logits.gather(1, present) * terms[present]).sum()

@@ -1,0 +1,129 @@
+"""TILDE: markers in the place of [CLS], terms, and its loss against a loop over the vocabulary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.tokenizers.vocabulary import Vocabulary
+from models.batching.candidates import Candidates
+from models.encode import encode
+from models.interface import MicroBatch
+from models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
+from tests.models.matching.examples import Corpus, positive
+from tests.models.tiny import perturbed, rngs, tensors, trunk
+
+
+@dataclass(frozen=True)
+class Worded(Vocabulary):
+    """A vocabulary in which tokens from 30 on are no whole words, and token 7 is a stop word."""
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Return the whole words."""
+        return tuple(range(5, 30))
+
+    @property
+    def stop_words(self) -> tuple[int, ...]:
+        """Return the one stop word."""
+        return (7,)
+
+
+VOCABULARY = Worded(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
+EXAMPLES = [positive(0, query=(30, 8, 8, 7)), positive(2, query=[7]), positive(4, query=(9, 8, 31, 10))]
+
+
+def keys(**changed: Any) -> TildeConfig:
+    return TildeConfig(name="tilde", **{"max_query_tokens": 5, "max_document_tokens": 9, **changed})
+
+
+def tilde(**changed: Any) -> Tilde:
+    return perturbed(Tilde(trunk(vocab_size=42), keys(**changed)))
+
+
+def micro_batch() -> MicroBatch:
+    batcher = keys().batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
+    return batcher.micro_batch(batcher.examples(EXAMPLES), rngs(len(EXAMPLES)))
+
+
+def test_texts_begin_with_the_marker_of_their_side() -> None:
+    arrays = micro_batch().arrays
+    assert arrays["query_ids"].tolist()[0][:5] == [40, 30, 8, 8, 3]  # cut to 5 tokens
+    assert arrays["document_ids"].tolist()[0][:3] == [41, 5, 3]
+    assert set(arrays["query_ids"][:, 0]) == {40}
+    assert set(arrays["document_ids"][:, 0]) == {41}
+
+
+def test_terms_are_distinct_whole_words_of_what_the_model_reads() -> None:
+    arrays = micro_batch().arrays
+    assert [sorted({*row} - {0}) for row in arrays["terms_of_query"].tolist()] == [[8], [], [8, 9]]
+    assert [sorted({*row} - {0}) for row in arrays["terms_of_document"].tolist()] == [[5], [], [9]]
+    assert np.flatnonzero(terms_in(VOCABULARY)).tolist() == [5, 6, *range(8, 30)]
+
+
+def test_losses_are_those_of_a_loop_over_the_vocabulary() -> None:
+    model, batch = tilde(), micro_batch()
+    losses, arrays = model(**tensors(batch)), tensors(batch)
+    of_queries, of_documents = (
+        model.logits(encode(model.trunk, arrays[f"{side}_ids"], arrays[f"{side}_mask"])[:, 0])
+        for side in ("query", "document")
+    )
+    wanted = {"query_likelihood": (of_documents, "query"), "document_likelihood": (of_queries, "document")}
+    for loss, (logits, side) in wanted.items():
+        expected = sum(
+            binary_cross_entropy(logits[i, t].item(), t in set(row.tolist()))
+            for i, row in enumerate(arrays[f"terms_of_{side}"])
+            for t in np.flatnonzero(terms_in(VOCABULARY)).tolist()
+        )
+        assert losses[loss].item() == pytest.approx(expected, rel=1e-12)
+    assert batch.counts == dict.fromkeys(wanted, len(EXAMPLES))
+
+
+def binary_cross_entropy(logit: float, present: bool) -> float:
+    likelihood = 1 / (1 + math.exp(-logit))
+    return -math.log(likelihood if present else 1 - likelihood)
+
+
+def test_the_gradient_is_that_of_the_cross_entropy() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 12, dtype=torch.float64, requires_grad=True)
+    terms = torch.arange(12) > 2
+    present = torch.tensor([[3, 5, 0], [4, 0, 0], [0, 0, 0]])
+    assert torch.autograd.gradcheck(lambda x: likelihood_loss(x, present, terms), logits)
+    (gradient,) = torch.autograd.grad(likelihood_loss(logits, present, terms), logits)
+    targets = torch.zeros(3, 12, dtype=torch.float64).scatter(1, present, 1.0)
+    torch.testing.assert_close(gradient, (logits.sigmoid() - targets) * terms)
+
+
+def test_vectors_are_logarithms_of_likelihoods() -> None:
+    model, arrays = tilde(), tensors(micro_batch())
+    with torch.no_grad():
+        vectors, mask = model.embed_documents(arrays["document_ids"], arrays["document_mask"])
+        logits = model.logits(encode(model.trunk, arrays["document_ids"], arrays["document_mask"])[:, 0])
+    assert vectors.shape == (3, 1, 40)
+    assert bool(mask.all())
+    torch.testing.assert_close(vectors[:, 0].exp(), logits.sigmoid())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"hard_negatives": 1}, "learns from relevant documents alone: leave out method.hard_negatives"),
+        ({"loss": "query_likelihood"}, "method.alpha=0.5 ranks by the document_likelihood, which method.loss does not"),
+        ({"loss": "document_likelihood", "alpha": 1.0}, "method.alpha=1 ranks by the query_likelihood"),
+        ({"alpha": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_wrong_keys_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        keys(**changed)
+
+
+def test_a_single_likelihood_trains_alone() -> None:
+    model = tilde(loss="query_likelihood", alpha=1.0)
+    assert model(**tensors(micro_batch())).keys() == model.keys.weights.keys() == {"query_likelihood"}

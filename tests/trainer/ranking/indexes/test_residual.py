@@ -1,0 +1,316 @@
+"""Vectors in a few bits: the codec against plain loops, an index of them, ranks, a stop, and what is refused."""
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.retrieval.fakes import tokens_run
+from tests.trainer.runs import write_run
+from trainer.ranking.indexes import centroids, encode_blocks, residual
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from trainer.ranking.indexes.registry import open_index
+from trainer.ranking.indexes.residual import BITS, Codec, Residuals, fit, pack, unit
+from trainer.ranking.rankers.multi_vector import MultiVector
+from trainer.ranking.rankers.registry import open_ranker, ranker_of
+from trainer.ranking.retrieval import shared
+
+METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 24, "dimension": 18}
+BLOCK = 20  # texts
+ALL = pytest.mark.parametrize("bits", [1, 2, 4])
+
+
+def unit_vectors(seed: int, number: int, width: int) -> np.ndarray:
+    """Return vectors of length 1 around 16 directions, fp32 [number, width]."""
+    rng = np.random.default_rng(seed)
+    around = np.random.default_rng(99).standard_normal((16, width))[rng.integers(16, size=number)]
+    return unit((around + rng.standard_normal((number, width)) * 0.4).astype(np.float32))
+
+
+@ALL
+@pytest.mark.parametrize("width", [1, 3, 16, 21])
+def test_a_vector_is_stored_and_read_as_a_plain_loop_does(
+    bits: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = unit_vectors(0, 60, width)
+    codec = fit(unit_vectors(1, 400, width), unit_vectors(2, 50, width), 8, bits)
+    monkeypatch.setattr(residual, "AT_ONCE", 7)
+    rows = codec.encode(vectors)
+    assert rows.shape == (60, codec.row) == (60, 4 + -(-width * bits // 8))
+    decoded = codec.decode(rows)
+    assert decoded.dtype == np.float32
+    for vector, row, read in zip(vectors, rows, decoded, strict=True):
+        code = int.from_bytes(row[:4].tobytes(), "little")
+        distances = np.linalg.norm(codec.centroids - vector, axis=1)
+        assert distances[code] == pytest.approx(distances.min(), abs=1e-5)
+        stream = "".join(f"{byte:08b}"[::-1] for byte in row[4:].tolist())  # the lowest bit first
+        buckets = [int(stream[i * bits : (i + 1) * bits][::-1], 2) for i in range(width)]
+        assert buckets == [sum(x > cut for cut in codec.cutoffs) for x in vector - codec.centroids[code]]
+        plain = codec.centroids[code].astype(np.float64) + codec.values[buckets]
+        np.testing.assert_allclose(read, plain / np.linalg.norm(plain), atol=1e-6)
+
+
+def test_the_first_bucket_is_in_the_lowest_bits() -> None:
+    assert pack(np.array([[1, 0, 1, 1, 0, 0, 0, 0, 1]], np.uint8), 1).tolist() == [[0b1101, 1]]
+    assert pack(np.array([[3, 0, 1, 2, 2]], np.uint8), 2).tolist() == [[0b10010011, 2]]
+    assert pack(np.array([[15, 4, 7]], np.uint8), 4).tolist() == [[0x4F, 7]]
+
+
+@ALL
+def test_buckets_have_equal_shares_and_the_values_are_their_medians(bits: int) -> None:
+    held_out = unit_vectors(3, 500, 12)
+    codec = fit(unit_vectors(4, 2000, 12), held_out, 32, bits)
+    distances = np.linalg.norm(held_out[:, None] - codec.centroids, axis=2)
+    residuals = (held_out - codec.centroids[distances.argmin(axis=1)]).ravel()
+    buckets = np.searchsorted(codec.cutoffs, residuals)
+    shares = np.bincount(buckets, minlength=2**bits) / len(residuals)
+    np.testing.assert_allclose(shares, 2.0**-bits, atol=2e-3)
+    medians = [np.median(residuals[buckets == i]) for i in range(2**bits)]
+    np.testing.assert_allclose(codec.values, medians, atol=2e-3)
+
+
+def test_more_bits_are_closer() -> None:
+    vectors, held_out = unit_vectors(5, 2000, 24), unit_vectors(6, 100, 24)
+    codecs = [fit(vectors, held_out, 16, bits) for bits in BITS.values()]
+    cosines = [float((held_out * codec.decode(codec.encode(held_out))).sum(axis=1).mean()) for codec in codecs]
+    assert cosines == sorted(cosines)
+    assert cosines[0] > 0.8
+    assert cosines[-1] > 0.99
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 9])
+def test_few_vectors_have_fewer_centroids(number: int) -> None:
+    vectors = unit_vectors(7, number, 5)
+    codec = fit(vectors, vectors, 64, 4)
+    assert len(codec.centroids) == max(1, 2 ** int(np.log2(max(1, number // 4))))
+    np.testing.assert_allclose(np.linalg.norm(codec.decode(codec.encode(vectors)), axis=1), 1, atol=1e-6)
+    assert [residual.centroids_for(n) for n in (1, 100, 10_000, 1_000_000)] == [16, 128, 1024, 8192]
+
+
+@pytest.fixture(scope="module")
+def run(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("colbert") / "run", copies.directory / "tokenizer.json", **METHOD)
+
+
+def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int = 0, ranks: int = 1) -> None:
+    """Make an index of five blocks, with its lists."""
+    index = MultiVectorIndex.build(open_ranker(run, collection), folder, rank, ranks, dtype=dtype)
+    index.prepare(centroids.NAME, rank, ranks)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_blocks() -> object:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MultiVectorIndex, "STORAGE", replace(MultiVectorIndex.STORAGE, block=BLOCK))
+        patched.setattr(residual, "TRAINED_ON", 2)  # the sample is some of the texts
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(run: Path, copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An index of each dtype; the last 30 of the 120 documents are copies of the first 30."""
+    folders = {dtype: tmp_path_factory.mktemp("made") / dtype for dtype in ("float16", *BITS)}
+    for dtype, folder in folders.items():
+        build(run, copies, folder, dtype)
+    return folders
+
+
+def opened(folder: Path) -> MultiVectorIndex:
+    index = open_index(folder)
+    assert isinstance(index, MultiVectorIndex)
+    return index
+
+
+def queries(collection: Collection) -> list[str]:
+    return [collection.queries.text(i) for i in range(0, 120, 9)]
+
+
+def test_the_sample_is_some_of_the_different_texts(run: Path, copies: Collection, tmp_path: Path) -> None:
+    ranker = open_ranker(run, copies)
+    assert isinstance(ranker, MultiVector)
+    building = encode_blocks.builder(MultiVectorIndex.STORAGE, ranker, tmp_path / "i")
+    assert building
+    sample = residual._sample(building, ranker)
+    assert set(sample.tolist()) < set(building.first.tolist()) == set(range(90))
+    assert (np.diff(sample) > 0).all()
+    vectors = len(ranker.documents.vectors(map(copies.corpus.tokens, range(90))).flat)
+    wanted = 2 * residual.centroids_for(vectors)
+    assert 0.8 < len(sample) / 90 * vectors / wanted < 1.2
+
+
+def test_an_index_stores_what_its_codec_makes_of_fp16(made: dict[str, Path]) -> None:
+    exact = opened(made["float16"]).vectors
+    every = np.arange(len(exact))
+    distances = []
+    for dtype, bits in BITS.items():
+        index = opened(made[dtype])
+        assert isinstance(index.vectors, Residuals)
+        codec = index.vectors.codec
+        assert (codec.bits, codec.row) == (bits, 4 + -(-18 * bits // 8))
+        np.testing.assert_array_equal(index.vectors.rows[every], codec.encode(exact[every]))
+        decoded = index.vectors[every]
+        for some in (every[5:9], every[7:8], every[::-3]):
+            np.testing.assert_array_equal(index.vectors[some], decoded[some])
+        distances.append(np.linalg.norm(decoded - exact[every], axis=1).mean())
+        assert f"vectors of 18 x {bits} bits ({codec.row} bytes each), " in str(index)
+        assert not (made[dtype] / "sample").exists()
+    assert distances == sorted(distances, reverse=True)
+
+
+@pytest.mark.parametrize("dtype", BITS)
+def test_search_ranks_by_the_decoded_vectors(made: dict[str, Path], copies: Collection, dtype: str) -> None:
+    index = opened(made[dtype])
+    encoded = index.ranker.queries.vectors(copies.tokenizer.encode(queries(copies)))
+    decoded = np.split(index.vectors[np.arange(len(index.vectors))].astype(np.float64), index.ends[:-1])
+    for k in (1, 10, 200):
+        for number, ranked in enumerate(index.search(queries(copies), k)):
+            query = encoded.of(encoded.rows[number]).astype(np.float64)
+            of_texts = np.array([(query @ vectors.T).max(axis=1).sum() for vectors in decoded], np.float32)
+            scores = of_texts[index.documents.rows]
+            np.testing.assert_allclose(ranked.scores, np.sort(scores)[::-1][:k], rtol=1e-6)
+            np.testing.assert_allclose(ranked.scores, scores[ranked.documents], rtol=1e-6)
+            tied = np.flatnonzero(np.diff(ranked.scores) == 0)
+            assert (np.diff(ranked.documents)[tied] > 0).all()
+
+
+@pytest.mark.parametrize("approximation", [None, centroids.NAME])
+def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
+    made: dict[str, Path], copies: Collection, approximation: str | None
+) -> None:
+    for ranks in (2, 3):
+        search_shares(opened(made["residual2"]), queries(copies), 9, ranks, approximation)
+
+
+def test_recall_rises_with_the_bits(made: dict[str, Path], copies: Collection) -> None:
+    exact = opened(made["float16"]).search(queries(copies), 10)
+    recalls = []
+    for dtype in BITS:
+        found = opened(made[dtype]).search(queries(copies), 10)
+        recalls.append(np.mean([np.isin(a.documents, b.documents).mean() for a, b in zip(exact, found, strict=True)]))
+    print(recalls)
+    assert recalls == sorted(recalls)
+    assert recalls[-1] > 0.8
+    reported = [opened(made[dtype]).vectors.recall for dtype in BITS]  # type: ignore[union-attr]
+    assert reported == sorted(reported)
+    assert 0.3 < reported[0] <= reported[-1] <= 1
+
+
+def test_the_lists_are_those_of_the_stored_centroids(made: dict[str, Path], copies: Collection) -> None:
+    index = opened(made["residual2"])
+    assert isinstance(index.vectors, Residuals)
+    assert not (made["residual2"] / "centroids" / "centroids.npy").exists()
+    of_centroids, lists = centroids.load(index.folder, 18, np.diff(index.bounds).tolist())
+    np.testing.assert_array_equal(of_centroids, index.vectors.codec.centroids)
+    codes = np.concatenate([index.vectors.nearest(i) for i in range(len(lists))])
+    starts = [0, *index.ends.tolist()]
+    for first, pairs in zip(index.bounds.tolist(), lists, strict=False):
+        for text in range(3):
+            own = codes[starts[first + text] : starts[first + text + 1]]
+            assert sorted(pairs[0, pairs[1] == text].tolist()) == sorted(set(own.tolist()))
+    exact, near = (index.search(queries(copies), 10, approximation) for approximation in (None, centroids.NAME))
+    recall = np.mean([np.isin(a.documents, b.documents).mean() for a, b in zip(exact, near, strict=True)])
+    assert recall > 0.8
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_change_no_byte(
+    run: Path, made: dict[str, Path], copies: Collection, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier = threading.Barrier(ranks)
+    for module in (shared, encode_blocks, residual, centroids):
+        monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
+    with ThreadPoolExecutor(ranks) as threads:
+        of_ranks = [
+            threads.submit(build, run, copies, tmp_path / "i", "residual2", rank, ranks) for rank in range(ranks)
+        ]
+        for of_rank in of_ranks:
+            of_rank.result()
+    assert tree(tmp_path / "i") == tree(made["residual2"])
+
+
+@pytest.mark.parametrize("saves", [1, 5, 7, 9, 12, 16])
+def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
+    run: Path, made: dict[str, Path], copies: Collection, saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Path] = []
+
+    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.folder.save) -> None:
+        if len(saved) == saves:
+            raise KeyboardInterrupt
+        saved.append(file)
+        original(file, array)  # type: ignore[operator]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(encode_blocks.folder, "save", stops)
+        patched.setattr(residual, "save", stops)
+        with pytest.raises(KeyboardInterrupt):
+            build(run, copies, tmp_path / "i", "residual2")
+    print([file.relative_to(tmp_path).as_posix() for file in saved])
+    with pytest.raises(InputError, match="an unfinished index"):
+        Folder.open(tmp_path / "i")
+    build(run, copies, tmp_path / "i", "residual2")
+    assert tree(tmp_path / "i") == tree(made["residual2"])
+
+
+def test_another_dtype_is_not_continued(run: Path, made: dict[str, Path], copies: Collection) -> None:
+    with pytest.raises(InputError, match="holds an index with another --dtype"):
+        build(run, copies, made["residual2"], "residual4")
+
+
+def test_vectors_of_other_lengths_are_refused_before_anything_is_written(copies: Collection, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--dtype residual1: needs vectors of length 1, .* choose float16"):
+        MultiVectorIndex.build(ranker_of(tokens_run(copies), copies), tmp_path / "i", dtype="residual1")
+    assert not (tmp_path / "i").exists()
+
+
+@pytest.mark.parametrize("name", residual.FILES)
+@pytest.mark.parametrize("damage", ["a bit", "missing", "shorter"])
+def test_a_damaged_codec_is_refused(made: dict[str, Path], tmp_path: Path, name: str, damage: str) -> None:
+    folder = shutil.copytree(made["residual2"], tmp_path / "i")
+    content = bytearray((folder / name).read_bytes())
+    content[-2] ^= 1
+    (folder / name).unlink()
+    if damage != "missing":
+        (folder / name).write_bytes(content if damage == "a bit" else content[:-4])
+    with pytest.raises(InputError, match=rf"damaged \({name}: its SHA-256 is not the recorded one\)"):
+        opened(folder)
+
+
+def test_damaged_blocks_are_refused(made: dict[str, Path], copies: Collection, tmp_path: Path) -> None:
+    folder = shutil.copytree(made["residual2"], tmp_path / "i")
+    rows = np.load(folder / "blocks" / "000001.npy")
+    np.save(
+        folder / "blocks" / "000001.npy", np.concatenate([rows[:, :3], np.full_like(rows[:, 3:4], 255), rows[:, 4:]], 1)
+    )
+    index = opened(folder)
+    with pytest.raises(InputError, match="damaged .blocks: a vector's centroid is none of the codec's"):
+        index.search(queries(copies), 5)
+    for block in (folder / "blocks").iterdir():
+        np.save(block, np.load(block)[:, :-1])
+    with pytest.raises(InputError, match="damaged .its blocks are of another codec"):
+        opened(folder)
+
+
+def test_reading_never_decodes_more_than_a_batch(
+    made: dict[str, Path], copies: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def decode(codec: Codec, rows: np.ndarray, original: object = Codec.decode) -> np.ndarray:
+        read.append(len(rows))
+        return original(codec, rows)  # type: ignore[operator, no-any-return]
+
+    monkeypatch.setattr(Codec, "decode", decode)
+    monkeypatch.setattr("trainer.ranking.retrieval.system.DOCUMENT_VECTORS", 50)
+    index = opened(made["residual2"])
+    index.search(queries(copies), 5)
+    assert max(read) <= 50
+    assert sum(read) == len(index.vectors)

@@ -1,0 +1,79 @@
+"""Expand documents by the terms that a TILDE finds likeliest, for TILDEv2 and BM25 (Zhuang and Zuccon, 2021b).
+
+A stopped command resumes: the terms of each block of distinct texts are in a file beside the new collection.
+
+OUT.terms/made_of.json    the collection, the model and the number of terms
+OUT.terms/NNNNNN.npy      int32 [texts of the block, terms], best first, padded with -1
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import make_directory, read_bytes, whole_file
+from data_prep.common.progress import meter
+from models.matching.tilde import terms_in
+from trainer.ranking.rankers.likelihoods import Likelihoods
+from trainer.ranking.retrieval.encode import distinct, require_finite
+
+BLOCK = 4096  # texts
+MADE_OF = "made_of.json"
+
+
+def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the ids of the likeliest terms of each document of the ranker's collection that it does not have.
+
+    Args:
+        ranker: its documents' likelihoods choose the terms.
+        number: how many for each document; ties go to smaller ids.
+        folder: keeps what is done.
+
+    Raises:
+        InputError: the folder is of another collection, model or number; a likelihood is not finite.
+    """
+    corpus, framing = ranker.collection.corpus, ranker.documents.framing
+    _begin(ranker, number, folder)
+    of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
+    files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
+    done = 0
+    with meter("expand", "texts", len(first)) as report:
+        for file, start in zip(files, range(0, len(first), BLOCK), strict=True):
+            texts = [framing.cut(corpus.tokens(i)) for i in first[start : start + BLOCK].tolist()]
+            if not file.is_file():
+                with whole_file(file) as opened:
+                    np.save(opened, _of_texts(ranker, texts, number))
+            report(done := done + len(texts), "")
+    blocks = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+    for text in of_text.tolist():
+        terms = blocks[text // BLOCK][text % BLOCK]
+        yield terms[terms >= 0]
+
+
+def _begin(ranker: Likelihoods, number: int, folder: Path) -> None:
+    made_of = {"collection": ranker.collection.sha256, "model": ranker.identity["fingerprint"], "terms": number}
+    content = json.dumps(made_of).encode()
+    if folder.exists() and (not (folder / MADE_OF).is_file() or read_bytes(folder / MADE_OF) != content):
+        raise InputError(f"{folder}: is of another collection, model or --terms: remove it, or name another --out")
+    make_directory(folder)
+    with whole_file(folder / MADE_OF) as file:
+        file.write(content)
+
+
+def _of_texts(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.ndarray:
+    """Return the terms of some texts, int32 [n, number], padded with -1."""
+    allowed = terms_in(ranker.loaded.tokenizer)
+    found = np.full((len(texts), number), -1, np.int32)
+    for batch, vectors, _ in ranker.documents.batches(texts):
+        require_finite(vectors, "expand")
+        for text, (likelihoods,) in zip(batch, vectors, strict=True):
+            free = allowed.copy()
+            free[texts[text]] = False
+            candidates = np.flatnonzero(free)
+            best = candidates[np.argsort(-likelihoods[candidates], kind="stable")[:number]]
+            found[text, : len(best)] = best
+    return found

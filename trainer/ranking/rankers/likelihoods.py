@@ -1,0 +1,75 @@
+"""Models of how likely a text's terms are, given the other text: TILDE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from data_prep.common.progress import meter
+from models.matching.tilde import TildeConfig, terms_in
+from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
+from trainer.ranking.retrieval.system import List, Texts
+
+
+class Likelihoods(VectorRanker):
+    """Re-ranks: no likelihood of all terms outlives its batch, for a collection's would take 120 KB a text."""
+
+    searches = False
+    method: TildeConfig
+
+    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+        """Score each list's documents for its query, fp32 [n]; every distinct text is encoded once.
+
+        Raises:
+            InputError: a likelihood is not finite.
+        """
+        texts, alpha = Texts.of_lists(self.collection, lists), self.method.alpha
+        lengths = [len(documents) for _, documents in lists]
+        queries = np.repeat(np.searchsorted(texts.queries, [query for query, _ in lists]), lengths)
+        documents = np.searchsorted(texts.pool, np.concatenate([documents for _, documents in lists]))
+        document_texts = list(map(self.documents.framing.cut, texts.pool_tokens()))
+        query_texts = list(map(self.queries.framing.cut, texts.query_tokens()))
+        terms = terms_in(self.loaded.tokenizer)
+        of_documents, of_queries = ([text[terms[text]] for text in side] for side in (document_texts, query_texts))
+        scores = np.zeros(len(queries))
+        if alpha > 0:
+            scores += alpha * log_likelihoods(self.documents, document_texts, documents, of_queries, queries)
+        if alpha < 1:
+            sums = log_likelihoods(self.queries, query_texts, queries, of_documents, documents)
+            counts = np.array([len(own) for own in of_documents])[documents]
+            scores += (1 - alpha) * sums / np.maximum(counts, 1)
+        return np.split(scores.astype(np.float32), np.cumsum(lengths)[:-1])
+
+
+def log_likelihoods(
+    encoder: TextEncoder,
+    texts: Sequence[np.ndarray],
+    given: np.ndarray,
+    terms: Sequence[np.ndarray],
+    asked: np.ndarray,
+) -> np.ndarray:
+    """Sum the logarithms of the likelihoods of terms given texts, for P pairs, fp64 [P].
+
+    Args:
+        encoder: gives each text the logarithms of all terms.
+        texts: token ids, as the model reads them.
+        given: int64 [P], the text of each pair.
+        terms: ids, in lists.
+        asked: int64 [P], the list of each pair.
+    """
+    of_text, first = distinct(texts)
+    numbers = of_text[given]
+    order, ends = np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=len(first)).cumsum()
+    sums, done = np.empty(len(given)), 0
+    with meter(encoder.what, "texts", len(first)) as report:
+        for batch, vectors, _ in encoder.batches([texts[i] for i in first]):
+            require_finite(vectors, encoder.what)
+            for number, (of_terms,) in zip(batch, vectors, strict=True):
+                pairs = order[ends[number - 1] if number else 0 : ends[number]]
+                lists = [terms[i] for i in asked[pairs].tolist()]
+                places = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+                sums[pairs] = np.bincount(places, of_terms[np.concatenate(lists)], len(lists))
+            report(done := done + len(batch), "")
+    return sums
