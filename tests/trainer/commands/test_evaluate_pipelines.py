@@ -82,6 +82,24 @@ def test_stages_are_chained_and_their_costs_are_kept(
     assert f"re-rank: {20 * len(task.queries):,} forward passes of two documents, 20 a query\n" in printed.err
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "passes"),
+    [
+        ("siamese", {}, 1),
+        ("sparse", {"hard_negatives": 0}, 1),
+        ("sparse", {"hard_negatives": 0, "query": "tokens"}, 0),
+        ("cross_encoder", {}, 40),
+        ("duobert", {}, 40 * 39),
+    ],
+)
+def test_the_forward_passes_of_each_kind(
+    opened: Collection, tmp_path: Path, name: str, keys: dict[str, Any], passes: int
+) -> None:
+    path = write_run(tmp_path / "run", opened.directory / "tokenizer.json", name=name, **{**LENGTHS, **keys})
+    assert open_ranker(path, opened).passes(40) == passes
+    assert open_ranker("bm25", opened).passes(40) == 0
+
+
 def test_candidate_lists_have_a_position_bias_and_a_longest(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

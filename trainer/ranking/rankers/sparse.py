@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from models.matching.sparse import SparseConfig
 from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.retrieval import sparse
 from trainer.ranking.retrieval.encode import TextEncoder
@@ -12,6 +13,11 @@ from trainer.ranking.retrieval.system import Texts
 
 class Sparse(VectorRanker):
     """Ranks by exact search among the terms of texts; those of weight 0 take no memory beyond their batch."""
+
+    def passes(self, documents: int) -> int:
+        """A query whose terms are its own tokens is not read by a model."""
+        is_read = not isinstance(self.method, SparseConfig) or self.method.query != "tokens"
+        return super().passes(documents) if is_read else 0
 
     @property
     def vocabulary(self) -> int:
