@@ -70,7 +70,7 @@ def _of_texts(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.n
     found = np.full((len(texts), number), -1, np.int32)
     for batch, vectors, _ in ranker.documents.batches(texts):
         require_finite(vectors, "expand")
-        for text, (likelihoods,) in zip(batch, vectors, strict=True):
+        for text, likelihoods in zip(batch, vectors, strict=True):
             free = allowed.copy()
             free[texts[text]] = False
             candidates = np.flatnonzero(free)

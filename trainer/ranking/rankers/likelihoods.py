@@ -19,6 +19,10 @@ class Likelihoods(VectorRanker):
     searches = False
     method: TildeConfig
 
+    def passes(self, documents: int) -> int:
+        """One for the query, unless its likelihoods do not count."""
+        return super().passes(documents) if self.method.alpha < 1 else 0
+
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n]; every distinct text is encoded once.
 
@@ -66,7 +70,7 @@ def log_likelihoods(
     with meter(encoder.what, "texts", len(first)) as report:
         for batch, vectors, _ in encoder.batches([texts[i] for i in first]):
             require_finite(vectors, encoder.what)
-            for number, (of_terms,) in zip(batch, vectors, strict=True):
+            for number, of_terms in zip(batch, vectors, strict=True):
                 pairs = order[ends[number - 1] if number else 0 : ends[number]]
                 lists = [terms[i] for i in asked[pairs].tolist()]
                 places = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
