@@ -13,13 +13,14 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 
 @pytest.fixture(scope="module")
 def systems(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A Siamese network, a ColBERT, and a cross-encoder and a duoBERT that re-rank."""
+    """A Siamese network, a ColBERT, a sparse encoder, and a cross-encoder and a duoBERT that re-rank."""
     folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
     write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS)
     write_run(folder / "colbert", tokenizer, name="colbert", dimension=8, **LENGTHS)
+    write_run(folder / "sparse", tokenizer, name="sparse", **LENGTHS)
     write_run(folder / "cross", tokenizer, name="cross_encoder", negatives_per_query=1, **LENGTHS)
     write_run(folder / "duo", tokenizer, name="duobert", negatives_per_query=1, **LENGTHS)
-    models = [f"--system={name}={folder / name}" for name in ("siamese", "colbert")]
+    models = [f"--system={name}={folder / name}" for name in ("siamese", "colbert", "sparse")]
     combined = [f"--system=cross=bm25 > 100 {folder / 'cross'}", f"--system=p=bm25 > 20 +{folder / 'cross'}"]
     combined += [f"--system=duo=cross > 5 {folder / 'duo'}", f"--system=few=cross > 5 {folder / 'duo'}(pairs=2)"]
     return [f"--collection={toy_collection}", "--split=test", "--system=bm25", *models, *combined]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +9,15 @@ import pytest
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from tests import toy
+from tests.trainer.ranking.indexes.five_blocks import build, found, queries
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.runs import write_run
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.registry import KINDS
-from trainer.ranking.ranker import Ranker, VectorRanker
+from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
@@ -45,25 +46,10 @@ def rankers(runs: dict[str, list[Path]], copies: Collection) -> dict[str, Ranker
     return {"bm25": Bm25Ranker(copies)} | {kind: open_ranker(first, copies) for kind, (first, _) in runs.items()}
 
 
-def build(kind: str, ranker: Ranker, folder: Path) -> Index:
-    """Make an index of five blocks, if it has blocks."""
-    with pytest.MonkeyPatch.context() as patched:
-        if isinstance(ranker, VectorRanker):
-            patched.setattr(KINDS[kind], "STORAGE", replace(KINDS[kind].STORAGE, block=20))  # type: ignore[attr-defined]
-        index = KINDS[kind].build(ranker, folder)
-    if centroids.NAME in KINDS[kind].APPROXIMATIONS:
-        index.prepare(centroids.NAME)
-    return index
-
-
 @pytest.fixture(scope="module")
 def made(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
     """An index of each kind; the last 30 of its 120 documents are copies of the first 30."""
     return {kind: build(kind, ranker, tmp_path_factory.mktemp("made") / kind) for kind, ranker in rankers.items()}
-
-
-def queries(collection: Collection) -> list[str]:
-    return [*(collection.queries.text(i) for i in range(0, 120, 9)), ""]
 
 
 @ALL
@@ -95,6 +81,24 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
         assert len(shares) == ranks
         if kind != "bm25":  # there are only five blocks
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
+
+
+@pytest.mark.slow  # two real ranks
+def test_two_real_ranks_make_the_same_files_and_find_the_same(
+    made: dict[str, Index], rankers: dict[str, Ranker], runs: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    collection = made["bm25"].collection.directory
+    indexes = {kind: (kind, str(runs[kind][0]) if kind in runs else "bm25", None) for kind in KINDS}
+    indexes["residual"] = ("multi_vector", str(runs["multi_vector"][0]), "residual2")
+    (tmp_path / "indexes.json").write_text(json.dumps(indexes))
+    done = toy.launch(2, "tests.trainer.ranking.indexes.five_blocks", collection, tmp_path / "indexes.json")
+    assert done.returncode == 0, done.stderr
+    residual = build("multi_vector", rankers["multi_vector"], tmp_path / "one", "residual2")
+    for name, index in {**made, "residual": residual}.items():
+        files = tree(tmp_path / name)
+        assert files == tree(index.folder.directory), name
+        assert name == "bm25" or sum(file.startswith("blocks/") for file in files) == 5
+        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), found(index, 9), name)
 
 
 @pytest.mark.parametrize(("kind", "approximation"), WAYS)

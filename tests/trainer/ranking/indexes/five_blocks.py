@@ -1,0 +1,60 @@
+"""Make indexes of five blocks and search them, in this process or on real ranks, which write blocks each."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.collections.collection import Collection
+from trainer.ranking.indexes import centroids
+from trainer.ranking.indexes.index import Index
+from trainer.ranking.indexes.registry import KINDS
+from trainer.ranking.ranker import Ranker, VectorRanker
+from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.retrieval.search import packed
+from trainer.ranking.retrieval.shared import merge
+from trainer.training.engine.world import World, join
+from trainer.training.run.command import skip_interpreter_shutdown
+
+
+def build(kind: str, ranker: Ranker, folder: Path, dtype: str | None = None, rank: int = 0, ranks: int = 1) -> Index:
+    """Make an index of five blocks, if it has blocks."""
+    with pytest.MonkeyPatch.context() as patched:
+        if isinstance(ranker, VectorRanker):
+            patched.setattr(KINDS[kind], "STORAGE", replace(KINDS[kind].STORAGE, block=20))  # type: ignore[attr-defined]
+        index = KINDS[kind].build(ranker, folder, rank, ranks, dtype=dtype)
+    if centroids.NAME in KINDS[kind].APPROXIMATIONS:
+        index.prepare(centroids.NAME, rank, ranks)
+    return index
+
+
+def queries(collection: Collection) -> list[str]:
+    """Some queries of a collection, and an empty one."""
+    return [*(collection.queries.text(i) for i in range(0, 120, 9)), ""]
+
+
+def found(index: Index, k: int, rank: int = 0, ranks: int = 1) -> np.ndarray | None:
+    """The k best documents of each query and their scores, in one array, on rank 0; each rank searches its blocks."""
+    best = merge(index.search(queries(index.collection), k, None, rank, ranks), k, rank, ranks)
+    return None if best is None else packed(best, k)
+
+
+def main() -> None:
+    """Make and search {name: [kind, run, dtype]} of a JSON file, with the name's folder and array beside it."""
+    directory, file = map(Path, sys.argv[-2:])
+    collection = Collection.open(directory)
+    world = World.from_environment()
+    with skip_interpreter_shutdown():
+        join(world)
+        for name, (kind, run, dtype) in json.loads(file.read_text()).items():
+            index = build(kind, open_ranker(run, collection), file.parent / name, dtype, world.rank, world.size)
+            best = found(index, 9, world.rank, world.size)
+            if best is not None:
+                np.save(file.parent / f"{name}.npy", best)
+
+
+if __name__ == "__main__":
+    main()
