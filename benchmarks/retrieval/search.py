@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,14 +52,19 @@ def measure(sizes: SearchSizes, seconds: float) -> dict[str, Any]:
     memory = {name: memory_of(sizes, name) for name in (OURS, FAISS)}
     rivals = works(sizes)
     np.testing.assert_allclose(rivals[OURS](), rivals[FAISS](), rtol=1e-4, atol=1e-3)
+    return {**speeds(rivals, sizes.queries, end), "memory_bytes": memory}
+
+
+def speeds(rivals: Mapping[str, Callable[[], object]], queries: int, end: float) -> dict[str, Any]:
+    """Compare queries per CPU second until about `end`; the ratios are of the first rival to each of the others."""
     spent = rounds({name: partial(cpu_seconds, work) for name, work in rivals.items()}, end)
-    rates = {name: [sizes.queries / value for value in values] for name, values in spent.items()}
+    rates = {name: [queries / value for value in values] for name, values in spent.items()}
+    ours, *others = rates
     return {
         "unit": "queries/s",
-        "rounds": len(rates[OURS]),
+        "rounds": len(rates[ours]),
         "rates": {name: spread(values) for name, values in rates.items()},
-        "ratios": {f"{OURS} / {FAISS}": ratios(rates[OURS], rates[FAISS])},
-        "memory_bytes": memory,
+        "ratios": {f"{ours} / {name}": ratios(rates[ours], rates[name]) for name in others},
     }
 
 

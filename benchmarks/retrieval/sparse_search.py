@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.made_up_sparse import SparseSizes, made_up, sparse_pool
-from benchmarks.common.side_by_side import ratios, rounds, spread
+from benchmarks.retrieval.search import OURS, speeds
 from trainer.ranking.retrieval.sparse import search_postings
 
-OURS, SCIPY, BM25S = "deepsiam", "scipy product", "bm25s"
+SCIPY, BM25S = "scipy product", "bm25s"
 
 
 def works(sizes: SparseSizes) -> tuple[dict[str, Callable[[], np.ndarray]], dict[str, int]]:
@@ -69,12 +67,4 @@ def measure(sizes: SparseSizes, seconds: float) -> dict[str, Any]:
     found = {name: work() for name, work in rivals.items()}
     for name in (SCIPY, BM25S):
         np.testing.assert_allclose(found[OURS], found[name], rtol=1e-5)
-    spent = rounds({name: partial(cpu_seconds, work) for name, work in rivals.items()}, end)
-    rates = {name: [sizes.queries / value for value in values] for name, values in spent.items()}
-    return {
-        "unit": "queries/s",
-        "rounds": len(rates[OURS]),
-        "rates": {name: spread(values) for name, values in rates.items()},
-        "ratios": {f"{OURS} / {name}": ratios(rates[OURS], rates[name]) for name in (SCIPY, BM25S)},
-        "memory_bytes": held,
-    }
+    return {**speeds(rivals, sizes.queries, end), "memory_bytes": held}

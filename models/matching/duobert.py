@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import DuelFraming, Framing
 from models.batching.packing import text_tokens
-from models.config import MatchingConfig
+from models.config import NEED_OF_NEGATIVES, MatchingConfig
 from models.interface import MicroBatch, Vocabulary
 from models.matching.batcher import ExampleBatcher
 from models.matching.joint_encoder import JointEncoder, Pooling
@@ -34,11 +34,7 @@ class DuobertConfig(MatchingConfig):
     @model_validator(mode="after")
     def _has_two_documents(self) -> DuobertConfig:
         if not self.own_negatives:
-            raise ValueError(
-                "method.name=duobert compares a relevant document with a query's own negatives: set "
-                "method.hard_negatives, which are given with the query, or method.negatives_per_query, which are drawn "
-                "at random"
-            )
+            raise ValueError(f"method.name=duobert {NEED_OF_NEGATIVES}")
         if (self.max_duel_tokens - self.max_query_tokens) // 2 < 2:
             raise ValueError(
                 f"method.max_duel_tokens={self.max_duel_tokens} leaves no room for two documents beside a query of "
