@@ -129,33 +129,6 @@ def test_documents_get_the_likeliest_terms_that_they_lack(
         assert made.corpus.tokens(i).tolist() == [*tokens.tolist(), *best]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--expand=RUN", "--split=train"], "--expand is of all documents: leave out --split"),
-        (["--system=bm25"], "--split is missing"),
-        (["--system=bm25", "--split=train", "--terms=3"], "--terms is of --expand: leave it out"),
-        (["--expand=RUN", "--depth=3"], "--depth and --margin are of mining: leave them out with --expand"),
-    ],
-)
-def test_options_of_another_kind_of_work_are_refused(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        mine.main([f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options])
-    assert exit_.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-def test_only_likelihoods_expand(
-    toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        mine.main([f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", f"--expand={runs['siamese']}"])
-    assert exit_.value.code == 2
-    assert "gives terms no likelihoods: name a run of tilde" in capsys.readouterr().err
-
-
 @pytest.mark.slow  # real processes
 def test_a_mined_collection_trains_and_a_scored_one_teaches(
     toy_collection: Path, runs: dict[str, Path], tmp_path: Path

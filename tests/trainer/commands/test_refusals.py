@@ -72,7 +72,12 @@ ROWS = [
     (f"{MINE} --system=bm25 --margin=-1", "'-1' is not a number, 0 or above"),
     (f"{MINE} --score=RUNS/cross_encoder --depth=5", "--depth and --margin are of mining"),
     (f"{MINE} --system=bm25 --score=RUNS/siamese", "not allowed with argument"),
-    (MINE, "one of the arguments --system --score is required"),
+    (MINE, "one of the arguments --system --score --expand is required"),
+    (f"{MINE} --expand=RUNS/siamese", "--expand is of all documents: leave out --split"),
+    (f"{MINE} --system=bm25 --terms=3", "--terms is of --expand: leave it out"),
+    ("trainer.mine --collection=COLLECTION --out=NEW --system=bm25", "--split is missing"),
+    ("trainer.mine --collection=COLLECTION --out=NEW --expand=RUNS/siamese --depth=3", "are of mining: leave them out"),
+    ("trainer.mine --collection=COLLECTION --out=NEW --expand=RUNS/siamese", "gives terms no likelihoods"),
     # trainer.plan
     ("trainer.plan recipes/none.yaml", "recipes/none.yaml: cannot read"),
     ("trainer.plan recipes/seed_small.yaml", "trunk.vocab_size: the recipe takes it from its data"),
