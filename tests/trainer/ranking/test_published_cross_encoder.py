@@ -48,7 +48,7 @@ def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path
     results = evaluated(toy_collection, tmp_path / "r.json", *systems)["systems"]
     assert results["export"]["metrics"] == results["run"]["metrics"] != results["bm25"]["metrics"]
     labels = [
-        np.asarray(scored(toy_collection, path, tmp_path / f"by-{path.name}").groups("train").labels)
+        np.asarray(scored(toy_collection, path, tmp_path / f"by-{path.name}").groups("train").scores)
         for path in (run, export)
     ]
     np.testing.assert_allclose(labels[0], labels[1], atol=1e-5)
@@ -68,7 +68,7 @@ def test_a_teacher_gives_the_scores_of_sentence_transformers(
         for document in group.candidates.tolist()
     ]
     theirs = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
-    np.testing.assert_allclose(np.asarray(groups.labels), theirs, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(groups.scores), theirs, atol=1e-5)
     assert np.ptp(theirs) > 0.01
 
 
