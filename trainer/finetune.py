@@ -15,7 +15,7 @@ with without_collecting():
     from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
-    from trainer.training.checkpoints.load import saved_trunk
+    from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import pair_data
     from trainer.training.engine.compiler import compile_model
@@ -37,7 +37,7 @@ with without_collecting():
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one.
 
-    To resume, the checkpoint alone is enough: the engine loads its weights, whatever the encoder was.
+    To resume, the checkpoint alone is enough, whatever the encoder was: the engine loads what is trained.
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
@@ -59,6 +59,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     freeze_model(model, recipe.optimizer.train)
+    if resume_from:
+        restore_frozen(model, resume_from)
     if recipe.compile:
         compile_model(model)
     return make_job(recipe, model, data, refresh=open_refresh(recipe, data))

@@ -11,7 +11,7 @@ with without_collecting():
 
     from trainer.ranking.while_training.probe import open_probe
     from trainer.training.checkpoints.init_from import load_encoder
-    from trainer.training.checkpoints.load import saved_trunk
+    from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.memory import check_memory
@@ -31,7 +31,7 @@ with without_collecting():
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     """Make the job of training the recipe's method on its shards, from random weights or a trained encoder.
 
-    To resume, the checkpoint alone is enough: the engine loads its weights, whatever the encoder was.
+    To resume, the checkpoint alone is enough, whatever the encoder was: the engine loads what is trained.
     """
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
@@ -48,6 +48,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
     freeze_model(model, recipe.optimizer.train)
+    if resume_from:
+        restore_frozen(model, resume_from)
     if recipe.compile:
         compile_model(model)
     check_memory(recipe, model)

@@ -98,22 +98,22 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            job = job_of(Path(recipe), overrides)
-            newest = from_rank_0(checkpoint.newest(job.recipe.run))
+            newest = from_rank_0(checkpoint.newest(Path(read(Path(recipe), overrides)["run"])))
+            job = job_of(Path(recipe), overrides, newest)
             if world.rank == 0:
                 make_directory(job.recipe.run)
                 record(job, world)
             Run(job, world, newest).train()
 
 
-def job_of(path: Path, overrides: Sequence[str]) -> Job:
-    """Build the job of a pre-training or fine-tuning recipe."""
+def job_of(path: Path, overrides: Sequence[str], resume_from: Path | None = None) -> Job:
+    """Build the job of a pre-training or fine-tuning recipe, as the commands do."""
     values = read(path, overrides)
     recipe = build(kind_of(values), values, str(path))
     if isinstance(recipe, PretrainRecipe):
-        return pretrain.build(recipe)
+        return pretrain.build(recipe, resume_from)
     assert isinstance(recipe, FinetuneRecipe)
-    return finetune.build(recipe)
+    return finetune.build(recipe, resume_from)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tests import toy
 from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train
+from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.training.checkpoints import checkpoint
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -38,13 +39,16 @@ RESUMED = (("adamax", "zero1"), ("adamax", "zero3"), ("top", "zero2"), ("top", "
 @pytest.fixture(scope="module")
 def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fine-tuning with head and dropout at a constant rate; the large weight decay would show in a frozen weight."""
-    folder = tmp_path_factory.mktemp("optimizers")
+    folder, tokenizer = tmp_path_factory.mktemp("optimizers"), toy_collection / "tokenizer.json"
+    # frozen layers that no seed draws again; with large weights, so that different texts get different vectors
+    start = write_run(folder / "start", tokenizer, trunk={**toy.TRUNK, "initializer_range": 0.2}, name="siamese")
     return toy.finetune_recipe(
         folder / "run.yaml",
         toy_collection,
         steps=STEPS,
         validation={"split": "test", "every": 3},
-        trunk={**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
+        trunk=None,
+        init_from=str(start),
         method={"loss": "softmax", "projection": 16, "temperature": 4.0},
         # with a small eps, rounding alone could move a weight by a whole lr
         optimizer={"lr": LR, "eps": 1e-3, "weight_decay": 0.1, "schedule": "constant"},

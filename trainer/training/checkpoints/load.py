@@ -84,6 +84,12 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
     return trunk_of(settings, str(folder / checkpoint.TRUNK))
 
 
+def restore_frozen(model: TrunkModel, folder: Path) -> None:
+    """Copy a checkpoint's weights into a model with frozen parameters: DeepSpeed may restore only what it trains."""
+    if not all(parameter.requires_grad for parameter in model.parameters()):
+        _copy_weights(folder, model)
+
+
 def _find(path: Path) -> Path:
     has_manifest = (path / checkpoint.MANIFEST).is_file()
     if has_manifest and any((path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.STATE)):
