@@ -40,14 +40,14 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
     _begin(ranker, number, folder)
     of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
     files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
-    done = 0
     with meter("expand", "texts", len(first)) as report:
-        for file, start in zip(files, range(0, len(first), BLOCK), strict=True):
-            texts = [framing.cut(corpus.tokens(i)) for i in first[start : start + BLOCK].tolist()]
+        for i, file in enumerate(files):
+            documents = first[i * BLOCK : (i + 1) * BLOCK].tolist()
             if not file.is_file():
+                texts = [framing.cut(corpus.tokens(document)) for document in documents]
                 with whole_file(file) as opened:
                     np.save(opened, _of_texts(ranker, texts, number))
-            report(done := done + len(texts), "")
+            report(i * BLOCK + len(documents), "")
     blocks = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
     for text in of_text.tolist():
         terms = blocks[text // BLOCK][text % BLOCK]
