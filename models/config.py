@@ -114,11 +114,6 @@ class PretrainingConfig(MethodConfig):
         return self.positions
 
     @property
-    def recomputes_activations(self) -> bool | None:
-        """Whether the backward pass recomputes each layer's inner states; None if the method does not support it."""
-        return None
-
-    @property
     def needs_trained_encoder(self) -> bool:
         """Whether the method is useful only with a trained encoder, named in `init_from`."""
         return False

@@ -52,6 +52,7 @@ class TrunkModel(nn.Module):
     """The base class of every method's model: an encoder (`trunk`) and whatever the method puts on top of it."""
 
     trunk: PreTrainedModel
+    from_base: frozenset[str] = frozenset()  # the parameters that adapters leave as the base has them
     trains_every_position = False  # true where pre-training moves short inputs over all of the trunk's positions
 
     @property

@@ -23,7 +23,7 @@ ROOMS = {
     ],
     "models": [
         {"registry"},
-        {"pretraining", "matching"},
+        {"pretraining", "matching", "adapters", "recomputing"},
         {"config", "compiling", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},

@@ -1,6 +1,6 @@
 """Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's.
 
-python -m trainer.export RUN OUT [--format onnx] [--with-decoder]
+python -m trainer.export RUN OUT [--format onnx|adapters] [--with-decoder]
 python -m trainer.export INDEX FILE.jsonl --format anserini
 
 A Siamese network becomes a SentenceTransformer (from version 3 on), a cross-encoder a CrossEncoder, a ColBERT a PyLate
@@ -33,10 +33,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path, help="the folder to write; for anserini, the file")
     parser.add_argument(
         "--format",
-        choices=["stock", "onnx", "anserini"],
+        choices=["stock", "onnx", "adapters", "anserini"],
         default="stock",
         help="stock (default): as Hugging Face's libraries and PyLate load; onnx: a graph of a Siamese network or a "
-        "cross-encoder, by the extra onnx; anserini: the documents of a sparse index, in JSON lines",
+        "cross-encoder, by the extra onnx; adapters: those of a run alone, as peft loads; anserini: the documents of a "
+        "sparse index, in JSON lines",
     )
     parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
     arguments = parser.parse_args(argv)
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _export_documents(arguments.run, arguments.out)
             return
         trained = load_trained(arguments.run)
-        export_encoder(trained, arguments.out, arguments.with_decoder, onnx=arguments.format == "onnx")
+        export_encoder(trained, arguments.out, arguments.with_decoder, arguments.format)
         print(f"exported {trained.checkpoint} to {arguments.out}")
 
 

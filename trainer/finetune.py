@@ -12,8 +12,11 @@ with without_collecting():
     from transformers import PreTrainedModel
 
     from data_prep.tokenizers.tokenizer import Tokenizer
+    from models.adapters import Adapters
+    from models.recomputing import recompute_layers
     from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
+    from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
@@ -37,7 +40,7 @@ with without_collecting():
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one.
 
-    To resume, the checkpoint alone is enough, whatever the encoder was: the engine loads what is trained.
+    To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
@@ -58,12 +61,15 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
                 print(_markers(recipe, encoder), flush=True)
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
-    freeze_model(model, recipe.optimizer.train)
+    recipe = freeze_model(model, recipe)
     if resume_from:
         restore_frozen(model, resume_from)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
     if recipe.compile:
         compile_model(model)
-    return make_job(recipe, model, data, refresh=open_refresh(recipe, data))
+    base = base_of(recipe, encoder.path if encoder else None, resume_from)
+    return make_job(recipe, model, data, refresh=open_refresh(recipe, data), base=base)
 
 
 def open_trunk(
@@ -91,9 +97,10 @@ def _markers(recipe: FinetuneRecipe, encoder: PretrainedEncoder) -> str:
     """Return a line that says whether the markers of queries and documents are learned or new."""
     if encoder.rows_for(recipe.method):
         return "the markers of queries and documents are those of the start"
-    frozen = recipe.optimizer.train != "all"
+    trained = recipe.optimizer.train
+    train = "lora" if isinstance(trained, Adapters) else trained
     return "the markers of queries and documents are new, drawn at random" + (
-        f", and stay so: optimizer.train={recipe.optimizer.train} does not train the token embedding" if frozen else ""
+        f", and stay so: optimizer.train={train} does not train the token embedding" if train != "all" else ""
     )
 
 

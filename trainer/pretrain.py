@@ -9,7 +9,9 @@ with without_collecting():
 
     import torch
 
+    from models.recomputing import recompute_layers
     from trainer.ranking.while_training.probe import open_probe
+    from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import load_encoder
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.data.open_data import shard_data
@@ -31,7 +33,7 @@ with without_collecting():
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     """Make the job of training the recipe's method on its shards, from random weights or a trained encoder.
 
-    To resume, the checkpoint alone is enough, whatever the encoder was: the engine loads what is trained.
+    To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
@@ -47,21 +49,24 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     resize_embeddings(recipe.method, trunk, data.tokenizer, known)
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
-    freeze_model(model, recipe.optimizer.train)
-    if resume_from:
-        restore_frozen(model, resume_from)
-    if recipe.compile:
-        compile_model(model)
-    check_memory(recipe, model)
     if encoder:
         copied = encoder.copy_heads(model)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
+    recipe = freeze_model(model, recipe)
+    if resume_from:
+        restore_frozen(model, resume_from)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
+    if recipe.compile:
+        compile_model(model)
+    check_memory(recipe, model)
     probe = None
     if recipe.probe:
         check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
         probe = open_probe(recipe.probe, data.tokenizer)
-    return make_job(recipe, model, data, probe)
+    base = base_of(recipe, encoder.path if encoder else None, resume_from)
+    return make_job(recipe, model, data, probe, base=base)
 
 
 if __name__ == "__main__":

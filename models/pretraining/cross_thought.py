@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from models.arrays import keep_lengths
 from models.batching.masking import Masking
@@ -46,7 +43,6 @@ class CrossThoughtConfig(PretrainingConfig):
     sequences: PositiveInt = 500  # in an example
     sequence_tokens: PositiveInt = 64  # in a sequence, without its special tokens
     special_tokens: PositiveInt = 5  # [CLS] and those that the method adds
-    activation_checkpointing: bool = False  # true: a sixth of the memory for a third more time
 
     @property
     def weights(self) -> dict[str, float]:
@@ -77,11 +73,6 @@ class CrossThoughtConfig(PretrainingConfig):
     def ranks_untuned(self) -> bool:
         """As in the paper, for HotpotQA (u)."""
         return True
-
-    @property
-    def recomputes_activations(self) -> bool:
-        """The value of `activation_checkpointing`."""
-        return self.activation_checkpointing
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
@@ -188,8 +179,7 @@ class CrossThought(Encoder):
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtConfig) -> None:
         """Put two post-LayerNorm layers of the trunk's shape on top; each is one layer, as in the released code.
 
-        The trunk's embedding has N - 1 rows more than the vocabulary. Activation checkpointing keeps only the input of
-        every Transformer layer and recomputes its inner states in the backward pass, with the same dropout.
+        The trunk's embedding has N - 1 rows more than the vocabulary.
 
         Raises:
             ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
@@ -205,10 +195,6 @@ class CrossThought(Encoder):
         self.lm_head = LmHead(shape)
         for layer in (self.cross, self.final):
             initialise(layer, shape.initializer_range)
-        if keys.activation_checkpointing:
-            layers = [part for part in trunk.modules() if isinstance(part, GradientCheckpointingLayer)]
-            for part in (*layers, self.cross, self.final):
-                checkpoint_activations(part)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor, mlm_positions: Tensor, mlm_targets: Tensor
@@ -318,12 +304,6 @@ class CrossThought(Encoder):
 def unmask_empty_rows(visible: Tensor) -> Tensor:
     """Make all of a row visible where none of it is, bool [..., S]: attention over nothing would be NaN."""
     return visible | ~visible.any(dim=-1, keepdim=True)
-
-
-def checkpoint_activations(layer: nn.Module) -> None:
-    """Keep only the layer's input in the forward pass, and recompute the rest in the backward pass."""
-    forward: Any = partial(checkpoint, layer.forward, use_reentrant=False)
-    layer.forward = forward
 
 
 def check_positions_can_be_chosen(trunk: PreTrainedModel) -> None:

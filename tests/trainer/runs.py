@@ -1,6 +1,7 @@
 """Write run folders like those of a training, without training: a complete checkpoint with random weights."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from safetensors.torch import save_file
 
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.registry import MATCHING
+from models.trunk import TrunkModel
 from tests import toy
+from trainer import finetune
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.lanes import START
@@ -67,12 +70,34 @@ def write_run(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * noise)
+    files = {
+        checkpoint.RECIPE: yaml.safe_dump(values).encode(),
+        checkpoint.TOKENIZER: tokenizer_json.read_bytes(),
+        checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config)).encode(),
+    }
+    return _write(run, model, files)
+
+
+def write_adapters(run: Path, collection: Path, start: Path, lora: dict[str, Any], **changes: Any) -> Path:
+    """Write a run of `toy.finetune_values` with random adapters beside the layers of the encoder at `start`."""
+    optimizer = {"lr": 1e-3, "train": {"lora": lora}}
+    values = toy.finetune_values(run, collection, init_from=str(start), optimizer=optimizer, **changes)
+    job = finetune.build(build(FinetuneRecipe, values, "test"))
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in job.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return _write(run, job.model, job.sidecar_files)
+
+
+def _write(run: Path, model: TrunkModel, files: Mapping[str, bytes]) -> Path:
     folder = checkpoint.folder(run, STEP)
     folder.mkdir(parents=True)
-    save_file({name: p.detach().clone() for name, p in model.named_parameters()}, folder / checkpoint.WEIGHTS)
-    (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values))
-    (folder / checkpoint.TOKENIZER).write_bytes(tokenizer_json.read_bytes())
-    (folder / checkpoint.TRUNK).write_text(json.dumps(settings_of(model.trunk.config)))
+    saved = {name: p.detach().clone() for name, p in model.named_parameters() if name not in model.from_base}
+    save_file(saved, folder / checkpoint.WEIGHTS)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
     cursor = Cursor([[START] * 4], micro_sizes={0: 4})  # of one source, as in `toy.seed_recipe`
     state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": cursor.to_json()}
     (folder / checkpoint.STATE).write_text(json.dumps(state))

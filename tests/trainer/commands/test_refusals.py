@@ -39,6 +39,7 @@ ROWS = [
     ("trainer.export RUNS/seed MINE", "not an earlier export"),
     ("trainer.export TMP/none RUNS/seed", "train it first"),
     ("trainer.export RUNS/seed NEW --format onnx", "fine-tune it first"),
+    ("trainer.export RUNS/siamese NEW --format adapters", "was trained without adapters: leave out --format adapters"),
     # trainer.index
     ("trainer.index RUNS/siamese --collection=TMP/none --out=NEW", "not tokenised, or not a collection"),
     ("trainer.index RUNS/none --collection=COLLECTION --out=NEW", "none"),

@@ -17,6 +17,7 @@ from data_prep.tokenizers.vocabulary import Vocabulary
 from models.arrays import on_device
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
+from models.recomputing import recompute_layers
 from models.trunk import TrunkModel
 from trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
 from trainer.training.engine.activations import bytes_per_token
@@ -151,7 +152,9 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
             trunk.resize_token_embeddings(size + added, mean_resizing=False)
         check_length(f"method.{method.length_key}", method.positions, trunk)
         model = build_model(method, trunk)
-    freeze_model(model, recipe.optimizer.train)
+    freeze_model(model, recipe)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
     return model
 
 

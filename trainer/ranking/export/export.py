@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from models.config import MatchingConfig
 from trainer.ranking.export import (
+    export_adapters,
     export_colbert,
     export_cross_encoder,
     export_onnx,
@@ -30,14 +32,19 @@ STOCK: dict[str, Callable[..., str]] = {
 }
 
 
-def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False, onnx: bool = False) -> None:
+def export_encoder(
+    trained: TrainedModel,
+    out: Path,
+    with_decoder: bool = False,
+    form: Literal["stock", "onnx", "adapters"] = "stock",
+) -> None:
     """Write a trained encoder to the folder `out`, completely or not at all; replace an earlier export there.
 
     Args:
         trained: fine-tuned or only pre-trained.
         out: a new or empty folder, or an earlier export.
         with_decoder: also write the heads of a pre-training run: decoder.safetensors, decoder.json.
-        onnx: write a fine-tuned model as ONNX instead of as the files of Hugging Face's libraries.
+        form: the files of Hugging Face's libraries and PyLate; a fine-tuned model as ONNX; or a run's adapters alone.
 
     Raises:
         InputError: `out` has other contents or cannot be written, the format cannot hold the model, or the run has no
@@ -49,7 +56,7 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False,
         raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
     make_directory(out.parent)
     with whole_folder(out) as folder:
-        card = _write(trained, folder, out, onnx)
+        card = _write(trained, folder, out, form)
         if with_decoder:
             export_pretrained.write_decoder(trained, folder)
             card += export_pretrained.DECODER_CARD
@@ -59,7 +66,7 @@ def export_encoder(trained: TrainedModel, out: Path, with_decoder: bool = False,
         write_json(folder / MARK, source | tokens)
 
 
-def _write(trained: TrainedModel, folder: Path, out: Path, onnx: bool) -> str:
+def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
     """Write model and tokenizer in the format of their method; return the README.md."""
     method = trained.method
     facts = {  # for every README.md: what the model is, and which run and step it comes from
@@ -71,11 +78,13 @@ def _write(trained: TrainedModel, folder: Path, out: Path, onnx: bool) -> str:
         "width": trained.model.trunk.config.hidden_size,
         "tokens": trained.text_tokens,
     }
+    if form == "adapters":
+        return export_adapters.write(trained, folder, facts)
     if not isinstance(method, MatchingConfig):
-        if onnx:
+        if form == "onnx":
             raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
         return export_pretrained.write(trained, folder, facts)
-    if not onnx and method.name not in STOCK:
+    if form == "stock" and method.name not in STOCK:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
-    write = export_onnx.write if onnx else STOCK[method.name]
+    write = export_onnx.write if form == "onnx" else STOCK[method.name]
     return write(trained, method, folder, facts)

@@ -2,6 +2,7 @@
 
 RUN/checkpoints/step-00001000/
     weights.safetensors   every parameter in fp32, for fine-tuning, evaluation and export (no pickle)
+    base.json             of a run with adapters: the encoder that they were added to, which the weights leave out
     recipe.yaml           the recipe as it ran
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
@@ -43,7 +44,7 @@ if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
 FORMAT = 2
 Result = TypeVar("Result")
-RECIPE, TOKENIZER, TRUNK = "recipe.yaml", "tokenizer.json", "trunk.json"
+RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
 MICRO = "batch.micro"
 COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
@@ -151,6 +152,21 @@ def newest(run: Path) -> Path | None:
     if problems:
         raise InputError(f"{problems[0]}; no older checkpoint is intact either: restore one, or start a new run folder")
     return None
+
+
+def find(path: Path) -> Path:
+    """Return an intact checkpoint: `path` itself, or the newest of the run there; raise InputError if there is none."""
+    has_manifest = (path / MANIFEST).is_file()
+    if has_manifest and any((path / name).is_file() for name in (WEIGHTS, STATE)):
+        problem = verify(path)
+        if problem:
+            raise InputError(problem)
+        return path
+    found = newest(path)
+    if found is None:
+        what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
+        raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
+    return found
 
 
 def verify(checkpoint: Path) -> str | None:

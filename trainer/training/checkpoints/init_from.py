@@ -23,12 +23,7 @@ from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
-from trainer.training.published.sentence_transformer import (
-    is_sentence_transformer,
-    lower_cases,
-    modules_of,
-    refuse_encoder,
-)
+from trainer.training.published.sentence_transformer import encoder_of, lower_cases, refuse_encoder
 from trainer.training.published.settings import DECODER, MARK
 
 
@@ -44,6 +39,7 @@ class PretrainedEncoder:
     """An encoder, and the heads that were trained with it.
 
     Attributes:
+        path: the folder that it was loaded from; of a run, the checkpoint.
         heads: the weights of its heads, by their names in the model.
         added_tokens: how many special tokens its training added; None if unknown.
         special_rows: the rows of these in the trunk's token table; none if unknown.
@@ -90,7 +86,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         InputError: the folder is none of these, is damaged, has a setting that is not supported
             (`published.settings.TABLE`), or its token ids differ from those of `tokenizer`.
     """
-    folder = modules_of(path)["Transformer"] if is_sentence_transformer(path) else path
+    folder = encoder_of(path)
     if not (folder / CONFIG).is_file():
         return _of_run(load_trained(path), path, tokenizer)
     fingerprint, added_tokens = _recorded(folder)
@@ -124,7 +120,7 @@ def _of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> Pretrain
     heads = {name: head.detach() for name, head in trained.model.heads.items()}
     rows = _rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)
     special, markers = rows[: trained.method.added_tokens], rows[trained.method.added_tokens :]
-    return PretrainedEncoder(path, trained.model.trunk.train(), heads, len(special), special, markers)
+    return PretrainedEncoder(trained.checkpoint, trained.model.trunk.train(), heads, len(special), special, markers)
 
 
 def _rows_after(tokenizer: Tokenizer, number: int) -> range:

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.adapters import Adapters
 from models.config import MatchingConfig, MethodConfig
 from models.trunk import TrunkModel, max_positions
 from trainer.training.checkpoints import checkpoint
-from trainer.training.published.hugging_face import read_tensors
-from trainer.training.recipe.build import build_model, trunk_of
+from trainer.training.checkpoints.base import read_base
+from trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
+from trainer.training.published.sentence_transformer import encoder_of
+from trainer.training.recipe.build import adapt_model, build_model, trunk_of
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from trainer.training.recipe.yaml_file import build as build_recipe
 from trainer.training.recipe.yaml_file import read_one
@@ -59,15 +61,20 @@ class TrainedModel(LoadedModel):
 
 
 def load_trained(path: Path) -> TrainedModel:
-    """Load the model of a run folder (its newest intact checkpoint) or of one checkpoint folder.
+    """Load the model of a run folder (its newest intact checkpoint) or of one checkpoint folder; merge adapters.
 
-    Raise InputError if `path` has no checkpoint or only damaged ones.
+    Raise InputError if `path` has no checkpoint or only damaged ones, or the base of its adapters is not what it was.
     """
-    folder = _find(path)
+    folder = checkpoint.find(path)
     values = read_one(folder / checkpoint.RECIPE)
     recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
     model = build_model(recipe.method, saved_trunk(folder))
+    trained = recipe.optimizer.train
+    adapted = adapt_model(model, trained, recipe.method) if isinstance(trained, Adapters) else []
     _copy_weights(folder, model)
+    for encoder in adapted:
+        encoder.merge_and_unload().requires_grad_(True)
+        model.from_base = frozenset()
     return TrainedModel(
         model=model.eval(),
         method=recipe.method,
@@ -79,9 +86,17 @@ def load_trained(path: Path) -> TrainedModel:
 
 
 def saved_trunk(folder: Path) -> PreTrainedModel:
-    """Build the trunk of a checkpoint with random weights, in fp32: the checkpoint has its configuration."""
+    """Build the trunk of a checkpoint with random weights, or with those of the base of its adapters, in fp32."""
     settings = read_json(folder / checkpoint.TRUNK, dict[str, Any], checkpoint.REMEDY)
-    return trunk_of(settings, str(folder / checkpoint.TRUNK))
+    base = read_base(folder)
+    if base is None:
+        return trunk_of(settings, str(folder / checkpoint.TRUNK))
+    path = base.check()
+    published = encoder_of(path)
+    trunk = load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(path).model.trunk.train()
+    if trunk.config.vocab_size != (rows := settings.get("vocab_size")):
+        trunk.resize_token_embeddings(rows, mean_resizing=False)
+    return trunk
 
 
 def restore_frozen(model: TrunkModel, folder: Path) -> None:
@@ -90,31 +105,19 @@ def restore_frozen(model: TrunkModel, folder: Path) -> None:
         _copy_weights(folder, model)
 
 
-def _find(path: Path) -> Path:
-    has_manifest = (path / checkpoint.MANIFEST).is_file()
-    if has_manifest and any((path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.STATE)):
-        problem = checkpoint.verify(path)
-        if problem:
-            raise InputError(problem)
-        return path
-    newest = checkpoint.newest(path)
-    if newest is None:
-        what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
-        raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
-    return newest
-
-
-def _copy_weights(folder: Path, model: nn.Module) -> None:
+def _copy_weights(folder: Path, model: TrunkModel) -> None:
+    """Copy a checkpoint's weights into a model; what its adapters leave as it was, the file may lack."""
     file = folder / checkpoint.WEIGHTS
     weights, parameters = read_tensors(file), dict(model.named_parameters())
-    if weights.keys() != parameters.keys():
-        odd = sorted(weights.keys() ^ parameters.keys())[0]
+    model.from_base -= weights.keys()
+    if weights.keys() != parameters.keys() - model.from_base:
+        odd = sorted(weights.keys() ^ (parameters.keys() - model.from_base))[0]
         raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")
     with torch.no_grad():
-        for name, parameter in parameters.items():
-            stored, expected = list(weights[name].shape), list(parameter.shape)
+        for name, tensor in weights.items():
+            stored, expected = list(tensor.shape), list(parameters[name].shape)
             if stored != expected:
                 raise InputError(f"{file}: {name} is {stored}, {checkpoint.TRUNK} has {expected}; {checkpoint.REMEDY}")
-            if not weights[name].isfinite().all():
+            if not tensor.isfinite().all():
                 raise InputError(f"{file}: {name} has numbers that are not finite; {checkpoint.REMEDY}")
-            parameter.copy_(weights[name])
+            parameters[name].copy_(tensor)

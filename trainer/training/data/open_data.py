@@ -46,8 +46,8 @@ class Data:
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
     """Return all settings except the schedule that a run's numbers depend on: they must not change on resume."""
     encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "random_weights"})
-    # the name comes first: only the first difference is reported. Activation checkpointing changes no number
-    method = recipe.method.model_dump(mode="json", exclude={"activation_checkpointing"})
+    # the name comes first: only the first difference is reported
+    method = recipe.method.model_dump(mode="json")
     return {
         "seed": recipe.seed,
         **encoder,
@@ -57,7 +57,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "batch.size": recipe.batch.size,
         **({"batch.micro": recipe.batch.micro} if recipe.method.compares_micro_batch else {}),
         "optimizer.name": recipe.optimizer.name,
-        "optimizer.train": recipe.optimizer.train,
+        "optimizer.train": recipe.optimizer.model_dump(mode="json")["train"],
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
         "data sha256": data.sha256,
     }

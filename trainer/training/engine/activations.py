@@ -17,7 +17,7 @@ def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
     """
     config = model.trunk.config
     numbers = config.hidden_size
-    if not recipe.method.recomputes_activations:
+    if not recipe.activation_checkpointing:
         numbers += 4 * config.hidden_size + (setting(config, "intermediate_size") or 0)  # GPT-2 states none
     layers, trained = int(config.num_hidden_layers), recipe.optimizer.train
     return BYTES * numbers * (trained if isinstance(trained, int) else layers)

@@ -120,16 +120,18 @@ class Engine:
         return vectors[:, 0].float().cpu().numpy()
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter by name, in the order of the names; tied parameters occur once."""
-        named = sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0))
-        return {name: tuple(getattr(parameter, "ds_shape", parameter.shape)) for name, parameter in named}
+        """Return the shape of every parameter by name, in the order of the names; tied parameters occur once.
+
+        Those that adapters leave as the base has them are left out.
+        """
+        return {name: _shape(parameter) for name, parameter in self._saved()}
 
     def full_weights(self) -> Iterator[torch.Tensor]:
-        """Yield every parameter at full precision and size, at any ZeRO stage, in the order of `weight_shapes`.
+        """Yield the parameters of `weight_shapes` at full precision and size, at any ZeRO stage, in the same order.
 
         Each is gathered from all ranks when it is requested: all ranks call, and iterate to the end.
         """
-        for _, parameter in sorted(self.deepspeed.module.named_parameters(), key=itemgetter(0)):
+        for _, parameter in self._saved():
             full = safe_get_full_fp32_param(parameter)
             if full is None:  # no master copy: stage 0, or a frozen parameter, which stage 3 still partitions
                 with deepspeed.zero.GatheredParameters(parameter):
@@ -139,7 +141,7 @@ class Engine:
     @property
     def gradient_bytes(self) -> int:
         """The size of all gradients in bytes, as they are sent."""
-        numbers = sum(math.prod(shape) for shape in self.weight_shapes().values())
+        numbers = sum(math.prod(_shape(parameter)) for parameter in self.model.parameters() if parameter.requires_grad)
         return numbers * int(self.deepspeed.communication_data_type.itemsize)
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
@@ -164,7 +166,11 @@ class Engine:
         self.files.error, self.files.written = None, {}
         # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
         self.deepspeed.save_checkpoint(
-            str(folder), tag=tag, save_latest=False, client_state={"universal_checkpoint_info": {}}
+            str(folder),
+            tag=tag,
+            save_latest=False,
+            client_state={"universal_checkpoint_info": {}},
+            exclude_frozen_parameters=bool(self.model.from_base),
         )
         if self.files.error is not None:
             raise self.files.error
@@ -180,7 +186,9 @@ class Engine:
         fused = self.optimizer.param_groups[0].get("fused")
         with rank_0_speaks(self.world.rank), plain_values_only():
             try:
-                loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=tag)
+                loaded, _ = self.deepspeed.load_checkpoint(
+                    str(folder), tag=tag, load_module_strict=not self.model.from_base
+                )
             except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
                 raise InputError(f"{folder / tag}: DeepSpeed cannot load its files ({error!r}): {REMEDY}") from error
         if loaded is None:
@@ -196,6 +204,11 @@ class Engine:
             group["fused"] = fused
         for parameter, state in self.optimizer.state.items():
             state["step"] = torch.as_tensor(state["step"]).to(parameter.device if fused else "cpu")
+
+    def _saved(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Return the named parameters that `save` and the file of weights contain, in the order of their names."""
+        named = self.deepspeed.module.named_parameters()
+        return sorted(((name, p) for name, p in named if name not in self.model.from_base), key=itemgetter(0))
 
     def _objectives(
         self,
@@ -233,6 +246,11 @@ class Engine:
 
     def _tensors(self, micro_batch: MicroBatch) -> dict[str, torch.Tensor]:
         return on_device(micro_batch.arrays, self.device)
+
+
+def _shape(parameter: torch.nn.Parameter) -> tuple[int, ...]:
+    """Return a parameter's shape, which ZeRO-3 stores elsewhere."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
 def _do_nothing(*arguments: object, **options: object) -> None:

@@ -23,9 +23,9 @@ def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:
     if kept <= available or not any(parameter.requires_grad for parameter in model.trunk.parameters()):
         return
     sizes = [f"method.{key}={getattr(method, key)}" for key in method.size_keys]
-    checkpointing = ", or set method.activation_checkpointing=true"
+    checkpointing = "" if recipe.activation_checkpointing else ", or set activation_checkpointing=true"
     raise InputError(
         f"{', '.join([f'batch.micro={micro}', *sizes])}: a micro-batch of {tokens:,} tokens keeps "
         f"at least {kept / 1e9:,.0f} GB for the backward pass, this device has {available / 1e9:,.0f} GB: "
-        f"lower one of them{checkpointing if method.recomputes_activations is False else ''}"
+        f"lower one of them{checkpointing}"
     )

@@ -39,7 +39,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         InputError: a file is missing or damaged, or a tensor is in two files or in none.
     """
-    if (folder / WEIGHTS).exists() or not (folder / INDEX).exists():
+    if not _has_index(folder):
         return read_tensors(folder / WEIGHTS)
     places = _places(folder / INDEX)
     weights: dict[str, Tensor] = {}
@@ -53,6 +53,13 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
         raise InputError(f"{folder / places[lost[0]]}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}")
     return weights
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files that `read_weights` reads, which may be missing; raise InputError for a damaged index."""
+    if not _has_index(folder):
+        return [folder / WEIGHTS]
+    return [folder / INDEX, *(folder / file for file in sorted(set(_places(folder / INDEX).values())))]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -95,6 +102,11 @@ def read_keys(path: Path, *, missing: bool = False) -> dict[str, Any]:
     if missing and not path.exists():
         return {}
     return read_json(path, dict[str, Any], AGAIN)
+
+
+def _has_index(folder: Path) -> bool:
+    """Return whether the weights are in several files."""
+    return not (folder / WEIGHTS).exists() and (folder / INDEX).exists()
 
 
 def _places(path: Path) -> dict[str, str]:

@@ -59,6 +59,11 @@ def modules_of(folder: Path) -> dict[str, Path]:
     return modules
 
 
+def encoder_of(folder: Path) -> Path:
+    """Return the folder of a sentence-transformers folder's encoder; any other folder is its encoder's own."""
+    return modules_of(folder)["Transformer"] if is_sentence_transformer(folder) else folder
+
+
 def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
 

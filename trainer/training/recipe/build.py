@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.common.extras import require
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.adapters import Adapters, add_adapters, choose_targets
 from models.config import MethodConfig, PretrainingConfig
-from models.freeze import Trained, freeze
+from models.freeze import freeze
 from models.interface import Batcher, Vocabulary
 from models.trunk import TrunkModel, build_trunk, configuration_keys, max_positions, token_embedding
+from trainer.training.recipe.schema import AnyRecipe
+
+if TYPE_CHECKING:  # an extra
+    from peft import LoraModel
 
 
 def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
@@ -81,10 +87,29 @@ def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
         return method.model(trunk)
 
 
-def freeze_model(model: TrunkModel, trained: Trained) -> None:
-    """Freeze the parts of a model that a recipe does not train; raise InputError if its trunk has no such part."""
+def freeze_model(model: TrunkModel, recipe: AnyRecipe) -> AnyRecipe:
+    """Freeze the parts of a model that a recipe does not train, or add the recipe's adapters.
+
+    Return the recipe; the layers that get adapters, if it leaves them to peft, are filled in.
+
+    Raises:
+        InputError: the trunk has no such part, or peft is not installed.
+    """
+    trained = recipe.optimizer.train
     with as_input_error("optimizer.train"):
-        freeze(model, trained)
+        if not isinstance(trained, Adapters):
+            freeze(model, trained)
+            return recipe
+        require("peft", "peft", what="optimizer.train.lora")
+        chosen = Adapters(lora=choose_targets(model.trunk, trained.lora))
+    adapt_model(model, chosen, recipe.method)
+    return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"train": chosen})})
+
+
+def adapt_model(model: TrunkModel, adapters: Adapters, method: MethodConfig) -> list[LoraModel]:
+    """Add adapters with known targets to a method's model, as `models.adapters.add_adapters` does."""
+    require("peft", "peft", what="a run with adapters")
+    return add_adapters(model, adapters.lora, new_tokens=bool(method.added_tokens + method.markers))
 
 
 @contextmanager

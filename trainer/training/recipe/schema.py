@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
+from models.adapters import Adapters
 from models.config import MethodConfig, Section
 from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
@@ -35,6 +36,11 @@ class BatchConfig(Section):
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
+Trained = Annotated[
+    Annotated[Literal["all", "all_but_embeddings"] | Layers, Tag("part")] | Annotated[Adapters, Tag("adapters")],
+    Discriminator(lambda given: "adapters" if isinstance(given, dict | Adapters) else "part"),
+]
+"""What is trained of the encoder: all, a part (a number: only so many top layers), or adapters."""
 
 
 class PlateauConfig(Section):
@@ -48,7 +54,7 @@ class OptimizerConfig(Section):
     """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
 
     name: Literal["adamw", "adamax"] = "adamw"
-    train: Literal["all", "all_but_embeddings"] | Layers = "all"  # of the encoder; a number: only so many top layers
+    train: Trained = "all"
     lr: PositiveFloat
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-6
@@ -57,6 +63,14 @@ class OptimizerConfig(Section):
     schedule: Schedule = "linear"  # decays to zero at the run's last step; inverse_sqrt never reaches it
     plateau: PlateauConfig | None = None
     clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
+
+    def check_base(self, start: Path | None) -> None:
+        """Raise ValueError if there are adapters, and no trained encoder to add them to."""
+        if isinstance(self.train, Adapters) and start is None:
+            raise ValueError(
+                "optimizer.train: adapters leave the encoder as it is, and random weights are of no use: name a "
+                "trained encoder in init_from, or set all"
+            )
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
@@ -177,12 +191,22 @@ class Recipe(Section):
     ranks: PositiveInt | None = None  # required number, to detect a wrong launch; None: any number
     deepspeed: str = "auto"  # a JSON file of ds_configs/, or auto: the fastest precision of this machine
     compile: bool = False  # the encoder's layers, with torch.compile
+    activation_checkpointing: bool = False  # the backward pass recomputes the layers: less memory, a third more time
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_every_method(cls, values: Any) -> Any:
+        """Read what was once a key of Cross-Thought's method."""
+        key, method = "activation_checkpointing", values.get("method") if isinstance(values, dict) else None
+        if not isinstance(method, dict) or key not in method:
+            return values
+        return {key: method[key], **values, "method": {name: method[name] for name in method if name != key}}
 
     @model_validator(mode="after")
     def _a_plateau_is_seen(self) -> Recipe:
@@ -209,6 +233,7 @@ class PretrainRecipe(Recipe):
             raise ValueError("trunk: describe a new encoder there, or name one in init_from, and not both")
         if self.method.needs_trained_encoder and self.init_from is None:
             raise ValueError("method.freeze_encoder: a new encoder cannot be frozen: name a trained one in init_from")
+        self.optimizer.check_base(self.init_from)
         return self
 
 
@@ -227,6 +252,7 @@ class FinetuneRecipe(Recipe):
     def _one_trunk(self) -> FinetuneRecipe:
         if (self.trunk is None) == (self.init_from is None):
             raise ValueError("trunk: name a trained encoder in init_from, or describe a new one there, and not both")
+        self.optimizer.check_base(None if self.random_weights else self.init_from)
         return self
 
     @model_validator(mode="after")

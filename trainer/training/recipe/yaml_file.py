@@ -178,7 +178,7 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         near = difflib.get_close_matches(path, [name for name in known if "*" not in name], n=1, cutoff=0.5)
         return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
-        return f"{'.'.join(map(str, problem['loc']))}: missing"
+        return f"{path}: missing"
     if problem["type"] == "union_tag_not_found":
         return f"{path}.name: missing"
     if problem["type"] == "union_tag_invalid":

@@ -15,6 +15,7 @@ from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.base import Base
 from trainer.training.data.open_data import Data, resume_invariants
 from trainer.training.data.order import Order
 from trainer.training.engine import ds_config
@@ -70,7 +71,12 @@ class Job:
 
 
 def make_job(
-    recipe: Recipe, model: TrunkModel, data: Data, probe: Probe | None = None, refresh: Refresh | None = None
+    recipe: Recipe,
+    model: TrunkModel,
+    data: Data,
+    probe: Probe | None = None,
+    refresh: Refresh | None = None,
+    base: Base | None = None,
 ) -> Job:
     """Assemble a job; raise SharedError if its held-out data give no example."""
     validation = None
@@ -84,6 +90,8 @@ def make_job(
     }
     if not data.tokenizer.split_special_tokens:
         sidecar_files[CONFIG] = json.dumps({SPLIT: False}).encode()
+    if base:
+        sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)

@@ -35,7 +35,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("siamese", {"document_chunks": 2}, {}, "cannot read documents in chunks; use the run"),
     ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
     ("siamese", {}, {"with_decoder": True}, "no decoder"),
-    ("siamese", {"document_chunks": 2}, {"onnx": True}, "cannot read documents in chunks"),
+    ("siamese", {"document_chunks": 2}, {"form": "onnx"}, "cannot read documents in chunks"),
     ("cross_encoder", {"trunk": "roberta"}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
     ("cross_encoder", {"pooling": "mean"}, {}, "BERT's sequence classifier cannot pool all states.*; use the run"),
     ("cross_encoder", {"hidden_layer": False}, {}, "classifier cannot do without a hidden layer.*; use the run"),
@@ -50,12 +50,12 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
     ),
     ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
-    ("sparse", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not sparse"),
-    ("colbert", {}, {"onnx": True}, "--format onnx is for siamese and cross_encoder, not colbert"),
+    ("sparse", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not sparse"),
+    ("colbert", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not colbert"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
-    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"onnx": True}, "for siamese and .*, not duobert"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"form": "onnx"}, "for siamese and .*, not duobert"),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
-    ("seed", {"name": "mlm"}, {"onnx": True}, "a pre-trained encoder has no embeddings yet"),
+    ("seed", {"name": "mlm"}, {"form": "onnx"}, "a pre-trained encoder has no embeddings yet"),
 ]
 
 

@@ -45,7 +45,7 @@ def test_a_siamese_graph_gives_the_trainers_embeddings(
         write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese", **lengths, **keys)
     )
     out = tmp_path / "out"
-    export_encoder(trained, out, onnx=True)
+    export_encoder(trained, out, form="onnx")
     assert isinstance(trained.model, Siamese)
     sides = {"model": trained.model.embed_documents}
     if keys.get("towers") == 2:
@@ -68,7 +68,7 @@ def test_a_cross_encoders_graph_gives_the_trainers_scores(tmp_path: Path, toy_co
     method = {"name": "cross_encoder", "loss": "classes", "classes": 3, "max_query_tokens": 20}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method, max_document_tokens=20)
     trained, out = load_trained(run), tmp_path / "out"
-    export_encoder(trained, out, onnx=True)
+    export_encoder(trained, out, form="onnx")
     variables: dict[str, Any] = {}
     exec(readme_code(out), variables)
     queries, documents = (trained.tokenizer.encode(texts) for texts in (["a query"] * 2, ["a document", "another"]))
@@ -132,8 +132,8 @@ def test_a_graph_that_differs_and_missing_packages_are_refused(
     monkeypatch.setattr("trainer.ranking.export.export_onnx._export", lambda graph, path: None)
     monkeypatch.setattr("trainer.ranking.export.export_onnx._difference", lambda *_: 1e-3)
     with pytest.raises(InputError, match=r"model.onnx: its outputs differ from the run's by 1.0e-03"):
-        export_encoder(plain, tmp_path / "out", onnx=True)
+        export_encoder(plain, tmp_path / "out", form="onnx")
     monkeypatch.setattr("data_prep.common.extras.find_spec", lambda package: None)
     with pytest.raises(InputError, match="--format onnx needs a package that is not installed: onnx, onnxscript"):
-        export_encoder(plain, tmp_path / "out", onnx=True)
+        export_encoder(plain, tmp_path / "out", form="onnx")
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import InputError
+from models.adapters import Adapters
 from tests.toy import ROOT, SEED_RECIPE, write_recipe
 from trainer.training.data.rng import dropout_seed
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
@@ -34,6 +35,49 @@ def test_anything_else_is_refused(tmp_path: Path, value: str) -> None:
     path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
     with pytest.raises(InputError, match=r"^\S+: optimizer.train: "):
         load(PretrainRecipe, path, [f"optimizer.train={value}"])
+
+
+LORA = "optimizer.train={lora: {rank: 4, targets: [query]}}"
+STARTED = ["trunk=null", "init_from=runs/start"]
+
+
+def test_adapters_are_keys_with_defaults(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    trained = load(PretrainRecipe, path, [*STARTED, LORA]).optimizer.train
+    assert isinstance(trained, Adapters)
+    assert trained.lora.model_dump() == {"rank": 4, "alpha": 32, "dropout": 0.05, "targets": ["query"]}
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ("{rank: 0}", r"optimizer.train.lora.rank: input should be greater than 0, not 0"),
+        ("{dropout: 1.0}", r"optimizer.train.lora.dropout: input should be less than 1, not 1.0"),
+        ("{targets: []}", r"optimizer.train.lora.targets: list should have at least 1 item"),
+        ("{ranks: 4}", r"optimizer.train.lora.ranks: unknown key; did you mean optimizer.train.lora.rank\?"),
+        ("4", r"optimizer.train.lora: input should be a valid dictionary"),
+    ],
+)
+def test_wrong_keys_of_adapters_are_named(tmp_path: Path, lora: str, said: str) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match=rf"^\S+: {said}"):
+        load(PretrainRecipe, path, [*STARTED, f"optimizer.train={{lora: {lora}}}"])
+
+
+def test_adapters_without_their_kind_are_refused(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match=r"^\S+: optimizer.train.lora: missing; optimizer.train.lor: unknown key"):
+        load(PretrainRecipe, path, [*STARTED, "optimizer.train={lor: {}}"])
+
+
+@pytest.mark.parametrize("changes", [[], [*STARTED, "method={name: siamese}", "random_weights=true"]])
+def test_adapters_of_random_weights_are_refused(tmp_path: Path, changes: list[str]) -> None:
+    values = {**SEED_RECIPE, "data": {"collection": "c"}} if changes else SEED_RECIPE
+    path = write_recipe(tmp_path / "r.yaml", **values)
+    with pytest.raises(
+        InputError, match=r"^\S+: optimizer.train: adapters leave .* name a trained encoder in init_from"
+    ):
+        load(FinetuneRecipe if changes else PretrainRecipe, path, [*changes, LORA])
 
 
 def test_a_plateau_is_that_of_a_validation(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Activation checkpointing: the same states and gradients, with less kept for the backward pass."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from models.encode import encode
+from models.layers.shape import shape_of
+from models.layers.transformer import TransformerLayer
+from models.recomputing import recompute_layers
+from tests.models.test_freeze import Model, trunk_of
+
+HEADS = {"num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 64}
+KINDS: dict[str, dict[str, Any]] = {
+    "bert": {"intermediate_size": 64},
+    "roberta": {"intermediate_size": 64},
+    "distilbert": {"hidden_dim": 64},
+    "albert": {"intermediate_size": 64, "embedding_size": 16},
+    "mpnet": {"intermediate_size": 64},
+    "deberta-v2": {"intermediate_size": 64},
+    "modernbert": {"intermediate_size": 64, "num_hidden_layers": 3},
+    "gpt2": {},
+    "qwen3": HEADS,
+}
+
+
+def run(model: Model) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], int]:
+    """The states of two texts, the gradients of their squares, and the numbers that the forward pass keeps."""
+    ids, mask = torch.arange(1, 21).view(2, 10), torch.ones(2, 10, dtype=torch.bool)
+    mask[1, 6:] = False
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage()._cdata] = tensor.numel()
+        return tensor
+
+    torch.manual_seed(4)
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        states = encode(model.trunk, ids, mask)[mask]
+    states.square().sum().backward()
+    return states, {name: parameter.grad for name, parameter in model.named_parameters()}, sum(kept.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_and_gradients_are_the_same_with_the_same_dropout(kind: str) -> None:
+    results = []
+    for recomputed in (False, True):
+        torch.manual_seed(1)
+        model = Model(trunk_of(kind, **KINDS[kind])).train()
+        names = dict(model.named_parameters()).keys()
+        if recomputed:
+            recompute_layers(model)
+        results.append(run(model))
+        assert dict(model.named_parameters()).keys() == names
+    (states, gradients, kept), (again, same, fewer) = results
+    assert torch.equal(states, again)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(same[name], gradient, rtol=0, atol=0)
+    assert fewer < 0.6 * kept
+
+
+def test_heads_and_both_towers_are_recomputed_once() -> None:
+    model = Model(trunk_of("bert"), towers=2)
+    shape = shape_of(model.trunk)
+    model.decoder = nn.ModuleList(TransformerLayer(shape) for _ in range(2))
+    model.cross = TransformerLayer(shape)
+    recompute_layers(model)
+    changed = {name for name, module in model.named_modules() if "forward" in vars(module)}
+    layers = {f"{trunk}.encoder.layer.{i}" for trunk in ("trunk", "document_trunk") for i in range(3)}
+    assert changed == layers | {"decoder.0", "decoder.1", "cross"}

@@ -1,0 +1,139 @@
+"""The base of a run's adapters: loaded with them, and refused if it is missing or has changed."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.runs import STEP, write_adapters, write_run
+from trainer import finetune, pretrain
+from trainer.ranking.export.export import export_encoder
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.init_from import load_encoder
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+
+pytest.importorskip("peft")  # an extra
+
+LORA = {"rank": 4, "targets": ["query", "dense"]}
+
+
+@pytest.fixture
+def start(toy_collection: Path, tmp_path: Path) -> Path:
+    """An exported encoder."""
+    run = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    export_encoder(load_trained(run), tmp_path / "start")
+    return tmp_path / "start"
+
+
+def vectors(run: Path) -> torch.Tensor:
+    ids, mask = torch.arange(5, 29).view(3, 8), torch.ones(3, 8, dtype=torch.bool)
+    with torch.no_grad():
+        vectors: torch.Tensor = load_trained(run).model.embed_documents(ids, mask).vectors  # type: ignore[operator]
+    return vectors
+
+
+def test_adapters_are_merged_into_what_the_base_has(toy_collection: Path, start: Path, tmp_path: Path) -> None:
+    run = write_adapters(tmp_path / "run", toy_collection, start, LORA)
+    own = load_file(checkpoint.folder(run, STEP) / checkpoint.WEIGHTS)
+    base, merged = load_file(start / "model.safetensors"), dict(load_trained(run).model.trunk.named_parameters())
+    for name, parameter in merged.items():
+        a, b = (own.get(f"trunk.{name.removesuffix('.weight')}.lora_{x}.default.weight") for x in "AB")
+        assert (a is None) == (b is None) == (not name.endswith(("query.weight", "dense.weight")))
+        expected = base[name] if a is None or b is None else base[name] + b @ a * (32 / 4)
+        torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "configured"])
+def test_another_base_is_refused_in_one_line(toy_collection: Path, start: Path, tmp_path: Path, damage: str) -> None:
+    run = write_adapters(tmp_path / "run", toy_collection, start, LORA)
+    weights = load_file(start / "model.safetensors")
+    if damage == "missing":
+        shutil.rmtree(start)
+    elif damage == "changed":
+        weights["encoder.layer.0.output.dense.bias"][0] += 1e-3
+        save_file(weights, start / "model.safetensors")
+    else:
+        (start / "config.json").write_text((start / "config.json").read_text().replace("gelu", "relu"))
+    said = "is missing, and a run's adapters need this encoder" if damage == "missing" else "has changed since adapters"
+    with pytest.raises(InputError, match=f"^{start}: {said}"):
+        load_trained(run)
+
+
+def test_the_newest_checkpoint_of_a_run_is_the_base_and_stays_it(toy_collection: Path, tmp_path: Path) -> None:
+    start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    run = write_adapters(tmp_path / "run", toy_collection, start, LORA)
+    before = vectors(run)
+    shutil.copytree(checkpoint.folder(start, STEP), checkpoint.folder(start, STEP + 1))
+    assert vectors(run).equal(before)
+    weights = checkpoint.folder(start, STEP) / checkpoint.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    with pytest.raises(InputError, match=r"weights.safetensors is damaged"):
+        vectors(run)
+
+
+def test_a_run_with_adapters_is_a_start_like_any_other(toy_collection: Path, start: Path, tmp_path: Path) -> None:
+    first = write_adapters(tmp_path / "first", toy_collection, start, LORA)
+    encoder = load_encoder(first, tokenizers.load(toy_collection / "tokenizer.json"))
+    assert all(parameter.requires_grad for parameter in encoder.trunk.parameters())
+    second = write_adapters(tmp_path / "second", toy_collection, first, {"rank": 2})
+    merged = load_trained(first).model.trunk.state_dict()
+    layer = "encoder.layer.1.output.dense.weight"
+    assert load_trained(second).model.trunk.state_dict()[layer].equal(merged[layer])
+    assert not vectors(second).allclose(vectors(first), atol=1e-3)
+
+
+def test_tokens_that_a_method_adds_are_in_the_checkpoint(toy_collection: Path, start: Path, tmp_path: Path) -> None:
+    keys = {"name": "colbert", "dimension": 8}
+    run = write_adapters(tmp_path / "run", toy_collection, start, LORA, method=keys)
+    own = load_file(checkpoint.folder(run, STEP) / checkpoint.WEIGHTS)
+    table = own.pop("trunk.embeddings.word_embeddings.weight")
+    assert len(table) == tokenizers.load(toy_collection / "tokenizer.json").vocab_size + 2
+    assert load_trained(run).model.trunk.get_input_embeddings().weight.equal(table)
+    assert all("lora_" in name or name.startswith("projection.") for name in own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"targets": ["querry"]},
+            r"lora.targets: 'querry' is no linear layer of a bert: choose from dense, key, query",
+        ),
+        ({"targets": ["LayerNorm"]}, r"lora.targets: 'LayerNorm' is no linear layer"),
+    ],
+)
+def test_what_cannot_have_adapters_is_refused(
+    toy_collection: Path, start: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=f"^optimizer.train: {said}"):
+        write_adapters(tmp_path / "run", toy_collection, start, changes)
+
+
+def test_a_frozen_encoder_has_no_adapters(shards: Path, start: Path, tmp_path: Path) -> None:
+    method = {"name": "seed", "max_tokens": 32, "decoder_layers": 1, "freeze_encoder": True}
+    values = {**toy.SEED_RECIPE, "trunk": None, "init_from": str(start), "data": {"shards": str(shards), "lanes": 4}}
+    values |= {"method": method, "optimizer": {"lr": 1e-3, "train": {"lora": LORA}}, "run": str(tmp_path / "run")}
+    with pytest.raises(InputError, match="^optimizer.train: lora: the method does not train 'query' of the encoder"):
+        pretrain.build(build(PretrainRecipe, values, "test"))
+
+
+def test_without_peft_the_extra_is_named(
+    toy_collection: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, found = write_adapters(tmp_path / "run", toy_collection, start, LORA), importlib.util.find_spec
+    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None if name == "peft" else found(name))
+    values = toy.finetune_values(
+        tmp_path / "new", toy_collection, init_from=str(start), optimizer={"lr": 1e-3, "train": {"lora": LORA}}
+    )
+    for load in (lambda: load_trained(run), lambda: finetune.build(build(FinetuneRecipe, values, "test"))):
+        with pytest.raises(InputError, match=r"not installed: peft; run: pip install 'deepsiam\[peft\]'$"):
+            load()

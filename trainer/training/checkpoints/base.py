@@ -1,0 +1,55 @@
+"""The base of a run's adapters: an encoder that their checkpoints name, with its SHA-256, instead of containing it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
+from data_prep.common.json_file import Record, Sha256, read_json
+from models.adapters import Adapters
+from trainer.training.checkpoints import checkpoint
+from trainer.training.published.hugging_face import CONFIG, weight_files
+from trainer.training.published.sentence_transformer import encoder_of
+from trainer.training.recipe.schema import Recipe
+
+
+class Base(Record):
+    """The content of base.json."""
+
+    folder: str  # of Hugging Face, of sentence-transformers, or a checkpoint
+    sha256: Sha256  # of its configuration and weights
+
+    def check(self) -> Path:
+        """Return the folder; raise InputError if it is missing or has changed."""
+        folder = Path(self.folder)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: is missing, and a run's adapters need this encoder: restore it there")
+        if sha256_of_encoder(folder) != self.sha256:
+            raise InputError(f"{folder}: has changed since adapters were trained for this encoder: restore it")
+        return folder
+
+
+def base_of(recipe: Recipe, start: Path | None, resume_from: Path | None) -> Base | None:
+    """Return the base of a recipe's adapters: `start`, or that of a checkpoint; None for a run without adapters."""
+    if start and isinstance(recipe.optimizer.train, Adapters):
+        return Base(folder=str(start), sha256=sha256_of_encoder(start))
+    return read_base(resume_from) if resume_from else None
+
+
+def read_base(folder: Path) -> Base | None:
+    """Return the base that a checkpoint names; None if its weights are complete."""
+    path = folder / checkpoint.BASE
+    return read_json(path, Base, checkpoint.REMEDY) if path.exists() else None
+
+
+def sha256_of_encoder(folder: Path) -> str:
+    """Return the SHA-256 of what an encoder's folder or a checkpoint has; raise InputError if a file is missing."""
+    encoder = encoder_of(folder)
+    if (encoder / CONFIG).is_file():
+        files = [encoder / CONFIG, *weight_files(encoder)]
+    else:
+        files = [folder / checkpoint.MANIFEST]  # it has the SHA-256 of all others
+    lines = "".join(f"{sha256_of(file)} {file.name}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
