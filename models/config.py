@@ -208,10 +208,14 @@ class MatchingConfig(MethodConfig):
         """The terms that learn a teacher's scores."""
         return [loss for loss in self.losses if loss in TEACHERS]
 
+    def terms(self, loss: str) -> list[str]:
+        """The loss terms that a loss makes: itself, unless the model computes it for several sizes of its vectors."""
+        return [loss]
+
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
-        return self.losses
+        return {term: weight for loss, weight in self.losses.items() for term in self.terms(loss)}
 
     @property
     def own_negatives(self) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IDENTICAL_IDS
+from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder
@@ -31,7 +32,7 @@ from trainer.ranking.evaluation.results_file import write_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
 from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
+from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
 from trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 
@@ -54,10 +55,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
                 make_directory(folder)
-            systems = Systems.open(collection, given, arguments.precision)
+            systems = Systems.open(collection, given, arguments.precision, arguments.dimensions)
             if not (arguments.candidates or arguments.classes):
                 systems.check(arguments.split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
+            for note in systems.notes if world.rank == 0 else ():
+                print(note, flush=True)
             if arguments.candidates:
                 results = compare_lists(systems, arguments.split, identical_ids)
             elif arguments.classes:
@@ -150,6 +153,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         help="leave the document with the query's id out of its ranking, as BEIR does; auto: where it is the same text",
     )
+    parser.add_argument("--dimensions", type=positive, metavar="N", help=DIMENSIONS_HELP)
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too

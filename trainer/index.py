@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.collections.collection import Collection
+from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
-from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
+from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
             ranker = open_ranker(chosen.system, collection, chosen.precision)
+            if chosen.dimensions:
+                ranker = ranker.cut(chosen.dimensions)
             kind = kind_of(ranker)
             what = f"the index of {chosen.system}"
             require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
@@ -41,10 +44,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.approximate in approximate.KINDS:
                 approximate.require_faiss()
         with rank_0_speaks(world.rank):
+            if ranker.note and world.rank == 0:
+                print(ranker.note, flush=True)
             complete = (chosen.out / MANIFEST).is_file()
             index = kind.build(ranker, chosen.out, world.rank, world.size, dtype=chosen.dtype)
             if world.rank == 0:
                 print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
+            if told := index.measure(world.rank, world.size):
+                print(f"{chosen.out}: {told}", flush=True)
             if chosen.approximate:
                 index.prepare(chosen.approximate, world.rank, world.size)
                 if world.rank == 0:
@@ -59,8 +66,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="of the stored numbers (float32; float16 for several vectors); residual: in bits",
+        help="of the stored numbers (float32; float16 for several vectors); residual: in bits; int8, binary: a byte or "
+        "a bit of each number to search by, and float16 to score what is found",
     )
+    parser.add_argument("--dimensions", type=positive, metavar="N", help=DIMENSIONS_HELP)
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too

@@ -15,6 +15,9 @@ path      CPU seconds and memory of a collection, its index and a search of it, 
 residual  CPU seconds to make the codec and the rows of a million vectors of width 128 around made-up directions, and of
           exact search by ColBERT's score, stored in 2 bits compared with half precision, for one query and for several;
           the bytes of a vector, and the share of fp16's first ten that 1, 2 and 4 bits find.
+small     CPU seconds of search of 200,000 vectors of width 768 by a byte or a bit for each number, and then by fp16,
+          compared with exact search of fp16, for one query and for several; the bytes, and the share of fp16's first
+          ten and hundred that is found. The vectors are made up: their i-th component falls off as 1 / sqrt(i).
 refresh   The share of a fine-tuning's time that the run spends on mining negatives (ANCE).
 
 All compute in one thread; rivals take turns (A B A B).
@@ -32,7 +35,7 @@ from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.made_up_sparse import SparseSizes
 from benchmarks.common.side_by_side import in_words, part_options, run_parts
-from benchmarks.retrieval import encoding, refresh, residual, search, sparse_search, whole_path
+from benchmarks.retrieval import encoding, refresh, residual, search, small, sparse_search, whole_path
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
 
@@ -44,6 +47,7 @@ SIZES: dict[str, Any] = {
     "residual": residual.ResidualSizes(
         vectors=1_000_000, width=128, of_a_text=20, directions=20_000, noise=0.6, queries=16, of_a_query=32
     ),
+    "small": small.SmallSizes(texts=200_000, width=768, queries=256, decay=0.5, noise=0.5),
     "refresh": refresh.RefreshSizes(
         layers=4, hidden=256, words=8192, batch=32, micro=32, median=60, longest=256, steps=30, every=15
     ),
@@ -54,6 +58,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "sparse": sparse_search.measure,
     "path": whole_path.measure,
     "residual": residual.measure,
+    "small": small.measure,
     "refresh": refresh.measure,
 }
 

@@ -64,7 +64,11 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
         arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
         if self.keys.taught:
             arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
-        targets = {loss: len(documents) if loss == "binary" else len(examples) for loss in self.keys.losses}
+        targets = {
+            term: len(documents) if loss == "binary" else len(examples)
+            for loss in self.keys.losses
+            for term in self.keys.terms(loss)
+        }
         return MicroBatch(arrays, targets, text_tokens(ids, self.vocabulary))
 
     @abstractmethod

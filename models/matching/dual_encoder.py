@@ -235,7 +235,7 @@ class DualEncoder(Encoder):
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
         in_batch = [loss for loss in self.keys.losses if loss in OF_BATCH and self.keys.has_batch_negatives]
         if in_batch:
-            allowed = arrays["allowed"] if "allowed" in arrays else _allowed(arrays)
+            allowed = allowed_documents(arrays)
             losses = {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
         if others := [loss for loss in self.keys.losses if loss not in in_batch]:
             own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
@@ -249,8 +249,10 @@ def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
 
 
-def _allowed(arrays: Mapping[str, Tensor]) -> Tensor:
+def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
     """Return which documents each query is compared with, bool [Q, D]: its positive, and all irrelevant texts."""
+    if "allowed" in arrays:
+        return arrays["allowed"]
     keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
     allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
     for column in relevant.T:  # few columns; all at once would need [Q, D, r]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -14,11 +16,12 @@ from models.batching.framing import ChunkFraming, Framing
 from models.encode import as_rows, encode, encode_texts, insert_special_tokens
 from models.interface import Vocabulary
 from models.layers.pooling import Pooling, pool
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
 from models.trunk import require_bidirectional
 from models.vectors import Vectors, one_vector
 
 Similarity = Literal["dot", "cosine"]
+Dimensions = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 
 
 class SiameseConfig(DualEncoderConfig):
@@ -31,6 +34,9 @@ class SiameseConfig(DualEncoderConfig):
     special_tokens: PositiveInt = 1  # [CLS] and the tokens that pre-training added after it (Cross-Thought)
     projection: PositiveInt | None = None  # the size of a linear layer and LayerNorm on the pooled state (ANCE)
     document_chunks: PositiveInt = 1  # chunks of max_document_tokens each; the best one counts (MaxP)
+    # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
+    # for each n; left out of a recipe, it is no part of its identity
+    dimensions: Dimensions | None = Field(None, exclude_if=lambda dimensions: dimensions is None)  # null: all, once
 
     @model_validator(mode="after")
     def _special_tokens_are_pooled(self) -> SiameseConfig:
@@ -49,10 +55,21 @@ class SiameseConfig(DualEncoderConfig):
                 raise ValueError(f"method.pooled_states={self.pooled_states} are more than method.{key}")
         return self
 
+    @model_validator(mode="after")
+    def _dimensions_descend(self) -> SiameseConfig:
+        numbers = self.dimensions or ()
+        if any(larger <= smaller for larger, smaller in pairwise(numbers)):
+            raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")
+        return self
+
     @property
     def added_tokens(self) -> int:
         """All special tokens except [CLS]."""
         return self.special_tokens - 1
+
+    def terms(self, loss: str) -> list[str]:
+        """The loss of each number of dimensions by itself: softmax_768, softmax_256."""
+        return [f"{loss}_{number}" for number in self.dimensions] if self.dimensions else [loss]
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
         """Texts as one input, or as several."""
@@ -77,14 +94,18 @@ class Siamese(DualEncoder):
         of their states, at the same positions as in pre-training (Cross-Thought).
 
         Raises:
-            ValueError: `pooling` takes the first states and the trunk is causal.
+            ValueError: `pooling` takes the first states and the trunk is causal, or a vector lacks `dimensions`.
         """
         super().__init__(trunk, keys)
         if keys.pooling in ("cls", "first_m"):
             require_bidirectional(trunk, "set method.pooling=last")
+        pooled = trunk.config.hidden_size * keys.special_tokens
         if keys.projection:
-            width = trunk.config.hidden_size * keys.special_tokens
-            self.projection = nn.Sequential(nn.Linear(width, keys.projection), nn.LayerNorm(keys.projection))
+            self.projection = nn.Sequential(nn.Linear(pooled, keys.projection), nn.LayerNorm(keys.projection))
+        whole = keys.projection or pooled
+        self.width = keys.dimensions[0] if keys.dimensions else whole  # of a vector
+        if self.width > whole:
+            raise ValueError(f"dimensions: {self.width} are more than a vector's {whole}")
         self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -97,7 +118,7 @@ class Siamese(DualEncoder):
             states = pool(encode_texts(tower, ids, mask), mask, keys.pooling, keys.pooled_states)
         if keys.projection:
             states = self.projection(states.to(next(self.projection.parameters()).dtype))
-        states = states.to(torch.promote_types(states.dtype, torch.float32))
+        states = states[:, : self.width].to(torch.promote_types(states.dtype, torch.float32))
         return F.normalize(states, dim=-1) if keys.similarity == "cosine" else states
 
     def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
@@ -117,3 +138,26 @@ class Siamese(DualEncoder):
             return queries.vectors[:, 0] @ documents.vectors[:, 0].T
         scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
         return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)
+
+    def cut(self, texts: Vectors, dimensions: int) -> Vectors:
+        """Return the first numbers of vectors, [B, m, dimensions]; for cosine, a vector keeps its length.
+
+        It is 1, but for queries that are divided by a learnt temperature.
+        """
+        first = texts.vectors[..., :dimensions]
+        if self.keys.similarity == "cosine" and dimensions < texts.vectors.shape[-1]:
+            whole, cut = (torch.linalg.vector_norm(each, dim=-1, keepdim=True) for each in (texts.vectors, first))
+            first = first * (whole / cut.clamp(min=1e-12))
+        return texts._replace(vectors=first)
+
+    def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Compute the losses, as `DualEncoder` does; with `dimensions`, for each number of them."""
+        if self.keys.dimensions is None:
+            return super().losses(queries, documents, arrays)
+        if self.keys.has_batch_negatives:
+            arrays = {**arrays, "allowed": allowed_documents(arrays)}  # once for all
+        losses = dict[str, Tensor]()
+        for i, number in enumerate(self.keys.dimensions):
+            of_number = super().losses(self.cut(queries, number), self.cut(documents, number), arrays)
+            losses |= {self.keys.terms(loss)[i]: value for loss, value in of_number.items()}
+        return losses

@@ -21,6 +21,7 @@ from trainer.training.published import cross_encoder_folder
 from trainer.training.published.cross_encoder_folder import is_cross_encoder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER
 from trainer.training.published.sentence_transformer import (
+    dimensions_of,
     is_sentence_transformer,
     longest_texts,
     read_modules,
@@ -61,6 +62,7 @@ def load_published(path: Path) -> LoadedModel:
     refuse_to_rank(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
+    keys |= dimensions_of(path, trunk.config.hidden_size)
     return _siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
 
 

@@ -27,6 +27,7 @@ from trainer.training.engine.device import has_bf16, this_device
 
 CLASSES = "classes"  # the loss of models that classify pairs
 PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
+DIMENSIONS_HELP = "rank by the first N numbers of the vectors of models of one vector per text"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
 LONG = 1 << 16  # tokens, more than any model reads
@@ -48,6 +49,7 @@ class Ranker(ABC):
             re-ranks lists that another one found.
         by_itself: whether the score of a document does not depend on the others of its list, so that it can be compared
             with scores from elsewhere.
+        dimensions: how many numbers of a vector count, where it was cut.
         position_bias: of the lists that it scored last, the mean of |p_ij + p_ji - 1| over pairs of documents, where it
             compares them in both orders: 0 if their order does not matter.
     """
@@ -57,6 +59,7 @@ class Ranker(ABC):
     collection: Collection
     searches: ClassVar[bool] = True
     by_itself: ClassVar[bool] = True
+    dimensions: int | None = None
     position_bias: float | None = None
 
     @property
@@ -70,6 +73,16 @@ class Ranker(ABC):
         """What an index's manifest keeps of it; rankers with the same fingerprint give the same scores."""
 
     @property
+    def width(self) -> int | None:
+        """How many numbers the vector of a text has, where it has one, which can be cut."""
+        return None
+
+    @property
+    def note(self) -> str | None:
+        """What the user should know of the way that it is used."""
+        return None
+
+    @property
     def temperature(self) -> float:
         """What its scores are divided by where a student learns them."""
         return 1.0
@@ -79,6 +92,12 @@ class Ranker(ABC):
         if options:
             raise ValueError(f"{self.title} has no options: leave out {next(iter(options))}=...")
         return self
+
+    def cut(self, dimensions: int) -> Ranker:
+        """Return the ranker by the first numbers of its vectors; raise InputError where there are not that many."""
+        raise InputError(
+            f"{self.title} is not a model of one vector per text, which can be cut to {dimensions} dimensions"
+        )
 
     def passes(self, documents: int) -> int:
         """Return the forward passes for a query and a list of documents, besides those of texts encoded ahead."""

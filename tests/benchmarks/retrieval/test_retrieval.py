@@ -20,6 +20,7 @@ TINY = {
     "sparse": {"texts": 300, "terms": 12, "vocabulary": 60, "queries": 8, "query_terms": 4, "best": 5},
     "path": {"passages": [20, 40, 80], "words": 6, "queries": 4, "hidden": 16},
     "residual": {"vectors": 4000, "width": 12, "of_a_text": 8, "directions": 50, "queries": 4, "of_a_query": 6},
+    "small": {"texts": 3000, "width": 40, "queries": 8},
     "refresh": {**ENCODER, "steps": 6, "every": 2},
 }
 
@@ -47,6 +48,10 @@ def test_every_part_is_measured_and_written(tmp_path: Path, capsys: pytest.Captu
     figures = parts["residual"]["figures"]
     assert 0.3 < figures["share of float16's first 10, residual1"] < figures["share of float16's first 10, residual4"]
     assert figures["bytes of a vector"] == 4 + 3
+    assert len(parts["small"]["ratios"]) == 4
+    figures = parts["small"]["figures"]
+    assert [figures[f"bytes of a {what}"] for what in ("vector, float16", "code, int8", "code, binary")] == [80, 40, 8]
+    assert 0.5 < figures["share of float16's first 10, binary"] <= figures["share of float16's first 10, int8"] <= 1
     figures = parts["refresh"]["figures"]
     (share,) = (value for name, value in figures.items() if name.startswith("share"))
     assert share == pytest.approx(1 / (1 + 2 / figures["a refresh, in steps"]))

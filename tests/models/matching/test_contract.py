@@ -31,6 +31,8 @@ MODELS = {
     "siamese, two towers": {"towers": 2, "loss": "hinge", "negatives_per_query": 2},
     "siamese, chunks": {"document_chunks": 3, "max_document_tokens": 5, "pooling": "mean"},
     "siamese, kl": {"loss": "kl", "similarity": "cosine"},
+    "siamese, dimensions": {"dimensions": [12, 5, 2], "loss": {"softmax": 1.0, "kl": 0.5}, "similarity": "cosine"},
+    "siamese, chunks, dimensions": {"dimensions": [16, 7], "document_chunks": 3, "max_document_tokens": 5},
     "siamese, several": {"loss": {"softmax": 1.0, "kl": 0.5}, "similarity": "cosine"},
     **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
     "colbert": {"dimension": 6},

@@ -1,11 +1,15 @@
 """The vectors of a Siamese network: pooled, projected, normalised, from one tower or two, from chunks."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from models.matching.siamese import Siamese
 from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
+from models.vectors import Vectors
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
 
@@ -105,3 +109,94 @@ def test_the_best_chunk_of_a_long_document_counts() -> None:
 def test_poolings_that_cannot_be_are_refused(keys, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         siamese(**keys)
+
+
+COSINE = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3}
+TAUGHT = replace(positive(0, 1, given=[5, 8, 3]), scores=np.array([1.5, 2.0, -1.0, 0.5], np.float32))
+
+
+@pytest.mark.parametrize("shape", [COSINE, {**COSINE, "learn_temperature": True}, {"temperature": 4.0}], ids=str)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"negatives": "step"},
+        {"loss": "hinge", "negatives": "micro_batch"},
+        {"loss": "binary", "negatives_per_query": 2},
+        {"loss": {"softmax": 1.0, "kl": 0.5, "margin_mse": 0.1}},
+    ],
+    ids=str,
+)
+def test_each_number_of_dimensions_has_the_losses_of_the_vectors_first_numbers(keys, shape) -> None:
+    examples = [TAUGHT, replace(TAUGHT, candidates=np.array([2, 7, 9, 4]), relevant=np.array([2]))]
+    model = Siamese(trunk(), siamese(**keys, **shape, dimensions=[12, 5])).double()
+    arrays = tensors(batch := micro_batch(model.keys, examples))
+    plain = Siamese(model.trunk, siamese(**keys, **shape)).double()
+    texts = plain(represent=True, **arrays)
+    assert texts["query_vectors"].shape[2] == 16
+    expected = {}
+    for number in (12, 5):
+        sides = [texts[f"{side}_vectors"][..., :number] for side in ("query", "document")]
+        if "similarity" in shape:
+            sides = [F.normalize(side, dim=-1) for side in sides]
+        if "learn_temperature" in shape:
+            sides[0] = sides[0] / plain.temperature
+        of_number = plain.losses(*(Vectors(side, torch.ones(side.shape[:2]).bool()) for side in sides), arrays)
+        expected |= {f"{loss}_{number}": value for loss, value in of_number.items()}
+    torch.testing.assert_close(model(**arrays), expected, rtol=1e-10, atol=1e-10)
+    assert {term: model.keys.weights[term] for term in expected} == {
+        term: plain.keys.weights[term.rpartition("_")[0]] for term in expected
+    }
+    assert batch.counts.keys() == expected.keys()
+    if "learn_temperature" in shape:
+        (slope,) = torch.autograd.grad(sum(model(**arrays).values()), [model.log_temperature])
+        assert slope.abs() > 1e-6
+
+
+class Features(torch.nn.Module):
+    """What a loss of sentence-transformers needs of a model: features are embeddings."""
+
+    def get_embedding_dimension(self) -> int:
+        return CONFIG["hidden_size"]
+
+    get_sentence_embedding_dimension = get_embedding_dimension  # in older releases
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {**features}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_sum_over_dimensions_is_that_of_sentence_transformers(dtype: torch.dtype) -> None:
+    from sentence_transformers.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+
+    numbers, examples = [16, 8, 3], [positive(i, query=(30, i + 6)) for i in range(5)]
+    keys = siamese(pooling="mean", similarity="cosine", temperature=0.05, dimensions=numbers)
+    model = Siamese(trunk(), keys).to(dtype)
+    arrays = tensors(micro_batch(keys, examples))
+    texts = model(represent=True, **arrays)
+    ours = sum(model(**arrays).values()) / len(examples)
+    rival = MatryoshkaLoss(Features(), MultipleNegativesRankingLoss(Features(), scale=20.0), numbers)
+    rival.loss.model = rival.model
+    theirs = rival([{"sentence_embedding": texts[f"{side}_vectors"][:, 0]} for side in ("query", "document")], None)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for mine, other in zip(
+        *(torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (ours, theirs)), strict=True
+    ):
+        if other is not None:
+            torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dimensions", [[8, 8], [4, 8], [0], [], [8, -1], 8, [8.5]], ids=str)
+def test_dimensions_that_do_not_descend_are_refused(dimensions) -> None:
+    with pytest.raises(ValueError, match="dimensions"):
+        siamese(dimensions=dimensions)
+
+
+@pytest.mark.parametrize(("keys", "width"), [({}, 16), ({"projection": 7}, 7), ({"special_tokens": 2}, 32)])
+def test_more_dimensions_than_a_vector_has_are_refused(keys, width: int) -> None:
+    encoder = trunk(vocab_size=CONFIG["vocab_size"] + 1)
+    assert vectors(Siamese(encoder, siamese(dimensions=[width, 2], **keys)).double()).shape == (2, width)
+    with pytest.raises(ValueError, match=f"dimensions: {width + 1} are more than a vector's {width}"):
+        Siamese(encoder, siamese(dimensions=[width + 1], **keys))

@@ -123,6 +123,20 @@ ROWS = [
     ("trainer.search DENSE --serve=0 abc", "--serve takes its queries from the page"),
     ("trainer.search DENSE --beside=DENSE --serve=0", "--beside names the same index"),
     ("trainer.search DENSE --beside=TMP/other", "--beside is for the page: add --serve PORT"),
+    ("trainer.index RUNS/siamese --collection=COLLECTION --out=NEW --dimensions=33", "and cannot cut them to 33"),
+    ("trainer.index RUNS/colbert --collection=COLLECTION --out=NEW --dimensions=8", "is not a model of one vector per"),
+    ("trainer.index bm25 --collection=COLLECTION --out=NEW --dimensions=8", "is not a model of one vector per"),
+    ("trainer.index RUNS/colbert --collection=COLLECTION --out=NEW --dtype=int8", "--dtype int8: the index of"),
+    ("trainer.index bm25 --collection=COLLECTION --out=NEW --dtype=binary", "has none: leave it out"),
+    ("trainer.index RUNS/siamese --collection=COLLECTION --out=NEW --dimensions=0", "not a whole number above 0"),
+    (
+        "trainer.evaluate --collection=COLLECTION --split=test --system=bm25 --dimensions=8 --out=NEW",
+        "--dimensions 8: no system has a model of one vector per text: leave it out",
+    ),
+    (
+        "trainer.evaluate --collection=COLLECTION --split=test --system=a=RUNS/siamese --dimensions=33 --out=NEW",
+        "and cannot cut them to 33",
+    ),
     # trainer.trace
     ("trainer.trace RECIPE --world-size 3", "data.lanes: 4 lanes cannot be shared by 3 ranks"),
     ("trainer.trace RECIPE data.mix.a.weigth=1", "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),

@@ -81,9 +81,12 @@ def losses_of_script(
     return curves
 
 
-def test_multiple_negatives_ranking_loss(toy_collection: Path, tmp_path: Path, library: Any) -> None:
+@pytest.mark.parametrize("dimensions", [[], [32, 12, 5]], ids=["whole", "matryoshka"])
+def test_multiple_negatives_ranking_loss(
+    toy_collection: Path, tmp_path: Path, library: Any, dimensions: list[int]
+) -> None:
     """From a folder of the library with mean pooling and cosine similarity, which the recipe takes over."""
-    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 
     keys = {"name": "siamese", "pooling": "mean", "similarity": "cosine", "max_query_tokens": 32}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", max_document_tokens=32, **keys)
@@ -91,12 +94,16 @@ def test_multiple_negatives_ranking_loss(toy_collection: Path, tmp_path: Path, l
     export_encoder(load_trained(run), folder)
     config = folder / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), **NO_DROPOUT}))
-    path = recipe_of(folder, toy_collection, 20, name="siamese")
+    path = recipe_of(folder, toy_collection, 20, name="siamese", **({"dimensions": dimensions} if dimensions else {}))
     train(1, [[path]], tmp_path)
-    ours = toy.scalars(tmp_path / "tuned", "loss/softmax")
+    terms = [f"softmax_{number}" for number in dimensions] or ["softmax"]
+    curves = [toy.scalars(tmp_path / "tuned", f"loss/{term}") for term in terms]
+    ours = {step: sum(curve[step] for curve in curves) for step in curves[0]}
 
     model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    loss = MultipleNegativesRankingLoss(model)
+    loss: Any = MultipleNegativesRankingLoss(model)
+    if dimensions:
+        loss = MatryoshkaLoss(model, loss, dimensions)
 
     def losses_of(step: int, pairs: Pairs) -> dict[str, Tensor]:
         return {"softmax": loss([model.tokenize(list(side)) for side in zip(*pairs, strict=True)], None)}

@@ -51,7 +51,7 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs RANKS-CONFIG and 4-resumed, and one-lane runs without dropout: whole, 2, 4 and 8."""
+    """A folder with the runs RANKS-CONFIG, RANKS-cut and 4-resumed, and one-lane runs without dropout, whole to 2."""
     folder = tmp_path_factory.mktemp("step_negatives")
     recipe = recipe_of(folder, toy_collection)
     configs = {f"zero{stage}_fp32": stage_file(folder, stage) for stage in STAGES}
@@ -64,8 +64,9 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         [recipe, "data.lanes=1", f"run={folder}/{name}", f"batch.micro={micro}", f"method.negatives={kind}"]
         for name, micro, kind in (("whole", 8, "micro_batch"), ("8", 8, "step"), ("4", 4, "step"), ("2", 2, "step"))
     ]
-    train(1, [*commands(1, "zero1_fp32"), *([*command, *NO_DROPOUT] for command in one_lane)], folder)
-    train(2, commands(2, *configs), folder)
+    cut = {n: [*commands(n, "zero1_fp32")[0], f"run={folder}/{n}-cut", "method.dimensions=[32,8]"] for n in (1, 2)}
+    train(1, [*commands(1, "zero1_fp32"), cut[1], *([*command, *NO_DROPOUT] for command in one_lane)], folder)
+    train(2, [cut[2], *commands(2, *configs)], folder)
     shutil.copytree(folder / "2-zero3_fp32", folder / "4-resumed", ignore=shutil.ignore_patterns("tensorboard"))
     shutil.rmtree(checkpoint.folder(folder / "4-resumed", STEPS))
     resumed = [recipe, f"run={folder}/4-resumed", f"deepspeed={configs['zero3_fp32']}"]
@@ -111,6 +112,14 @@ def test_half_precision_agrees(runs: Path, name: str) -> None:
 @pytest.mark.parametrize("micro", [8, 4, 2])
 def test_any_size_of_micro_batches_trains_as_the_whole_step_in_one(runs: Path, micro: int) -> None:
     compare(runs / str(micro), runs / "whole", 1e-5)
+
+
+@pytest.mark.slow
+def test_each_number_of_dimensions_has_the_same_losses_on_two_ranks(runs: Path) -> None:
+    for number in (32, 8):
+        one, two = (toy.scalars(runs / f"{ranks}-cut", f"loss/softmax_{number}") for ranks in (1, 2))
+        assert len(one) == STEPS
+        assert two == pytest.approx(one, rel=1e-5)
 
 
 @pytest.mark.slow

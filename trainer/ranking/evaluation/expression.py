@@ -15,7 +15,7 @@ Equal trees are equal and hash equally, so that each distinct part is evaluated 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
@@ -130,6 +130,16 @@ def walk(expression: Expression) -> Iterator[Expression]:
     if isinstance(expression, Fuse):
         yield from walk(expression.second)
     yield expression
+
+
+def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expression:
+    """Return a system with its leaves changed, scorers included."""
+    if isinstance(expression, Leaf):
+        return change(expression)
+    first = with_leaves(expression.first, change)
+    if isinstance(expression, Fuse):
+        return replace(expression, first=first, second=with_leaves(expression.second, change))
+    return replace(expression, first=first, scorer=change(expression.scorer))
 
 
 def problem(text: str, at: int, message: str) -> InputError:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Given, Leaf, Mix, Rerank, parse, problem, walk
+from trainer.ranking.evaluation.expression import (
+    BM25,
+    Expression,
+    Fuse,
+    Given,
+    Leaf,
+    Mix,
+    Rerank,
+    parse,
+    problem,
+    walk,
+    with_leaves,
+)
 from trainer.ranking.evaluation.results_file import Limits, SystemStage
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.registry import open_ranker
@@ -66,22 +78,39 @@ class Systems:
     rankers: dict[Leaf, Ranker]  # of every leaf that is not a run file
 
     @classmethod
-    def open(cls, collection: Collection, given: list[Given], precision: str | None = None) -> Systems:
-        """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option."""
+    def open(
+        cls,
+        collection: Collection,
+        given: list[Given],
+        precision: str | None = None,
+        dimensions: int | None = None,
+    ) -> Systems:
+        """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option.
+
+        Models of one vector per text rank by the first `dimensions` numbers, unless the option names another number.
+        """
         opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
         for system in given:
             for leaf in leaves(system.expression):
                 if is_run_file(leaf) and leaf.options:
                     raise problem(system.text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
-                if is_run_file(leaf) or leaf in rankers:
-                    continue
-                if leaf.path not in opened:
+                if not is_run_file(leaf) and leaf.path not in opened:
                     opened[leaf.path] = open_ranker(leaf.path, collection, precision)
-                try:
-                    rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
-                except ValueError as error:
-                    raise problem(system.text, leaf.at, str(error)) from None
+        if dimensions:
+            given = _cut(given, dimensions, [path for path, ranker in opened.items() if ranker.width])
+        for system in given:
+            for leaf in leaves(system.expression):
+                if leaf.path in opened and leaf not in rankers:
+                    try:
+                        rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
+                    except ValueError as error:
+                        raise problem(system.text, leaf.at, str(error)) from None
         return cls(collection, given, rankers)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the models as they are used, a line each."""
+        return list(dict.fromkeys(ranker.note for ranker in self.rankers.values() if ranker.note))
 
     def require_scores(self) -> None:
         """Raise InputError for a model that predicts classes."""
@@ -172,3 +201,15 @@ class Systems:
             if isinstance(leaf, Leaf)
             for bias in [self.rankers[leaf].position_bias]
         }
+
+
+def _cut(given: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[Given]:
+    """Give the models at `paths` the option `dimensions`, unless they have it."""
+    if not paths:
+        raise InputError(f"--dimensions {dimensions}: no system has a model of one vector per text: leave it out")
+
+    def cut(leaf: Leaf) -> Leaf:
+        options = {"dimensions": str(dimensions), **dict(leaf.options)}
+        return replace(leaf, options=tuple(options.items())) if leaf.path in paths else leaf
+
+    return [system._replace(expression=with_leaves(system.expression, cut)) for system in given]

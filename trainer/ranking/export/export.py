@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from models.config import MatchingConfig
+from models.matching.siamese import SiameseConfig
 from trainer.ranking.export import (
     export_adapters,
     export_colbert,
@@ -61,7 +62,9 @@ def export_encoder(
             export_pretrained.write_decoder(trained, folder)
             card += export_pretrained.DECODER_CARD
         (folder / "README.md").write_text(card, encoding="utf-8")
-        source = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
+        source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
+        if isinstance(trained.method, SiameseConfig) and trained.method.dimensions:
+            source["dimensions"] = trained.method.dimensions
         tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
         write_json(folder / MARK, source | tokens)
 

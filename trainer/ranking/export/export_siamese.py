@@ -36,6 +36,10 @@ print(model.similarity(queries, documents))
 `transformers.AutoModel` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
 `pooler_output` is not trained.
 """
+CUT = """
+It was trained to rank by the first {numbers} numbers of a vector, too:
+`SentenceTransformer("{out}", truncate_dim={least})`.
+"""
 
 
 def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Mapping[str, Any]) -> str:
@@ -57,7 +61,8 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
     write_encoder(trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
     types = {path: kind for path, kind in MODULES.items() if path != "2_Normalize" or method.similarity == "cosine"}
-    write_modules(folder, types, method.max_document_tokens, {"similarity_fn_name": method.similarity})
+    cut = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
+    write_modules(folder, types, method.max_document_tokens, {"similarity_fn_name": method.similarity, **cut})
     pooling = {
         "word_embedding_dimension": trunk.config.hidden_size,
         "pooling_mode_cls_token": method.pooling == "cls",
@@ -68,4 +73,9 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
     name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
-    return CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
+    width, *smaller = method.dimensions or [trained.model.width]
+    facts = {**facts, "width": width}
+    card = CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
+    if smaller:
+        card += CUT.format(**facts, numbers=" or ".join(map(str, smaller)), least=smaller[-1])
+    return card

@@ -20,7 +20,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.common.progress import meter
 from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.retrieval.search import Ranked, order_of
+from trainer.ranking.retrieval.search import Ranked, rescored
 
 LISTS_LOOKED_AT = 16  # one in this many lists is searched
 TRAINED_ON = 256  # about this many vectors for each list, as faiss advises
@@ -137,8 +137,5 @@ def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ra
     ranked = []
     for query, row in zip(queries, found, strict=True):
         positions = np.sort(row[row >= 0]).astype(np.int64)  # faiss pads with -1 where it finds fewer
-        scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64))
-        scores = scores.astype(np.float32)
-        best = order_of(scores, positions)[:k]
-        ranked.append(Ranked(positions[best], scores[best]))
+        ranked.append(rescored(query, vectors, positions, k))
     return ranked

@@ -1,26 +1,33 @@
-"""An index of one vector per text: exact search in all blocks, or search by faiss (approximate.py).
+"""An index of one vector per text: exact search in all blocks, or by small codes first, or by faiss.
 
 blocks/NNNNNN.npy, rows.npy   see encode_blocks.py
+codes/, ranges.npy            optional: see small_vectors.py
 approximate-KIND.faiss        optional: see approximate.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from trainer.ranking.indexes import approximate
+from data_prep.common.rng import keyed_rng
+from trainer.ranking.indexes import approximate, blocks, small_vectors
 from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import OneVector, Storage
+from trainer.ranking.indexes.encode_blocks import OneVector, Storage, encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
+from trainer.ranking.indexes.small_vectors import CodedVector, Codes, open_codes
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.retrieval.search import Ranked, search
-from trainer.ranking.retrieval.shared import NOTHING, each_its_queries, wait_for
+from trainer.ranking.retrieval.shared import NOTHING, each_its_queries, merge, wait_for
+
+DEPTHS, QUERIES = (10, 100), 64  # recall: how many of the first documents are compared, for how many queries
 
 
 @dataclass(frozen=True)
@@ -30,26 +37,58 @@ class DenseIndex(Index):
     ranker: Dense
     vectors: Blocks
     documents: TextDocuments
+    codes: Codes | None = None  # where texts are searched by these first
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
     STORAGE: ClassVar[Storage] = OneVector(32_768, "float32")  # a block: some 100 MB at a width of 768
-    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
+    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", *small_vectors.CODES)
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
+
+    @classmethod
+    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+        """Make or resume the folder of an index, unless it is complete."""
+        if dtype in small_vectors.CODES:
+            assert isinstance(ranker, Dense)
+            encode_blocks(CodedVector(cls.STORAGE.block, dtype), ranker, directory, rank, ranks)
+        else:
+            super().write(ranker, directory, rank, ranks, dtype)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
         """Open an index."""
         assert isinstance(ranker, Dense)
-        vectors, documents = open_blocks(folder)
+        coded = folder.manifest.get("dtype") in small_vectors.CODES
+        vectors, documents = open_blocks(folder, ["float16"] if coded else blocks.DTYPES)
         if len(vectors) != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
-        return cls(folder, ranker, vectors, documents)
+        return cls(folder, ranker, vectors, documents, open_codes(folder, vectors) if coded else None)
 
     def __str__(self) -> str:
         """Describe what the index holds."""
         documents, texts = len(self.documents.rows), len(self.vectors)
         width, dtype = self.vectors.width, self.vectors.dtype
-        return f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
+        told = f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
+        if self.codes is None:
+            return told
+        kind, size = self.folder.manifest["dtype"], sum(array.nbytes for array in self.vectors.arrays)
+        return f"{told} ({size:,} bytes), searched by {kind} first ({self.codes.bytes:,} bytes)"
+
+    def measure(self, rank: int = 0, ranks: int = 1) -> str | None:
+        """Return which share of exact search's first documents is found with codes, for some queries."""
+        numbers = keyed_rng("recall queries").permutation(len(self.collection.queries))[:QUERIES].tolist()
+        if self.codes is None or not numbers:
+            return None
+        queries = self.ranker.queries.embeddings(map(self.collection.queries.tokens, numbers))
+        shares = []
+        for k in DEPTHS:
+            exact, found = (
+                merge(index.search_vectors(queries, k, rank=rank, ranks=ranks), k, rank, ranks) or []
+                for index in (replace(self, codes=None), self)
+            )
+            if rank == 0:
+                own = [np.isin(a.documents, b.documents).mean() for a, b in zip(exact, found, strict=True)]
+                shares.append(f"{np.mean(own):.1%} of exact search's first {k}")
+        return f"finds {' and '.join(shares)}, for {len(numbers)} queries of the collection" if rank == 0 else None
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Make faiss's index on rank 0."""
@@ -85,15 +124,16 @@ class DenseIndex(Index):
         *,
         salts: np.ndarray | None = None,
     ) -> list[Ranked]:
-        """Find the k best documents for each query vector, fp32 [Q, H]; `salts`, of exact search, as in `search`."""
+        """Find the k best documents for each query vector, fp32 [Q, H]; with `salts`, as in `search`, exactly."""
         self.folder.check_width(queries.shape[1], self.vectors.width)
+        by: Callable[[np.ndarray, Blocks, int], list[Ranked]] | None = None
         if approximation:
             self.require(approximation)
-
-            def find(part: slice) -> list[Ranked]:
-                return approximate.search(self.faiss[approximation], queries[part], self.vectors, k)
-
-            found = each_its_queries(find, len(queries), rank, ranks)  # a faiss index is not sharded
+            by = partial(approximate.search, self.faiss[approximation])
+        elif self.codes and salts is None:
+            by = partial(self.codes.search, device=self.ranker.accelerator)
+        if by:  # what it looks at first depends on all texts, so these are not shared out
+            found = each_its_queries(lambda part: by(queries[part], self.vectors, k), len(queries), rank, ranks)
         else:
             share = self.vectors.share(rank, ranks)
             if not len(share):

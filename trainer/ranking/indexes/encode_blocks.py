@@ -51,8 +51,11 @@ class Storage(ABC):
         """Make what the writing of blocks needs, and return the storage that writes them; all ranks must call this."""
         return self
 
+    def derive(self, building: Builder, rank: int, ranks: int) -> None:  # noqa: B027  most kinds need none
+        """Make the files that depend on all blocks, once these are written; all ranks must call this."""
+
     def files(self, directory: Path) -> list[Path]:
-        """Return the files that `prepared` makes and that the index needs to read its blocks."""
+        """Return the files that `prepared` and `derive` make and that the index needs."""
         return []
 
 
@@ -172,6 +175,9 @@ def encode_blocks(
         building = replace(building, storage=storage.prepared(building, ranker, rank, ranks))
         building.write(rank, ranks, beat)
     wait_for(ranks)
+    if building:
+        building.storage.derive(building, rank, ranks)
+    wait_for(ranks)
     if building and not rank:
         building.finish()
     wait_for(ranks)
@@ -185,6 +191,8 @@ def builder(
     made_of = folder.about(ranker, len(numbers)) | {"dtype": storage.dtype}
     if ranker.precision != "fp32":
         made_of["precision"] = ranker.precision
+    if ranker.dimensions:
+        made_of["dimensions"] = ranker.dimensions
     if folder.begin(directory, made_of):
         return None
     for name in storage.folders:

@@ -51,6 +51,7 @@ class _MadeOf(Record):
     documents: Count
     dtype: str | None = None
     precision: str | None = None  # None: fp32
+    dimensions: Count | None = None  # None: all
 
 
 class _Complete(_MadeOf):
@@ -134,6 +135,7 @@ FIXED = {
     "collection": "collection",
     "dtype": "--dtype",
     "precision": "--precision",
+    "dimensions": "--dimensions",
 }  # the keys of a manifest that a resumed index must share, and their names in a message
 
 

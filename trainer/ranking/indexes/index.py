@@ -88,6 +88,10 @@ class Index(ABC):
     def __str__(self) -> str:
         """Describe what the index holds."""
 
+    def measure(self, rank: int = 0, ranks: int = 1) -> str | None:
+        """Return on rank 0 what to tell of a search of the index, where it is not exact; all ranks must call this."""
+        return None
+
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Prepare a kind of approximate search, unless it is prepared already."""
         self.require(approximation)
@@ -102,7 +106,8 @@ class Index(ABC):
     ) -> list[Ranked]:
         """Find the k best documents for each query in this rank's share of the index, ties in the order of documents.
 
-        The search is exact unless an approximation is named; `require` must allow it, and it may find fewer documents.
+        The search is exact unless the index has codes (small_vectors.py) or an approximation is named; `require` must
+        allow it, and it may find fewer documents.
         Every document is in the share of one rank: `shared.merge` turns all ranks' results into one ranking, which is
         the same for any number of ranks.
 

@@ -65,4 +65,6 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
             f"{ranker.name}: is not the model that {directory} was made with: name that one with "
             "--model, or make the index again"
         )
+    if dimensions := folder.manifest.get("dimensions"):
+        ranker = ranker.cut(dimensions)
     return KINDS[folder.manifest["kind"]].open(folder, ranker)

@@ -2,12 +2,81 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from models.matching.siamese import SiameseConfig
+from models.vectors import Vectors
 from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.retrieval.encode import TextEncoder, without_padding
 from trainer.ranking.retrieval.system import Embedded, Texts
+
+OPTION = "dimensions"
 
 
 class Dense(VectorRanker):
-    """Ranks by exact search among embeddings."""
+    """Ranks by exact search among embeddings, or among their first `dimensions` numbers."""
+
+    method: SiameseConfig
+
+    @property
+    def width(self) -> int:
+        """The numbers of a vector that count."""
+        return self.dimensions or int(self.model.width)
+
+    @property
+    def note(self) -> str | None:
+        """Whether it was trained to rank by that many."""
+        trained = self.method.dimensions or (self.model.width,)
+        if self.width in trained:
+            return None
+        return f"{self.title} was trained for {', '.join(map(str, trained))} dimensions, not for its first {self.width}"
+
+    def cut(self, dimensions: int) -> Dense:
+        """Return the ranker by the first numbers of vectors, which shares its model."""
+        if dimensions > self.width:
+            raise InputError(
+                f"{self.title} has vectors of {self.width} dimensions, and cannot cut them to {dimensions}"
+            )
+        chosen = copy.copy(self)
+        chosen.dimensions = dimensions
+        return chosen
+
+    def with_options(self, options: Mapping[str, str]) -> Dense:
+        """Return the ranker with the option `dimensions`."""
+        for name, value in options.items():
+            if name != OPTION:
+                raise ValueError(f"'{name}' is not an option of a model of one vector per text: {OPTION}")
+            if not re.fullmatch("[1-9][0-9]{0,8}", value):
+                raise ValueError(f"'{value}' is not a number of dimensions")
+        try:
+            return self.cut(int(options[OPTION])) if options else self
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def queries(self) -> TextEncoder:
+        """The encoder of queries."""
+        return self._cutting(super().queries)
+
+    @property
+    def documents(self) -> TextEncoder:
+        """The encoder of documents."""
+        return self._cutting(super().documents)
+
+    def _cutting(self, encoder: TextEncoder) -> TextEncoder:
+        if self.dimensions is None:
+            return encoder
+
+        def first(encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
+            return without_padding(self.model.cut(encoded, self.dimensions))
+
+        return replace(encoder, kept=first)
 
     def system(self, texts: Texts) -> Embedded:
         """Encode texts."""

@@ -250,6 +250,16 @@ def order_of(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return np.lexsort((positions, -scores))
 
 
+def rescored(query: np.ndarray, vectors: Any, positions: np.ndarray, k: int) -> Ranked:
+    """Return the k best of some vectors for a query fp32 [H], given their places int64 [n] in order.
+
+    `vectors` is an array fp32 or fp16 [N, H], or reads like one. Scores are summed in fp64 and rounded, as in `search`.
+    """
+    scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64)).astype(np.float32)
+    best = order_of(scores, positions)[:k]
+    return Ranked(positions[best], scores[best])
+
+
 def packed(ranked: Sequence[Ranked], k: int) -> np.ndarray:
     """Write rankings as keys, uint64 [Q, k], padded with `NONE`: arrays of one shape, for ranks to exchange."""
     keys = np.full((len(ranked), k), NONE)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from pydantic import PositiveInt
+
 from data_prep.common.errors import InputError
-from data_prep.common.json_file import read_json
+from data_prep.common.json_file import Record, read_json
 from data_prep.tokenizers.tokenizer import CONFIG
 from models.matching.siamese import SiameseConfig
 from trainer.training.published.hugging_face import AGAIN, read_keys
 from trainer.training.published.settings import (
     ADAPTER,
+    MARK,
     MODULES,
     NORMALIZE,
     POOLING,
@@ -33,6 +36,12 @@ SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts that the library puts before a side's texts
+
+
+class _Mark(Record):
+    """What trainer.export wrote into a folder about its vectors."""
+
+    dimensions: list[PositiveInt] = []
 
 
 class Module(NamedTuple):
@@ -71,6 +80,30 @@ def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
         InputError: a file is damaged, or the model does more than pool and normalise.
     """
     return modules_of(folder)["Transformer"], _pooling(folder) | _similarity(folder)
+
+
+def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
+    """Return the key of how many numbers of a vector count, of `width`, where the library cuts vectors; else nothing.
+
+    An export of ours also says which smaller numbers it was trained for.
+
+    Raises:
+        InputError: the number is not one, or vectors of length 1 would be cut and compared as they are then.
+    """
+    path = folder / SETTINGS
+    settings = read_keys(path, missing=True)
+    number = settings.get("truncate_dim")
+    if number is None:
+        return {}
+    if type(number) is not int or number < 1:
+        raise InputError(f"{path}: truncate_dim is {number!r:.80}, not a number of dimensions")
+    if settings.get("similarity_fn_name") == "dot" and "Normalize" in modules_of(folder):
+        raise InputError(
+            f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
+        )
+    trained = read_json(folder / MARK, _Mark, AGAIN).dimensions if (folder / MARK).is_file() else []
+    number = min(number, width)
+    return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
 
 
 def refuse_to_rank(folder: Path) -> None:

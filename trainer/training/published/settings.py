@@ -74,7 +74,7 @@ TABLE = (
         "if one is put before every text, query or document",
         _elsewhere,
     ),
-    Setting(SETTINGS, ("truncate_dim",), TO_RANK, "vectors are not cut"),
+    Setting(SETTINGS, ("truncate_dim",), APPLIED, "the numbers of a vector that count; not beside `dot` of Normalize"),
     Setting(SETTINGS, ("model_type",), TO_RANK, "if not `SentenceTransformer`", _is("SentenceTransformer")),
     Setting(SETTINGS, ("__version__", "requirements"), HARMLESS, "of the library"),
     Setting(TRANSFORMER, ("max_seq_length",), APPLIED, "the longest text, in tokens; at most the encoder's positions"),
@@ -137,6 +137,7 @@ TABLE = (
     Setting(ENCODER, ("any key",), APPLIED, "by transformers; no code of the folder is run"),
     Setting(ADAPTER, ("any key",), REFUSED, "merge the adapter into the encoder, and save that"),
     Setting(MARK, ("tokenizer", "added_tokens"), APPLIED, "an export's own: its vocabulary, its special tokens"),
+    Setting(MARK, ("dimensions",), APPLIED, "likewise: the numbers of dimensions that it was trained for"),
 )
 _BY_KEY = {(row.file, key): row for row in TABLE for key in row.keys}
 

@@ -19,6 +19,7 @@ from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
+from trainer.ranking.published import load_published
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
@@ -85,6 +86,29 @@ def test_sentence_transformer_is_the_trainers_encoder(
     assert model.max_seq_length == MAX_TOKENS
     assert model.similarity_fn_name == similarity
     np.testing.assert_allclose(model.similarity(own, own), own @ own.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("dimensions", [[32, 8, 3], [12, 5]])
+def test_numbers_of_dimensions_are_told(tmp_path: Path, tokenizer_json: Path, dimensions: list[int]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    trained = siamese(tmp_path / "run", tokenizer_json, similarity="cosine", pooling="mean", dimensions=dimensions)
+    export_encoder(trained, tmp_path / "out")
+    assert (
+        json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())["truncate_dim"]
+        == (dimensions[0])
+    )
+    assert json.loads((tmp_path / "out" / "deepsiam.json").read_text())["dimensions"] == dimensions
+    assert f"truncate_dim={dimensions[-1]}" in (tmp_path / "out" / "README.md").read_text()
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    own = own_embeddings(trained)
+    assert own.shape[1] == model.truncate_dim == dimensions[0]
+    theirs = model.encode(TEXTS)
+    np.testing.assert_allclose(model.similarity(theirs, theirs), own @ own.T, atol=1e-5)
+    assert load_published(tmp_path / "out").method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
+    short = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=dimensions[-1]).encode(TEXTS)
+    first = own[:, : dimensions[-1]] / np.linalg.norm(own[:, : dimensions[-1]], axis=1, keepdims=True)
+    np.testing.assert_allclose(model.similarity(short, short), first @ first.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])

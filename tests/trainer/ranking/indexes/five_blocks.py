@@ -43,7 +43,7 @@ def found(index: Index, k: int, rank: int = 0, ranks: int = 1) -> np.ndarray | N
 
 
 def main() -> None:
-    """Make and search {name: [kind, run, dtype]} of a JSON file, with the name's folder and array beside it."""
+    """Make and search {name: [kind, run, dtype]} of a JSON file, with the name's folder and what it finds beside it."""
     directory, file = map(Path, sys.argv[-2:])
     collection = Collection.open(directory)
     world = World.from_environment()
@@ -52,8 +52,10 @@ def main() -> None:
         for name, (kind, run, dtype) in json.loads(file.read_text()).items():
             index = build(kind, open_ranker(run, collection), file.parent / name, dtype, world.rank, world.size)
             best = found(index, 9, world.rank, world.size)
+            told = index.measure(world.rank, world.size)
             if best is not None:
                 np.save(file.parent / f"{name}.npy", best)
+                (file.parent / f"{name}.txt").write_text(str(told))
 
 
 if __name__ == "__main__":

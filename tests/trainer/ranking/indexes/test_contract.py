@@ -89,16 +89,18 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(
 ) -> None:
     collection = made["bm25"].collection.directory
     indexes = {kind: (kind, str(runs[kind][0]) if kind in runs else "bm25", None) for kind in KINDS}
-    indexes["residual"] = ("multi_vector", str(runs["multi_vector"][0]), "residual2")
+    coded = {"residual2": "multi_vector", "int8": "dense", "binary": "dense"}
+    indexes |= {dtype: (kind, str(runs[kind][0]), dtype) for dtype, kind in coded.items()}
     (tmp_path / "indexes.json").write_text(json.dumps(indexes))
     done = toy.launch(2, "tests.trainer.ranking.indexes.five_blocks", collection, tmp_path / "indexes.json")
     assert done.returncode == 0, done.stderr
-    residual = build("multi_vector", rankers["multi_vector"], tmp_path / "one", "residual2")
-    for name, index in {**made, "residual": residual}.items():
+    ours = {dtype: build(kind, rankers[kind], tmp_path / f"one-{dtype}", dtype) for dtype, kind in coded.items()}
+    for name, index in {**made, **ours}.items():
         files = tree(tmp_path / name)
         assert files == tree(index.folder.directory), name
         assert name == "bm25" or sum(file.startswith("blocks/") for file in files) == 5
         np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), found(index, 9), name)
+        assert (tmp_path / f"{name}.txt").read_text() == str(index.measure())
 
 
 @pytest.mark.parametrize(("kind", "approximation"), WAYS)

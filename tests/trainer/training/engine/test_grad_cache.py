@@ -234,10 +234,13 @@ def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
-def test_several_losses_are_those_of_one_batch(monkeypatch: pytest.MonkeyPatch, ranks: int, size: int) -> None:
+@pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
+def test_several_losses_are_those_of_one_batch(
+    monkeypatch: pytest.MonkeyPatch, dimensions: dict[str, list[int]], ranks: int, size: int
+) -> None:
     """The softmax is over the documents of the step, the others over each query's own scored candidates."""
     table = {"softmax": 1.0, "kl": 0.5, "margin_mse": 0.05}
-    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "learn_temperature": True}
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "learn_temperature": True, **dimensions}
     keys = siamese(loss=table, negatives="step", candidates={"per_query": 3}, teacher_scale="min_max", **shape)
     rng, model = np.random.default_rng(0), Siamese(trunk(), keys).double()
     given = [(2, 3, 4), (5, 6), (7, 3, 5), (8, 9, 4), (3,), (2, 4, 5), (0, 6, 9), (0, 1, 2)]
@@ -251,7 +254,7 @@ def test_several_losses_are_those_of_one_batch(monkeypatch: pytest.MonkeyPatch, 
     ]
     whole = copy.deepcopy(model)
     sums = whole(**tensors(micro_batch(keys, examples)))
-    total = sum(weight * sums[term] for term, weight in table.items())
+    total = sum(weight * sums[term] for term, weight in keys.weights.items())
     (total / COUNT).backward()
     losses, gradients = cached(model, batches, ranks, monkeypatch)
     compare(([sum(losses)], gradients), ([total.item()], gradients_of([whole])), 1e-9)

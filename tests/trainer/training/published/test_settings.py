@@ -203,7 +203,9 @@ REFUSED = [
     (SETTINGS, {"prompts": {"query": "find: "}}, "prompts.query"),
     (SETTINGS, {"prompts": {"query": "", "passage": "passage: "}}, "prompts.passage"),
     (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": "x"}, "default_prompt_name"),
-    (SETTINGS, {"truncate_dim": 16}, "truncate_dim"),
+    (SETTINGS, {"truncate_dim": 0}, "truncate_dim"),
+    (SETTINGS, {"truncate_dim": True}, "truncate_dim"),
+    (SETTINGS, {"truncate_dim": 8, "similarity_fn_name": "dot"}, "truncate_dim"),
     (SETTINGS, {"model_type": "SparseEncoder"}, "model_type"),
     (SETTINGS, {"similarity_fn_name": "manhattan"}, "similarity_fn_name"),
     (SETTINGS, {"similarity_fn_name": ["cosine"]}, "similarity_fn_name"),
@@ -288,6 +290,19 @@ def test_dropout_does_nothing(cased: Path) -> None:
     dropout = {"idx": 3, "name": "3", "path": "3_Dropout", "type": "sentence_transformers.models.Dropout"}
     write(cased / "modules.json", [*modules, dropout])
     require_equal(cased)
+
+
+@pytest.mark.parametrize("number", [1, 5, 10_000])
+def test_truncate_dim_cuts_vectors(cased: Path, number: int) -> None:
+    """The library leaves vectors at their lengths, and its cosine divides by these."""
+    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    write_layout(cased, 2)
+    change(cased / SETTINGS, {"truncate_dim": number})
+    loaded = load_any(cased)
+    own = own_embeddings(loaded, TEXTS)
+    assert own.shape[1] == loaded.model.width == min(number, loaded.model.trunk.config.hidden_size)  # type: ignore[union-attr]
+    theirs = library.SentenceTransformer(str(cased), device="cpu", local_files_only=True).encode(TEXTS)
+    np.testing.assert_allclose(own, theirs / np.linalg.norm(theirs, axis=1, keepdims=True), atol=2e-5)
 
 
 SEP, CLS = ("[SEP]", 3), ("[CLS]", 2)

@@ -1,0 +1,301 @@
+"""A byte or a bit a number, then fp16: codes and search against plain loops and the library, ranks, a stop, damage."""
+
+import re
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.runs import write_run
+from trainer import index as command
+from trainer.ranking.indexes import encode_blocks, small_vectors
+from trainer.ranking.indexes.blocks import Blocks
+from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.registry import open_index
+from trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
+from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.retrieval import shared
+
+METHOD = {
+    "name": "siamese",
+    "pooling": "mean",
+    "similarity": "cosine",
+    "max_query_tokens": 8,
+    "max_document_tokens": 24,
+}
+ALL = pytest.mark.parametrize("dtype", CODES)
+
+
+def vectors(seed: int, number: int, width: int) -> np.ndarray:
+    """Vectors around 16 directions, fp16 [number, width]."""
+    rng = np.random.default_rng(seed)
+    around = np.random.default_rng(99).standard_normal((16, width))[rng.integers(16, size=number)]
+    return (around + rng.standard_normal((number, width)) * 0.5).astype(np.float16)
+
+
+def coded(dtype: str, texts: np.ndarray, sizes: list[int]) -> tuple[Codes, Blocks]:
+    """The codes and the vectors of texts in blocks of these sizes."""
+    parts = np.split(texts, np.cumsum(sizes))
+    ranges = ranges_of(texts[::3]) if dtype == "int8" else None
+    codes = [bits_of(part) if ranges is None else bytes_of(part, ranges) for part in parts]
+    return Codes(Blocks(codes), ranges), Blocks(parts)
+
+
+@pytest.mark.parametrize("width", [1, 5, 64, 100])
+def test_codes_are_those_of_sentence_transformers(width: int) -> None:
+    """With the same ranges; numbers beyond them get the nearest step, and a dimension without a range none."""
+    from sentence_transformers.util import quantize_embeddings
+
+    texts = vectors(0, 300, width).astype(np.float32)
+    texts[:, -1] = 0.25
+    ranges = ranges_of(texts[:150])
+    np.testing.assert_array_equal(bytes_of(texts, ranges), quantize_embeddings(texts, "int8", ranges=ranges))
+    packed = bits_of(texts).view(np.uint8)
+    np.testing.assert_array_equal(packed[:, : -(-width // 8)], quantize_embeddings(texts, "ubinary"))
+    assert not packed[:, -(-width // 8) :].any()
+
+
+@ALL
+@pytest.mark.parametrize("k", [1, 7, 60, 500])
+def test_search_is_that_of_loops_over_all_texts(dtype: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_vectors, "CORPUS_BLOCK", 50)
+    texts, queries = vectors(1, 230, 20), vectors(2, 9, 20).astype(np.float32)
+    texts[100:110] = texts[3]  # ties
+    codes, stored = coded(dtype, texts, [100, 1, 0, 90])
+    found = codes.search(queries, stored, k)
+    for query, ranked in zip(queries.astype(np.float64), found, strict=True):
+        if codes.ranges is None:
+            near = -((texts > 0) != (query > 0)).sum(axis=1)
+        else:
+            steps = (codes.ranges[1] - codes.ranges[0]) / np.float32(255)
+            near = np.float32(
+                np.concatenate(codes.codes.arrays).astype(np.float64) @ (query.astype(np.float32) * steps)
+            )
+        candidates = np.sort(np.argsort(-near, kind="stable")[: 4 * k])
+        scores = (texts[candidates].astype(np.float64) @ query).astype(np.float32)
+        order = np.argsort(-scores, kind="stable")[:k]
+        assert ranked.documents.tolist() == candidates[order].tolist()
+        np.testing.assert_allclose(ranked.scores, scores[order], rtol=1e-6)
+
+
+def test_scoring_again_finds_what_codes_alone_miss() -> None:
+    texts, queries = vectors(3, 4000, 48), vectors(4, 40, 48).astype(np.float32)
+    exact = np.argsort(-(queries @ texts.astype(np.float32).T), axis=1, kind="stable")[:, :10]
+    recalls = {}
+    for dtype in CODES:
+        codes, stored = coded(dtype, texts, [1500, 1500])
+        found = codes.search(queries, stored, 10)
+        recalls[dtype] = np.mean([np.isin(own, row.documents).mean() for own, row in zip(exact, found, strict=True)])
+    alone = nearest_bits(bits_of(queries), codes.codes, 10)
+    recalls["bits alone"] = np.mean([np.isin(own, row.documents).mean() for own, row in zip(exact, alone, strict=True)])
+    print(recalls)
+    assert recalls["int8"] > 0.99
+    assert recalls["int8"] > recalls["binary"] > recalls["bits alone"] + 0.1
+
+
+def test_bits_are_counted_without_numpy_2_too() -> None:
+    words = np.random.default_rng(0).integers(0, 2**63, (3, 50), dtype=np.uint64)
+    words[0, 0], words[0, 1] = 0, 2**64 - 1
+    expected = [[int(word).bit_count() for word in row] for row in words]
+    assert small_vectors.count_bits(words).tolist() == small_vectors._count_bits(words).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def run(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("siamese") / "run", copies.directory / "tokenizer.json", **METHOD)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_blocks() -> object:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DenseIndex, "STORAGE", replace(DenseIndex.STORAGE, block=20))
+        patched.setattr(small_vectors, "SAMPLE", 30)
+        yield
+
+
+def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int = 0, ranks: int = 1) -> DenseIndex:
+    return DenseIndex.build(open_ranker(run, collection), folder, rank, ranks, dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def made(run: Path, copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An index of each dtype; the last 30 of the 120 documents are copies of the first 30."""
+    folders = {dtype: tmp_path_factory.mktemp("made") / dtype for dtype in ("float16", *CODES)}
+    for dtype, folder in folders.items():
+        build(run, copies, folder, dtype)
+    return folders
+
+
+def opened(folder: Path) -> DenseIndex:
+    index = open_index(folder)
+    assert isinstance(index, DenseIndex)
+    return index
+
+
+def queries_of(collection: Collection) -> list[str]:
+    return [collection.queries.text(i) for i in range(0, 120, 9)]
+
+
+@ALL
+def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, Path], dtype: str) -> None:
+    index, halves = opened(made[dtype]), tree(made["float16"] / "blocks")
+    assert tree(made[dtype] / "blocks") == halves
+    assert index.codes
+    every = index.vectors[np.arange(90)]
+    ranges = index.codes.ranges
+    assert (ranges is None) == (dtype == "binary")
+    expected = bits_of(every) if ranges is None else bytes_of(every, ranges)
+    np.testing.assert_array_equal(index.codes.codes[np.arange(90)], expected)
+    if ranges is not None:
+        whole = ranges_of(every)
+        assert (ranges[0] >= whole[0]).all()
+        assert (ranges[1] <= whole[1]).all()
+        assert (ranges != whole).any()  # they are of a sample
+    size = {"int8": 90 * 32, "binary": 90 * 8}[dtype]
+    told = f"90 different texts, 32 x float16 each (5,760 bytes), searched by {dtype} first ({size:,} bytes)"
+    assert str(index) == f"120 documents of {told}"
+    assert set(index.folder.manifest["sha256"]) == set(tree(made[dtype])) - {"manifest.json"}
+    index.folder.verify()
+
+
+@ALL
+def test_what_is_found_has_the_scores_and_the_ties_of_exact_search(
+    made: dict[str, Path], copies: Collection, dtype: str
+) -> None:
+    exact = opened(made["float16"]).search(queries_of(copies), 120)
+    index = opened(made[dtype])
+    for k in (10, 30, 120):
+        for ranked, whole in zip(index.search(queries_of(copies), k), exact, strict=True):
+            assert len(ranked.documents) == k
+            score_of = dict(zip(whole.documents.tolist(), whole.scores.tolist(), strict=True))
+            np.testing.assert_allclose([score_of[i] for i in ranked.documents.tolist()], ranked.scores, rtol=1e-6)
+            tied = np.flatnonzero(np.diff(ranked.scores) == 0)
+            assert (np.diff(ranked.documents)[tied] > 0).all()
+    for ranks in (2, 3, 7):
+        search_shares(index, queries_of(copies), 9, ranks)
+    salted = index.search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
+    alone = opened(made["float16"]).search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
+    assert salted[0].documents.tolist() == alone[0].documents.tolist()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@ALL
+def test_ranks_change_no_byte(
+    run: Path,
+    made: dict[str, Path],
+    copies: Collection,
+    dtype: str,
+    ranks: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    barrier = threading.Barrier(ranks)
+    for module in (shared, encode_blocks, small_vectors):
+        monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
+    with ThreadPoolExecutor(ranks) as threads:
+        of_ranks = [threads.submit(build, run, copies, tmp_path / "i", dtype, rank, ranks) for rank in range(ranks)]
+        for of_rank in of_ranks:
+            of_rank.result()
+    assert tree(tmp_path / "i") == tree(made[dtype])
+
+
+@pytest.mark.parametrize("saves", range(0, 12, 2))
+@ALL
+def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
+    run: Path,
+    made: dict[str, Path],
+    copies: Collection,
+    dtype: str,
+    saves: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved: list[Path] = []
+
+    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.folder.save) -> None:
+        if len(saved) == saves:
+            raise KeyboardInterrupt
+        saved.append(file)
+        original(file, array)  # type: ignore[operator]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(encode_blocks.folder, "save", stops)
+        patched.setattr(small_vectors, "save", stops)
+        with pytest.raises(KeyboardInterrupt):
+            build(run, copies, tmp_path / "i", dtype)
+    with pytest.raises(InputError, match="an unfinished index"):
+        Folder.open(tmp_path / "i")
+    build(run, copies, tmp_path / "i", dtype)
+    assert tree(tmp_path / "i") == tree(made[dtype])
+
+
+def test_another_dtype_is_not_continued(run: Path, made: dict[str, Path], copies: Collection) -> None:
+    with pytest.raises(InputError, match="holds an index with another --dtype"):
+        build(run, copies, made["int8"], "binary")
+
+
+def test_damage_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(made["int8"], tmp_path / "i")
+    code = folder / "codes" / "000001.npy"
+    sound = np.load(code)
+    for changed in (sound[:-1], sound[:, :-1].copy()):
+        np.save(code, changed)
+        with pytest.raises(InputError, match=r"damaged .its codes are not those of its vectors"):
+            opened(folder)
+    np.save(code, sound.astype(np.int16))
+    with pytest.raises(InputError, match=r"000001.npy: damaged"):
+        opened(folder)
+    np.save(code, sound)
+    opened(folder)
+    content = bytearray((folder / "ranges.npy").read_bytes())
+    content[-2] ^= 1
+    (folder / "ranges.npy").write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged .ranges.npy: its SHA-256 is not the recorded one"):
+        opened(folder)
+    (folder / "ranges.npy").unlink()
+    with pytest.raises(InputError, match=r"damaged .ranges.npy: its SHA-256 is not the recorded one"):
+        opened(folder)
+
+
+@ALL
+def test_the_command_tells_bytes_and_recall(
+    run: Path, made: dict[str, Path], copies: Collection, dtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main([str(run), f"--collection={copies.directory}", f"--out={made[dtype]}", f"--dtype={dtype}"])
+    line, recall = capsys.readouterr().out.splitlines()
+    assert line == f"{made[dtype]}: complete already: {opened(made[dtype])}"
+    share = r"\d+\.\d%"
+    assert re.fullmatch(
+        rf"{made[dtype]}: finds {share} of exact search's first 10 and 100\.0% of exact search's first 100, "
+        "for 64 queries of the collection",
+        recall,
+    )
+    assert opened(made["float16"]).measure() is None
+
+
+@pytest.mark.parametrize("dimensions", [7, 32])
+def test_cut_vectors_have_codes_too(run: Path, copies: Collection, tmp_path: Path, dimensions: int) -> None:
+    ranker = open_ranker(run, copies).cut(dimensions)
+    index = DenseIndex.build(ranker, tmp_path / "i", dtype="int8")
+    assert index.codes
+    assert index.codes.codes.width == dimensions
+    assert opened(tmp_path / "i").ranker.dimensions == dimensions
+
+
+def test_a_device_finds_the_same(made: dict[str, Path], copies: Collection) -> None:
+    index = opened(made["int8"])
+    assert index.codes
+    queries = index.ranker.queries.embeddings(map(copies.queries.tokens, range(12)))
+    there = index.codes.search(queries, index.vectors, 9, torch.device("cpu"))
+    for one, other in zip(index.codes.search(queries, index.vectors, 9), there, strict=True):
+        np.testing.assert_array_equal(one.documents, other.documents)
+        np.testing.assert_array_equal(one.scores, other.scores)

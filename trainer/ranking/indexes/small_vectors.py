@@ -1,0 +1,165 @@
+"""A byte or a bit for each number of a vector, to search first: what is found is scored by the fp16 vectors.
+
+codes/NNNNNN.npy   int8 [S, H]: where a number lies in the range of its dimension, in 255 steps; or, binary,
+                   uint64 [S, H / 64]: a bit for each number, whether it is above 0
+ranges.npy         of int8, fp32 [2, H]: the least and the largest number of each dimension in a sample of the texts
+
+Both are made of the finished blocks, fp16, so no number of ranks changes them. With the same ranges the codes are those
+of sentence-transformers' `quantize_embeddings`, but a query is compared as it is with int8, where that one makes a code
+of it, too; bits are compared by their Hamming distance, as there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from data_prep.collections.flat_arrays import map_array
+from data_prep.common.files import make_directory, sha256_of
+from data_prep.common.progress import meter
+from data_prep.common.rng import keyed_rng
+from trainer.ranking.indexes.blocks import Blocks, map_blocks
+from trainer.ranking.indexes.encode_blocks import Builder, OneVector
+from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
+from trainer.ranking.retrieval.shared import wait_for
+
+CODES = {"int8": "int8", "binary": "uint64"}  # the numbers of the codes, by dtype of the index
+RANGES = "ranges.npy"
+SAMPLE = 20_000  # texts that the ranges are computed from
+STEPS = 255
+WORD = 64  # bits
+RESCORED = 4  # texts that are scored by their fp16 vectors, for each that is wanted
+REMEDY = "make the index again, in another folder"
+
+
+def ranges_of(vectors: np.ndarray) -> np.ndarray:
+    """Return the least and the largest number of each dimension of vectors [n, H], fp32 [2, H]."""
+    return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+
+
+def steps_of(ranges: np.ndarray) -> np.ndarray:
+    """Return the size of a step in each dimension, fp32 [H]; 1 where all numbers are the same."""
+    steps = (ranges[1] - ranges[0]) / STEPS
+    return np.where(steps == 0, np.float32(1), steps)
+
+
+def bytes_of(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Return a byte for each number of vectors [n, H], int8 [n, H]; what is out of the ranges gets their ends."""
+    steps = np.floor((vectors.astype(np.float32) - ranges[0]) / steps_of(ranges))
+    return (steps.clip(0, STEPS) - 128).astype(np.int8)
+
+
+def bits_of(vectors: np.ndarray) -> np.ndarray:
+    """Return a bit for each number of vectors [n, H], uint64 [n, H / 64]."""
+    bits = np.zeros((len(vectors), math.ceil(vectors.shape[1] / WORD) * WORD), bool)
+    bits[:, : vectors.shape[1]] = vectors > 0
+    return np.packbits(bits, axis=1).view(np.uint64)
+
+
+def _count_bits(words: np.ndarray) -> np.ndarray:
+    """Count the bits of each word of uint64 [..., n] by those of its bytes."""
+    of_bytes = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+    return of_bytes[words[..., None].view(np.uint8)].sum(axis=-1, dtype=np.uint8)
+
+
+count_bits: Callable[[np.ndarray], np.ndarray] = getattr(np, "bitwise_count", _count_bits)  # it is new in numpy 2
+
+
+@dataclass(frozen=True)
+class CodedVector(OneVector):
+    """A vector for each text in fp16, and its code."""
+
+    def stored(self, of_text: np.ndarray) -> np.ndarray:
+        """Convert a text's vector to fp16."""
+        return of_text.astype("float16")
+
+    def derive(self, building: Builder, rank: int, ranks: int) -> None:
+        """Write the ranges, and the codes of this rank's blocks, unless they exist."""
+        directory = building.directory
+        make_directory(directory / "codes")
+        arrays = [map_array(directory / "blocks" / name, ["float16"], 2, remedy=REMEDY) for name in building.names]
+        if self.dtype == "int8" and rank == 0 and not (directory / RANGES).is_file():
+            texts = sum(map(len, arrays))
+            sample = np.sort(keyed_rng("ranges").choice(texts, min(texts, SAMPLE), replace=False))
+            save(directory / RANGES, ranges_of(Blocks(arrays)[sample]))
+        wait_for(ranks)
+        ranges = np.load(directory / RANGES, allow_pickle=False) if self.dtype == "int8" else None
+        for name, vectors in list(zip(building.names, arrays, strict=True))[rank::ranks]:
+            if not (directory / "codes" / name).is_file():
+                codes = bits_of(vectors) if ranges is None else bytes_of(vectors, ranges)
+                save(directory / "codes" / name, codes)
+
+    def files(self, directory: Path) -> list[Path]:
+        """Return the ranges and the codes."""
+        codes = [directory / "codes" / file.name for file in sorted((directory / "blocks").glob("*.npy"))]
+        return [directory / RANGES, *codes] if self.dtype == "int8" else codes
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The codes of an index's texts."""
+
+    codes: Blocks
+    ranges: np.ndarray | None  # of int8
+
+    @property
+    def bytes(self) -> int:
+        """The size of all codes."""
+        return sum(array.nbytes for array in self.codes.arrays)
+
+    def search(self, queries: np.ndarray, vectors: Blocks, k: int, device: torch.device | None = None) -> list[Ranked]:
+        """Find `RESCORED` * k texts for each query fp32 [Q, H] by their codes, and rank the k best by their vectors.
+
+        Ties are in the order of the texts, among codes and among scores. The memory needed is a block of codes, their
+        scores, and the texts found for each query. On a `device` int8 is compared there.
+        """
+        most = min(len(self.codes), RESCORED * k)
+        if self.ranges is None:
+            found = nearest_bits(bits_of(queries), self.codes, most)
+        else:  # the start of a range adds the same to all scores of a query
+            found = search(queries * steps_of(self.ranges), self.codes, most, device=device).each()  # type: ignore[arg-type]
+        return [
+            rescored(query, vectors, np.sort(texts.documents), k) for query, texts in zip(queries, found, strict=True)
+        ]
+
+
+def nearest_bits(queries: np.ndarray, codes: Blocks, k: int) -> list[Ranked]:
+    """Find the k codes with the fewest bits that differ from a query's, uint64 [Q, W].
+
+    A score is 1 + how many are the same.
+    """
+    best = BestPositive(len(queries), k)
+    most = queries.shape[1] * WORD + 1
+    with meter("search", "codes", len(codes)) as report:
+        for start in range(0, len(codes), CORPUS_BLOCK):
+            block = np.ascontiguousarray(codes[start : start + CORPUS_BLOCK].T)  # so that a sum is over rows
+            for number, query in enumerate(queries):
+                others = count_bits(block ^ query[:, None]).sum(axis=0, dtype=np.uint16)
+                nearer = np.flatnonzero(others < most - best.least[number])  # a tie is after those found before
+                best.add(number, nearer + start, (most - others[nearer]).astype(np.float32))
+            report(start + block.shape[1], "")
+    return best.ranked()
+
+
+def open_codes(folder: Folder, vectors: Blocks) -> Codes:
+    """Open the codes of an index, given its vectors; raise InputError where they are damaged."""
+    dtype = folder.manifest["dtype"]
+    arrays = map_blocks(folder, "codes", [CODES[dtype]], 2)
+    width = vectors.width if dtype == "int8" else math.ceil(vectors.width / WORD)
+    if [array.shape for array in arrays] != [(len(array), width) for array in vectors.arrays]:
+        raise folder.damaged("its codes are not those of its vectors")
+    if dtype == "binary":
+        return Codes(Blocks(arrays), None)
+    file = folder.directory / RANGES
+    if not file.is_file() or sha256_of(file) != folder.manifest["sha256"].get(RANGES):
+        raise folder.damaged(f"{RANGES}: its SHA-256 is not the recorded one")
+    ranges = np.array(folder.array(RANGES, [np.float32], 2))
+    if ranges.shape != (2, vectors.width):
+        raise folder.damaged(f"{RANGES}: not the ranges of its vectors")
+    return Codes(Blocks(arrays), ranges)
