@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example, Scale, Unit
 from models.batching.framing import Framing, Kept
+from models.causality import is_causal
 from models.interface import Batcher, Vocabulary
 from models.sizes import check_sizes
 from models.trunk import TrunkModel
@@ -249,6 +250,13 @@ class MatchingConfig(MethodConfig):
         """The maximum length of each of the trunk's inputs, by the key or keys that limit it."""
         limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
         return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
+
+    def for_trunk(self, trunk: PreTrainedModel) -> MatchingConfig:
+        """Return these keys for a trunk: a causal one is pooled at its last position unless `pooling` is set."""
+        by_default = getattr(self, "pooling", None) == "cls" and "pooling" not in self.model_fields_set
+        if by_default and not self.added_tokens and is_causal(trunk):
+            return self.model_copy(update={"pooling": "last"})
+        return self
 
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
         """Return the documents that an example's query is compared with; the positive, if it has one, comes first.

@@ -51,7 +51,10 @@ class TokenDocument(Protocol):
 
 
 class Vocabulary(Protocol):
-    """What a batcher needs to know about a tokenizer: the number of token ids, and the ids of the special tokens."""
+    """What a batcher needs to know about a tokenizer: the number of token ids, the special tokens, its frames.
+
+    A special token is None where the tokenizer has none; a batcher that needs it says so (`require_roles`).
+    """
 
     @property
     def vocab_size(self) -> int:
@@ -59,19 +62,27 @@ class Vocabulary(Protocol):
 
     @property
     def pad(self) -> int:
-        """[PAD]."""
+        """[PAD], or another special token that pads."""
 
     @property
-    def cls(self) -> int:
-        """[CLS]."""
+    def cls(self) -> int | None:
+        """[CLS], or another token that begins a text."""
 
     @property
-    def sep(self) -> int:
-        """[SEP]."""
+    def sep(self) -> int | None:
+        """[SEP], or another token that ends a text."""
 
     @property
-    def mask(self) -> int:
+    def mask(self) -> int | None:
         """[MASK]."""
+
+    @property
+    def text_frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that the tokenizer puts before and after a text, at most two together: in BERT [CLS] and [SEP]."""
+
+    @property
+    def pair_frame(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The ids that it puts before, between and after two texts: in BERT [CLS], [SEP] and [SEP]."""
 
     @property
     def special(self) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
             print(remark, flush=True)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
+    recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())

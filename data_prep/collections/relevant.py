@@ -157,13 +157,13 @@ def _contain(collection: Collection, queries: np.ndarray, shared: np.ndarray) ->
     return sum(found) * 2 >= max(1, len(found))
 
 
-def first_equal(texts: Texts, numbers: np.ndarray, unknown: int) -> np.ndarray:
+def first_equal(texts: Texts, numbers: np.ndarray, unknown: int | None) -> np.ndarray:
     """Return for each text, by its number, the number of the first of these texts that equals it.
 
     Args:
         texts: contains the texts.
         numbers: int64 [n], sorted.
-        unknown: the id of unknown tokens.
+        unknown: the id of unknown tokens, if there is one.
     """
     parts = np.split(numbers, range(ROWS, len(numbers), ROWS))
     hashes = np.concatenate([_hashes(texts.token_rows, part) for part in parts])
@@ -176,10 +176,10 @@ def first_equal(texts: Texts, numbers: np.ndarray, unknown: int) -> np.ndarray:
     return first
 
 
-def _content(texts: Texts, number: int, unknown: int) -> bytes:
+def _content(texts: Texts, number: int, unknown: int | None) -> bytes:
     """Return what equal texts have in common: token ids, and the characters if one is unknown; empty without tokens."""
     tokens = texts.tokens(number)
-    characters = " ".join(texts.text(number).split()).encode() if unknown in tokens else b""
+    characters = " ".join(texts.text(number).split()).encode() if unknown is not None and unknown in tokens else b""
     return tokens.tobytes() + characters
 
 

@@ -44,9 +44,9 @@ class ShardEntry:
 class Manifest:
     """The manifest of a folder of shards.
 
-    `tokenizer` holds fingerprint, vocab_size, pad, unk, cls, sep and mask; `source` is free-form: what was read, with
-    which options, how much was dropped, and `dialogues`, whether segments are utterances; `sha256` is the hash of
-    manifest.json itself.
+    `tokenizer` holds fingerprint, vocab_size, pad, unk, cls, sep and mask, null where it has none; `source` is
+    free-form: what was read, with which options, how much was dropped, and `dialogues`, whether segments are
+    utterances; `sha256` is the hash of manifest.json itself.
     """
 
     directory: Path

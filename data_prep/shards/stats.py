@@ -129,7 +129,7 @@ def _doublings(counts: np.ndarray) -> list[list[int]]:
     return rows[filled[0] : filled[-1] + 1]
 
 
-def _vocabulary(counts: np.ndarray, unknown: int) -> dict[str, Any]:
+def _vocabulary(counts: np.ndarray, unknown: int | None) -> dict[str, Any]:
     """Return the numbers of counts[id], int64 [vocabulary size]."""
     ranked = np.sort(counts[counts > 0])[::-1]
     total = int(ranked.sum())
@@ -138,7 +138,7 @@ def _vocabulary(counts: np.ndarray, unknown: int) -> dict[str, Any]:
         "size": len(counts),
         "used": len(ranked),
         "coverage": len(ranked) / len(counts),
-        "unknown_share": int(counts[unknown]) / max(total, 1),
+        "unknown_share": 0.0 if unknown is None else int(counts[unknown]) / max(total, 1),
         "tokens_of_half": int(np.searchsorted(2 * np.cumsum(ranked), total)) + 1 if total else 0,
         "frequencies": [[rank, int(ranked[rank - 1])] for rank in ranks],
     }

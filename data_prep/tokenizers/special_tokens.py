@@ -9,43 +9,84 @@ from typing import Any
 
 import tokenizers
 
+from data_prep.tokenizers import frame
+
+SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_TOKENS = {
+    "cls": "<s>",
+    "pad": "<pad>",
+    "sep": "</s>",
+    "unk": "<unk>",
+    "mask": "<mask>",
+}  # ids 0 to 4
 # by which names published files have them; where a file has several, see `_spelled`
 SPELLINGS = {
-    "pad": ("[PAD]", "<pad>", "<|pad|>"),
+    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|finetune_right_pad_id|>"),
     "unk": ("[UNK]", "<unk>", "<|unk|>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<s>", "<bos>", "<|begin_of_text|>"),
+    "sep": ("[SEP]", "</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
     "mask": ("[MASK]", "<mask>", "<|mask|>"),
 }
+NEED_UNKNOWN = ("WordPiece", "WordLevel", "Unigram")  # models that fail at what they do not know
+LONGEST_FRAME = 2  # tokens around a text: a recipe's shortest input has three
 
 
 def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any]) -> dict[str, str]:
     """Return the special tokens by role: pad, unk, cls, sep and mask, without those that the file has not.
 
-    [CLS] and [SEP] are what its post-processor puts around a text, [UNK] is its model's, [PAD] that of its padding;
-    whatever the file does not say is found by its spelling.
+    [CLS] and [SEP] are the first and the last token that its post-processor puts around a text, [UNK] is its model's,
+    [PAD] that of its padding; whatever the file does not say is found by its spelling. Unless the file has all five
+    roles, as BERT's and RoBERTa's have, only a token that it marks as special has a role by its spelling: decoders'
+    vocabularies have words such as </s>. Where no token is for padding, another one pads: padding is never read.
 
     Args:
         backend: the tokenizer, as loaded from the file.
         content: the file's JSON.
+
+    Raises:
+        ValueError: there is no token for padding, or none for what the model does not know; or the post-processor puts
+            more than LONGEST_FRAME tokens around a text.
     """
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    said = {**_frame(backend), "unk": _unknown(content), "pad": (content.get("padding") or {}).get("pad_token")}
+    unk, kind = _unknown(content), content["model"].get("type")
+    if unk not in vocabulary and kind in NEED_UNKNOWN:
+        raise ValueError(f"the vocabulary lacks {unk or 'a token'} for what its {kind} model does not know: add it")
+    before, after = frame.read(backend).text
+    if len(before) + len(after) > LONGEST_FRAME:
+        around = backend.decode([*before, *after], skip_special_tokens=False)
+        raise ValueError(
+            f"post_processor makes {len(before)} + {len(after)} tokens around a text ({around:.80}), and at most "
+            f"{LONGEST_FRAME} are supported: use another tokenizer"
+        )
+    said = {
+        "cls": backend.id_to_token(before[0]) if before else None,
+        "sep": backend.id_to_token(after[-1]) if after else None,
+        "unk": unk,
+        "pad": (content.get("padding") or {}).get("pad_token"),
+    }
     found = {role: token for role, token in said.items() if token in vocabulary}
     marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    for role in SPELLINGS.keys() - found.keys():
-        if token := _spelled(role, vocabulary, marked, like=found.get("cls", "[")):
-            found[role] = token
-    return {role: found[role] for role in SPELLINGS if role in found}
+    of_bert = _with_spelled(found, vocabulary, marked)
+    if bool(before) == bool(after) and len(of_bert) == len(SPELLINGS):
+        return of_bert
+    framed = vocabulary if before or after else ()
+    found = _without_repeated(_with_spelled(found, marked or framed, marked))
+    padding = [found[role] for role in ("pad", "sep", "cls") if role in found] or sorted(marked)
+    if not padding:
+        raise ValueError(_lacking(of_bert))
+    return {**found, "pad": padding[0]}
 
 
-def _frame(backend: tokenizers.Tokenizer) -> dict[str, str]:
-    """Return the first and the last token of what the post-processor puts around a text, where it does both."""
-    encoding = backend.encode("a")
-    special = [bool(flag) for flag in encoding.special_tokens_mask]
-    if len(special) < 2 or not (special[0] and special[-1]):
-        return {}
-    return {"cls": encoding.tokens[0], "sep": encoding.tokens[-1]}
+def _lacking(found: Mapping[str, str]) -> str:
+    """Return what is wrong with a file without a usable special token, by the name of the nearer family."""
+    families = (SPECIAL_TOKENS, ROBERTA_TOKENS)
+    nearer = max(families, key=lambda family: len(family.items() & found.items()))
+    lacks = " ".join(token for role, token in nearer.items() if role not in found)
+    bert, roberta = (" ".join(family.values()) for family in families)
+    return (
+        f"the vocabulary lacks {lacks}; use a tokenizer.json that marks its special tokens, or one with a token for "
+        f"padding, unknown words, start, end and mask, such as {bert} (BERT's) or {roberta} (RoBERTa's)"
+    )
 
 
 def _unknown(content: Mapping[str, Any]) -> str | None:
@@ -55,7 +96,23 @@ def _unknown(content: Mapping[str, Any]) -> str | None:
     return model.get("unk_token") if number is None else model["vocab"][number][0]
 
 
-def _spelled(role: str, vocabulary: Collection[str], marked: Collection[str], like: str) -> str | None:
+def _with_spelled(found: Mapping[str, str], tokens: Collection[str], marked: Collection[str]) -> dict[str, str]:
+    """Return the roles that are found, and those that one of the tokens has by its spelling."""
+    given = dict(found)
+    for role in SPELLINGS.keys() - found.keys():
+        if token := _spelled(role, tokens, marked, like=found.get("cls", "[")):
+            given[role] = token
+    return {role: given[role] for role in SPELLINGS if role in given}
+
+
+def _without_repeated(found: Mapping[str, str]) -> dict[str, str]:
+    """Return the roles without those whose token has an earlier one: OPT begins and ends with </s>."""
+    roles = ("cls", "sep", "mask", "unk", "pad")
+    by_token = {found[role]: role for role in reversed(roles[:-1]) if role in found}
+    return {role: token for role, token in found.items() if role == "pad" or by_token[token] == role}
+
+
+def _spelled(role: str, tokens: Collection[str], marked: Collection[str], like: str) -> str | None:
     """Return the token whose spelling says its role: preferably a marked one, and in brackets like [CLS]'s."""
-    spelled = [token for token in SPELLINGS[role] if token in vocabulary]
+    spelled = [token for token in SPELLINGS[role] if token in tokens]
     return min(spelled, key=lambda token: (token not in marked, token[0] != like[0]), default=None)

@@ -23,18 +23,11 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.tokenizers import special_tokens, wordpiece
+from data_prep.tokenizers import frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
+from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
 
-SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-ROBERTA_TOKENS = {
-    "cls": "<s>",
-    "pad": "<pad>",
-    "sep": "</s>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-}  # ids 0 to 4
 # Lucene's English stop words, which BM25 leaves out too
 STOP_WORD = re.compile(
     "a|an|and|are|as|at|be|but|by|for|if|in|into|is|it|no|not|of|on|or|such|that|the|their|then|there|these|they|this|to|"
@@ -58,13 +51,13 @@ class Tokenizer(Vocabulary):
 
     Attributes:
         fingerprint: the SHA-256 (hex) of the file's bytes.
-        special_tokens: SPECIAL_TOKENS or ROBERTA_TOKENS.
+        special_tokens: those that it has, by role, such as SPECIAL_TOKENS or ROBERTA_TOKENS.
         split_special_tokens: whether "[SEP]" that is spelled out in a text is text; otherwise it is the token.
     """
 
     path: Path
     fingerprint: str
-    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # by role
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)
     split_special_tokens: bool
     _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
 
@@ -76,6 +69,13 @@ class Tokenizer(Vocabulary):
     def vocabulary(self) -> dict[str, int]:
         """Return the id of every token, including the special tokens."""
         return self._backend.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def frames(self) -> frame.Frames:
+        """What its post-processor puts around a text and a pair; without one, [CLS] and [SEP], if it has all roles."""
+        said = frame.read(self._backend)
+        bert_like = self.special_tokens.keys() == SPECIAL_TOKENS.keys()
+        return super().frames if bert_like and not any(said.text) else said
 
     @cached_property
     def punctuation(self) -> tuple[int, ...]:
@@ -166,8 +166,9 @@ def load(path: Path) -> Tokenizer:
     says so: the Hugging Face libraries find them in texts.
 
     Raises:
-        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks a special token, has ids far beyond
-            the number of tokens, or a token longer than LONGEST_TOKEN.
+        InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks a token for unknown words or padding,
+            puts too many tokens around a text, has ids far beyond the number of tokens, or a token longer than
+            LONGEST_TOKEN.
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
@@ -181,7 +182,10 @@ def load(path: Path) -> Tokenizer:
     vocabulary = backend.get_vocab(with_added_tokens=True)
     backend.no_padding()
     backend.no_truncation()
-    special = _special_tokens(path, backend, content)
+    try:
+        special = special_tokens.find(backend, json.loads(content))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
     vocab_size = max(vocabulary.values()) + 1
     if vocab_size > 2 * len(vocabulary):
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
@@ -194,11 +198,12 @@ def load(path: Path) -> Tokenizer:
     backend.add_special_tokens([token for token in ordinary if token != special["unk"] or token in added])
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
-    ids = {name: vocabulary[token] for name, token in special.items()}
+    ids = {role: vocabulary.get(special.get(role, "")) for role in SPECIAL_TOKENS if role != "pad"}
     fingerprint, split = hashlib.sha256(content).hexdigest(), _split_special_tokens(path.with_name(CONFIG))
     try:
         return Tokenizer(
             vocab_size,
+            pad=vocabulary[special["pad"]],
             **ids,
             path=path,
             fingerprint=fingerprint,
@@ -220,20 +225,6 @@ def _split_special_tokens(path: Path) -> bool:
     if not isinstance(split, bool):
         raise InputError(f"{path}: {SPLIT} is {split!r:.80}, not true or false")
     return split
-
-
-def _special_tokens(path: Path, backend: tokenizers.Tokenizer, content: bytes) -> dict[str, str]:
-    """Return the special tokens by role; raise InputError if one is missing, by the name of the nearer family."""
-    found = special_tokens.find(backend, json.loads(content))
-    families = (SPECIAL_TOKENS, ROBERTA_TOKENS)
-    nearer = max(families, key=lambda family: len(family.items() & found.items()))
-    if lacks := [token for role, token in nearer.items() if role not in found]:
-        bert, roberta = (" ".join(family.values()) for family in families)
-        raise InputError(
-            f"{path}: the vocabulary lacks {' '.join(lacks)}; use a tokenizer.json with a token for padding, unknown "
-            f"words, start, end and mask, such as {bert} (BERT's) or {roberta} (RoBERTa's)"
-        )
-    return found
 
 
 def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpiece") -> Tokenizer:

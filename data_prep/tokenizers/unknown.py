@@ -9,18 +9,18 @@ SAMPLE = 1 << 20  # tokens that are counted
 TOLERATED = 0.01  # published encoders reach 0.001 in their own languages
 
 
-def describe(tokens: Iterable[np.ndarray], unk: int, name: object) -> str:
+def describe(tokens: Iterable[np.ndarray], unk: int | None, name: object) -> str:
     """Return a line with the share of `unk` among the first SAMPLE tokens; warn on stderr where it exceeds TOLERATED.
 
     Args:
         tokens: arrays of token ids; no more of them are read than are counted.
-        unk: the id of [UNK].
+        unk: the id of [UNK]; None: the tokenizer can spell everything.
         name: the data's name in the warning.
     """
     unknown = total = 0
     for ids in tokens:
         counted = ids[: SAMPLE - total]
-        unknown += int((counted == unk).sum())
+        unknown += 0 if unk is None else int((counted == unk).sum())
         total += len(counted)
         if total == SAMPLE:
             break

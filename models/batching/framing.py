@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from models.batching.packing import frame, pad
+from models.batching.packing import frame, joined, pad
+from models.batching.roles import required
 from models.interface import Vocabulary
 
 Kept = Literal["start", "end"]
+PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Framing:
-    """Texts become `[CLS] text [SEP]`, truncated at the end to `max_tokens` and padded to the longest.
+    """Texts become what the tokenizer makes, such as `[CLS] text [SEP]`: at most `max_tokens`, padded to the longest.
 
     A model with another input format extends this class.
     """
 
     vocabulary: Vocabulary
-    max_tokens: int  # [CLS] and [SEP] included
+    max_tokens: int  # with the tokenizer's frame
     kept: Kept = "start"  # "end" truncates the start: the last turns of a dialogue tell most about the next
 
     @property
     def room(self) -> int:
         """The maximum number of text tokens in an input."""
-        return self.max_tokens - 2
+        before, after = self.vocabulary.text_frame
+        return self.max_tokens - len(before) - len(after)
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
-        return tokens[-self.room :] if self.kept == "end" and len(tokens) > self.room else tokens[: self.room]
+        room = self.room
+        return tokens[-room:] if self.kept == "end" and len(tokens) > room else tokens[:room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
@@ -48,7 +52,8 @@ class Framing:
 class ChunkFraming(Framing):
     """Texts become up to `chunks` inputs of `max_tokens` each, one after another: `ids` and `mask` are [B, C, T].
 
-    A text with fewer than C chunks is filled up with inputs of [CLS] alone, recognisable by their empty slot 1.
+    A text with fewer than C chunks is filled up with inputs of [CLS] alone, or else of [PAD], recognisable by their
+    empty slot 1. Other chunks than the first have two tokens: without a frame, a single token left is no chunk.
     """
 
     chunks: int = 1
@@ -60,9 +65,10 @@ class ChunkFraming(Framing):
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make `ids` int64 and `mask` bool, both [B, C, T]."""
         size, cut = self.room, [self.cut(text) for text in texts]
-        pieces = [[text[at : at + size] for at in range(0, max(1, len(text)), size)] for text in cut]
+        left = int(size == self.max_tokens)
+        pieces = [[text[at : at + size] for at in range(0, max(1, len(text) - left), size)] for text in cut]
         most = max(map(len, pieces))
-        nothing = np.array([self.vocabulary.cls])
+        nothing = np.array([self.vocabulary.pad if self.vocabulary.cls is None else self.vocabulary.cls])
         rows = [[*(frame(piece, self.vocabulary) for piece in own), *[nothing] * (most - len(own))] for own in pieces]
         ids, mask = pad([row for own in rows for row in own], self.max_tokens, self.vocabulary.pad)
         return {"ids": ids.reshape(len(texts), most, -1), "mask": mask.reshape(len(texts), most, -1)}
@@ -70,17 +76,29 @@ class ChunkFraming(Framing):
 
 @dataclass(frozen=True)
 class PairFraming:
-    """A query and a document become `[CLS] query [SEP] document [SEP]`, each truncated as if it were a single text."""
+    """A query and a document become a pair of their tokenizer's, such as `[CLS] query [SEP] document [SEP]`.
+
+    Each is truncated as if it were a single text.
+    """
 
     query: Framing
     document: Framing
-    separators: int = 1  # [SEP]s between the texts: RoBERTa's pairs have two
+    separators: int | None = None  # [SEP]s between the texts; None: those of the tokenizer's pairs
     max_tokens: int | None = None  # of a pair; the longer text loses what is too much, as in Hugging Face's tokenizers
+
+    @property
+    def around(self) -> PairFrame:
+        """The ids before, between and after the two texts."""
+        vocabulary = self.query.vocabulary
+        if self.separators is None:
+            return vocabulary.pair_frame
+        cls, sep = required(vocabulary, "cls"), required(vocabulary, "sep")
+        return (cls,), (sep,) * self.separators, (sep,)
 
     @property
     def frame(self) -> int:
         """The number of special tokens of a pair."""
-        return 2 + self.separators
+        return sum(map(len, self.around))
 
     @property
     def longest(self) -> int:
@@ -104,12 +122,12 @@ class PairFraming:
         They are `ids` int64, `mask` bool, and `types` int64 (1 in the slots of the document and its [SEP]); all [P, T].
         """
         pairs = [self.cut(query, document) for query, document in zip(queries, documents, strict=True)]
-        return _joined(pairs, self.longest, self.query.vocabulary, self.separators)
+        return _arrays(pairs, self.around, self.longest, self.query.vocabulary)
 
 
 @dataclass(frozen=True)
 class DuelFraming:
-    """A query and two documents become `[CLS] query [SEP] first [SEP] second [SEP]`.
+    """A query and two documents become `[CLS] query [SEP] first [SEP] second [SEP]`, framed as the tokenizer's pairs.
 
     The query is truncated as if it were a single text, and each document also to half of what the query leaves.
     """
@@ -118,7 +136,11 @@ class DuelFraming:
     document: Framing
     max_tokens: int  # of a duel
 
-    frame: ClassVar[int] = 4  # the number of special tokens of a duel
+    @property
+    def frame(self) -> int:
+        """The number of special tokens of a duel."""
+        before, between, after = self.query.vocabulary.pair_frame
+        return len(before) + 2 * len(between) + len(after)
 
     @property
     def longest(self) -> int:
@@ -128,8 +150,8 @@ class DuelFraming:
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of the query and of one of its documents that remain after truncation."""
         query = self.query.cut(query)
-        half = (self.max_tokens - (len(query) + 2)) // 2  # with its [SEP]
-        return query, self.document.cut(document)[: half - 1]
+        half = (self.max_tokens - len(query) - self.frame) // 2
+        return query, self.document.cut(document)[:half]
 
     def arrays(
         self, queries: Sequence[np.ndarray], firsts: Sequence[np.ndarray], seconds: Sequence[np.ndarray]
@@ -143,24 +165,21 @@ class DuelFraming:
             (*self.cut(query, first), self.cut(query, second)[1])
             for query, first, second in zip(queries, firsts, seconds, strict=True)
         ]
-        return _joined(duels, self.longest, self.query.vocabulary)
+        return _arrays(duels, self.query.vocabulary.pair_frame, self.longest, self.query.vocabulary)
 
 
-def _joined(
-    inputs: Sequence[Sequence[np.ndarray]], longest: int, vocabulary: Vocabulary, separators: int = 1
+def _arrays(
+    inputs: Sequence[Sequence[np.ndarray]], around: PairFrame, longest: int, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
-    """Make `[CLS] first [SEP] second [SEP] ...` of each input's texts, which have token types 0, 1, ...
-
-    `separators` [SEP]s follow the first text, and one follows each other.
-    """
-    between, sep = np.full(separators - 1, vocabulary.sep), np.array([vocabulary.sep])
-    rows = [
-        np.concatenate([frame(first, vocabulary), between, *(part for text in others for part in (text, sep))])
-        for first, *others in inputs
-    ]
+    """Make padded rows of each input's texts, which have token types 0, 1, ...; what follows a text has its type."""
+    before, between, after = around
+    rows = []
+    for first, *others in inputs:
+        parts = [before, first, *(part for text in others for part in (between, text)), after]
+        rows.append(joined(parts, vocabulary))
     ids, mask = pad(rows, longest, vocabulary.pad)
-    lengths = np.array([[len(text) + 1 for text in texts[:-1]] for texts in inputs])
-    lengths[:, 0] += separators
+    lengths = np.array([[len(text) + len(between) for text in texts[:-1]] for texts in inputs])
+    lengths[:, 0] += len(before)
     starts = lengths.cumsum(axis=1)  # of all texts but the first, [N, n - 1]
     types = (np.arange(ids.shape[1])[:, None] >= starts[:, None]).sum(axis=2) * mask
     return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models.batching.roles import required
 from models.interface import Vocabulary
 
 
@@ -15,9 +16,13 @@ class Masking:
     """
 
     def __init__(self, vocabulary: Vocabulary, rate: float = 0.15) -> None:
-        """Prepare the tables of ordinary tokens; `rate` is the share of tokens that become targets."""
+        """Prepare the tables of ordinary tokens; `rate` is the share of tokens that become targets.
+
+        Raises:
+            ValueError: tokens are masked, and the vocabulary has no mask token.
+        """
         self.rate = rate
-        self._mask = vocabulary.mask
+        self._mask = required(vocabulary, "mask") if rate else vocabulary.pad
         self._is_ordinary = np.ones(vocabulary.vocab_size, dtype=bool)
         self._is_ordinary[list(vocabulary.special)] = False
         self._ordinary = np.flatnonzero(self._is_ordinary)

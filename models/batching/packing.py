@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from models.batching.roles import required
 from models.interface import Vocabulary
 
 Packing = Literal["complete", "complete_doc"]
@@ -27,7 +28,7 @@ def pack(
         texts: the sentences of each document, token ids without special tokens.
         max_tokens: the longest block, special tokens included; at least 3.
         packing: `complete` or `complete_doc`.
-        vocabulary: gives [CLS] and [SEP].
+        vocabulary: gives [CLS], if it has one, and [SEP].
 
     Returns:
         One int64 array of ids per block.
@@ -46,9 +47,9 @@ def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabu
     if max(lengths) > longest:
         lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
     ends = np.cumsum(lengths)
-    ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, vocabulary.sep)
+    ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, required(vocabulary, "sep"))
     ends += np.arange(1, len(ends) + 1)  # ends of the sentences with their [SEP]
-    cls = np.array([vocabulary.cls])
+    cls = np.array([] if vocabulary.cls is None else [vocabulary.cls], np.int64)
     start = 0
     while start < len(ids):
         end = int(ends[ends.searchsorted(start + max_tokens - 1, side="right") - 1])
@@ -65,21 +66,38 @@ def spread(examples: Sequence[Item]) -> list[Item]:
 
 
 def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
-    """Return `[CLS] tokens [SEP]`, int64, truncated to `max_tokens`, [CLS] and [SEP] included."""
-    kept = tokens if max_tokens is None else tokens[: max_tokens - 2]
-    framed = np.empty(len(kept) + 2, dtype=np.int64)
-    framed[0], framed[1:-1], framed[-1] = vocabulary.cls, kept, vocabulary.sep
-    return framed
+    """Return a text as its tokenizer frames it, such as `[CLS] tokens [SEP]`, int64, truncated to `max_tokens`."""
+    before, after = vocabulary.text_frame
+    kept = tokens if max_tokens is None else tokens[: max_tokens - len(before) - len(after)]
+    return joined((before, kept, after), vocabulary)
+
+
+def joined(parts: Sequence[tuple[int, ...] | np.ndarray], vocabulary: Vocabulary) -> np.ndarray:
+    """Concatenate ids as int64; without any, the input is [PAD] alone, since a model reads at least one token."""
+    ids = np.empty(sum(map(len, parts)), dtype=np.int64)
+    start = 0
+    for part in parts:
+        if isinstance(part, tuple):  # a frame: one token after another is faster than a slice
+            for at, token in enumerate(part, start):
+                ids[at] = token
+        else:
+            ids[start : start + len(part)] = part
+        start += len(part)
+    return ids if len(ids) else np.array([vocabulary.pad])
 
 
 def text_tokens(rows: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
-    """Count the ids of text in the rows, of any shape: no padding, [CLS], [SEP], [MASK] or added tokens."""
-    return sum(int(_is_text(ids, vocabulary).sum()) for ids in rows)
+    """Count the ids of text in the rows, of any shape: no padding, frame, [MASK] or added tokens."""
+    around = [token for part in (*vocabulary.text_frame, *vocabulary.pair_frame) for token in part]
+    others = {vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask, *around} - {None}
+    return sum(int(_is_text(ids, others, vocabulary.vocab_size).sum()) for ids in rows)
 
 
-def _is_text(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    framing = (ids == vocabulary.pad) | (ids == vocabulary.cls) | (ids == vocabulary.sep) | (ids == vocabulary.mask)
-    return ~framing & (ids < vocabulary.vocab_size)
+def _is_text(ids: np.ndarray, others: Iterable[int | None], vocab_size: int) -> np.ndarray:
+    is_text = ids < vocab_size
+    for token in others:
+        is_text &= ids != token
+    return is_text
 
 
 def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,10 +20,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.batching.candidates import Candidates
 from models.batching.framing import Framing
+from models.batching.roles import require_roles
 from models.encode import encode_texts
 from models.interface import Vocabulary
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from models.trunk import require_bidirectional
 from models.vectors import Vectors, score_in_blocks
 
@@ -49,6 +51,11 @@ class ColbertConfig(DualEncoderConfig):
         """Documents with their marker."""
         return DocumentFraming(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
 
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
+        """Build the batcher of queries and documents; raise ValueError where the vocabulary has no [MASK]."""
+        require_roles(vocabulary, "mask")
+        return super().batcher(vocabulary, candidates)
+
     def model(self, trunk: PreTrainedModel) -> Colbert:
         """Build the model around a trunk; raise ValueError where it is causal."""
         return Colbert(trunk, self)
@@ -63,11 +70,11 @@ class MarkedFraming(Framing):
     @property
     def room(self) -> int:
         """The maximum number of text tokens in an input."""
-        return self.max_tokens - 3
+        return super().room - 1
 
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
-        return np.insert(super().row(text), 1, self.marker)
+        return np.insert(super().row(text), len(self.vocabulary.text_frame[0]), self.marker)
 
 
 @dataclass(frozen=True, kw_only=True)

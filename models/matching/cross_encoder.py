@@ -8,10 +8,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.batching.candidates import Candidates
 from models.batching.framing import PairFraming
+from models.batching.roles import require_roles
 from models.interface import Vocabulary
 from models.matching.joint_encoder import Activation, JointEncoder, Pooling
-from models.matching.pair_model import PairModel, PairModelConfig
+from models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 
 
 class CrossEncoderConfig(PairModelConfig):
@@ -22,7 +24,7 @@ class CrossEncoderConfig(PairModelConfig):
     hidden_layer: bool = True  # a linear layer and tanh before the last one (BERT's pooler); false: as the paper
     hidden_activation: Activation = "tanh"  # of the hidden layer: ELECTRA, DeBERTa and ModernBERT: gelu
     hidden_norm: bool = False  # a LayerNorm after it, as in ModernBERT
-    separators: Literal[1, 2] = 1  # [SEP]s between the two texts: 2 in RoBERTa's pairs
+    separators: Literal[1, 2] | None = None  # [SEP]s between the two texts; null: as the tokenizer joins pairs
     token_types: bool = True  # tell the texts apart by their types, if the trunk has 2; false: all tokens have type 0
     max_pair_tokens: int | None = Field(None, ge=8)  # a pair's; the longer of its texts loses what is too much
 
@@ -38,16 +40,23 @@ class CrossEncoderConfig(PairModelConfig):
     @property
     def input_lengths(self) -> dict[str, int]:
         """The pair, whose two texts share one [CLS]."""
-        pair = self.max_query_tokens + self.max_document_tokens - 2 + self.separators
+        pair = self.max_query_tokens + self.max_document_tokens - 2 + (self.separators or 1)
         if self.max_pair_tokens is not None and self.max_pair_tokens < pair:
             return {"method.max_pair_tokens": self.max_pair_tokens}
         shared = "" if self.separators == 2 else " - 1"
         return {f"method.max_query_tokens + method.max_document_tokens{shared}": pair}
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
-        """A pair is one sequence."""
+        """A pair is one sequence, no longer than `input_lengths`."""
+        (longest,) = self.input_lengths.values()
         texts = self.query_framing(vocabulary), self.document_framing(vocabulary)
-        return PairFraming(*texts, self.separators, self.max_pair_tokens)
+        return PairFraming(*texts, self.separators, longest)
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> PairBatcher:
+        """Build the batcher of pairs; raise ValueError for `separators` that the vocabulary does not have."""
+        if self.separators:
+            require_roles(vocabulary, "cls", "sep")
+        return super().batcher(vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> CrossEncoder:
         """Build the model around a trunk; raise ValueError where it pools [CLS] and the trunk is causal."""

@@ -56,7 +56,8 @@ class DuobertConfig(MatchingConfig):
 
     def duel_framing(self, vocabulary: Vocabulary) -> DuelFraming:
         """How a query and two documents become the arguments of `score_duels`."""
-        return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), self.max_duel_tokens)
+        (longest,) = self.input_lengths.values()
+        return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), longest)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DuelBatcher:
         """Build the batcher of duels."""

@@ -14,7 +14,7 @@ from models.layers.pooling import pool
 from models.layers.shape import initialise, setting
 from models.trunk import TrunkModel, require_bidirectional, token_types
 
-Pooling = Literal["cls", "mean", "max"]  # ParlAI's reductions: first, mean, max
+Pooling = Literal["cls", "last", "mean", "max"]  # ParlAI's (first, mean, max), and that of decoders
 Activation = Literal["tanh", "relu", "gelu"]
 
 
@@ -46,7 +46,7 @@ class JointEncoder(TrunkModel):
         """
         super().__init__()
         if pooling == "cls":
-            require_bidirectional(trunk, "set method.pooling=mean")
+            require_bidirectional(trunk, "set method.pooling=last")
         self.trunk, self.pooling = trunk, pooling
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         first = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]

@@ -130,7 +130,8 @@ class Siamese(DualEncoder):
         vectors, real = one_vector(encoded)
         if mask.ndim == 2:
             return Vectors(vectors, real)
-        return Vectors(vectors.view(*mask.shape[:2], -1), mask[:, :, 1])  # an absent chunk is [CLS] alone
+        chunks = torch.cat([mask[:, :1, 0], mask[:, 1:, 1]], dim=1)  # an absent chunk is [CLS] alone
+        return Vectors(vectors.view(*mask.shape[:2], -1), chunks)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return the inner products, [Q, D]; a document with several vectors counts by its best."""

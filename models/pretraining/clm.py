@@ -38,7 +38,7 @@ class ClmConfig(BlockConfig):
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher for a vocabulary."""
-        return ClmBatcher(self, vocabulary)
+        return ClmBatcher(self, vocabulary, mask=0.0)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from models.arrays import keep_lengths
 from models.batching.masking import Masking
 from models.batching.packing import pad_flat, text_tokens
+from models.batching.roles import require_roles
 from models.config import PretrainingConfig
 from models.encode import encode, insert_special_tokens
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
@@ -97,6 +98,7 @@ class CrossThoughtBatcher:
 
     def __init__(self, keys: CrossThoughtConfig, vocabulary: Vocabulary) -> None:
         """Lay out examples in sequences; the ids of the special tokens after [CLS] follow the vocabulary's."""
+        require_roles(vocabulary, "cls", "sep")
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary)
         self._rows = vocabulary.vocab_size + keys.added_tokens  # rows of the token embedding

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from models.batching.masking import Masking
 from models.batching.packing import pack, pad, pad_flat, spread, text_tokens
+from models.batching.roles import require_roles
 from models.config import BlockConfig
 from models.encode import encode
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
@@ -50,7 +51,12 @@ class MlmBatcher:
     """
 
     def __init__(self, keys: BlockConfig, vocabulary: Vocabulary, mask: float = 0.15) -> None:
-        """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets."""
+        """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets.
+
+        Raises:
+            ValueError: the vocabulary lacks a special token that the blocks have.
+        """
+        require_roles(vocabulary, "sep", *(("cls",) if mask else ()))
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary, mask)
 

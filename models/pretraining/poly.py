@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from models.batching.masking import Masking
 from models.batching.packing import pad_flat
+from models.batching.roles import require_roles, required
 from models.batching.sentences import check_boundaries
 from models.config import InputConfig
 from models.encode import encode
@@ -133,6 +134,7 @@ class PolyBatcher:
 
     def __init__(self, keys: PolyConfig, vocabulary: Vocabulary) -> None:
         """Make pairs and groups of the kind and sizes that `keys` name; `cut_pairs` truncates longer pairs."""
+        require_roles(vocabulary, "cls", "sep")
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary)
 
@@ -171,7 +173,7 @@ class PolyBatcher:
             parts[-1]["mlm_positions"] += rows * width
             rows += len(group.rows)
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        specials = (self.vocabulary.cls, self.vocabulary.sep)
+        specials = [required(self.vocabulary, "cls"), required(self.vocabulary, "sep")]
         tokens = int((arrays["attention_mask"] & ~np.isin(arrays["input_ids"], specials)).sum())
         counts = {loss: int((arrays[f"{loss}_targets"] != IGNORED).sum()) for loss in ("mlm", "next")}
         return MicroBatch(arrays, counts, tokens)

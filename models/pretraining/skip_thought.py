@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import frame, pad, spread, text_tokens
+from models.batching.roles import require_roles
 from models.batching.sentences import check_boundaries, sentences
 from models.config import InputConfig
 from models.encode import encode
@@ -71,6 +72,7 @@ class SkipThoughtBatcher:
 
     def __init__(self, keys: SkipThoughtConfig, vocabulary: Vocabulary) -> None:
         """Cut sentences of more than `max_tokens` tokens, [CLS] and [SEP] included, into several."""
+        require_roles(vocabulary, "cls", "sep")
         self.keys, self.vocabulary = keys, vocabulary
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Neighbours]:

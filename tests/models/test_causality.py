@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from models.causality import is_causal
+from models.encode import encode_texts
+from models.layers.pooling import pool
 from models.registry import MATCHING, PRETRAINING
 from models.trunk import build_trunk, require_bidirectional
 
@@ -97,7 +100,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-SUGGESTED = {"siamese": "last", "cross_encoder": "mean", "duobert": "mean"}
+POOLED = ("siamese", "cross_encoder", "duobert")
 
 
 @pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
@@ -108,8 +111,24 @@ def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: st
         return
     with pytest.raises(ValueError, match=r"is causal, so \[CLS\] sees no text: (take|set)"):
         config.model(decoder())
-    if name in SUGGESTED:
-        config.model_copy(update={"pooling": SUGGESTED[name]}).model(decoder())
+    if name in POOLED:  # with nothing else set, the last state is read
+        config.for_trunk(decoder()).model(decoder())
+        assert config.for_trunk(decoder()).pooling == "last"
+        assert config.for_trunk(build_trunk(settings("bert", False))).pooling == "cls"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
+def test_padding_on_either_side_gives_a_text_of_a_causal_trunk_the_same_vector(kind: str) -> None:
+    """Texts are padded on the right; those who publish decoders often pad on the left."""
+    torch.manual_seed(0)
+    trunk = build_trunk(settings(kind, True)).double().eval()
+    texts = [torch.randint(4, 60, (length,)) for length in (3, 11, 7, 1)]
+    right = pad_sequence(texts, batch_first=True, padding_value=1)
+    left = pad_sequence(texts, batch_first=True, padding_value=1, padding_side="left")
+    ours = pool(encode_texts(trunk, right, right != 1), right != 1, "last")
+    positions = ((left != 1).cumsum(1) - 1).clamp(min=0)
+    theirs = trunk(input_ids=left, attention_mask=(left != 1).long(), position_ids=positions).last_hidden_state
+    torch.testing.assert_close(ours, theirs[:, -1], rtol=0, atol=1e-7)  # some types compute norms in fp32
 
 
 def test_models_that_do_not_turn_token_ids_into_states_are_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
@@ -16,6 +17,7 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.ranking.export.export import export_encoder
+from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -51,6 +53,38 @@ def test_a_new_encoder_needs_no_start(toy_collection: Path, tmp_path: Path) -> N
     for start in ({}, {"trunk": toy.TRUNK, "init_from": "x"}):
         with pytest.raises(InputError, match="trunk: name a trained encoder in init_from, or describe a new one there"):
             recipe_of(toy_collection, tmp_path, **start)
+
+
+DECODER = {**toy.TRUNK, "hidden_size": 16, "num_hidden_layers": 1}
+GROUPED = {**DECODER, "num_key_value_heads": 1, "bos_token_id": 2, "eos_token_id": 3}
+DECODERS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64},
+    "llama": GROUPED,
+    "mistral": GROUPED,
+    "qwen3": {**GROUPED, "head_dim": 8},
+    "gemma3_text": {**GROUPED, "head_dim": 8},
+}
+
+
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_decoder_is_pooled_at_its_last_state_and_refused_with_the_first(
+    toy_collection: Path, tmp_path: Path, kind: str, published: bool
+) -> None:
+    """Whether the recipe describes it or names a folder; the first state is the same for every text."""
+    settings = {**DECODERS[kind], "model_type": kind}
+    start: dict[str, Any] = {"trunk": settings}
+    if published:
+        tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
+        build_trunk({**settings, "vocab_size": tokenizer.vocab_size}).save_pretrained(tmp_path / kind)
+        (tmp_path / kind / "tokenizer.json").write_bytes(tokenizer.path.read_bytes())
+        start = {"init_from": str(tmp_path / kind)}
+    refused = recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"})
+    with pytest.raises(InputError, match=rf"^method: the trunk \(model_type '{kind}'\) is causal.*method.pooling=last"):
+        finetune.build(refused)
+    job = finetune.build(recipe_of(toy_collection, tmp_path, **start))
+    assert job.recipe.method.pooling == job.model.keys.pooling == "last"  # type: ignore[union-attr]
+    assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["method"]["pooling"] == "last"
 
 
 def same_start(one: FinetuneRecipe, other: FinetuneRecipe) -> set[str]:

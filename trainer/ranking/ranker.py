@@ -218,5 +218,5 @@ class VectorRanker(ModelRanker):
 
 def _most_tokens(framing: Framing) -> int:
     """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
-    longest = np.full(LONG, framing.vocabulary.mask)
+    longest = np.full(LONG, framing.vocabulary.pad)
     return int(framing.arrays([longest])["ids"].size)

@@ -80,9 +80,36 @@ def test_padding_by_a_name_that_only_the_padding_tells(tmp_path: Path) -> None:
     assert tokenizer.load(tmp_path).special_tokens["pad"] == "<blank>"
 
 
-def test_what_cannot_be_found_is_named(tmp_path: Path) -> None:
+def test_only_padding_and_what_the_model_needs_must_be_there(tmp_path: Path) -> None:
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "<hidden>"]
     backend = unigram(special, dict(zip(ROLES, special, strict=True)))
     backend.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InputError, match=r"tokenizer.json: the vocabulary lacks \[MASK\]; use a tokenizer.json with"):
+    tok = tokenizer.load(tmp_path)
+    assert (tok.pad, tok.unk, tok.cls, tok.sep, tok.mask) == (0, 1, 2, 3, None)
+    assert tok.special == (0, 1, 2, 3)
+
+
+def long_frame() -> Tokenizer:
+    backend = wordpiece(["[UNK]", "[CLS]", "[SEP]"], {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"})
+    ids = [("[CLS]", 1), ("[SEP]", 2)]
+    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP] [SEP]", None, ids)
+    return backend
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (
+            Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")),
+            r"lacks \[UNK\] for what its WordPiece model does not",
+        ),
+        (Tokenizer(models.Unigram([("a", 0.0)])), "lacks a token for what its Unigram model does not know"),
+        (Tokenizer(models.BPE({"a": 0}, [])), r"the vocabulary lacks \[PAD\] .*; use a tokenizer.json that marks its"),
+        (Tokenizer(models.BPE({}, [])), "no token of its vocabulary is found in a text"),
+        (long_frame(), r"post_processor makes 1 \+ 2 tokens around a text \(.*\), and at most 2 are supported"),
+    ],
+)
+def test_what_cannot_be_used_is_named(backend: Tokenizer, message: str, tmp_path: Path) -> None:
+    backend.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InputError, match=rf"^{tmp_path}/tokenizer.json: .*{message}"):
         tokenizer.load(tmp_path)

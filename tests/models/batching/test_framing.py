@@ -1,5 +1,7 @@
 """Texts become the arrays that encoders read: framed, truncated at either end, in chunks, in pairs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tokenizers
@@ -7,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
-from models.batching.framing import ChunkFraming, Framing, PairFraming
-from models.batching.packing import text_tokens
+from data_prep.tokenizers.tokenizer import Tokenizer, load
+from models.batching.framing import ChunkFraming, DuelFraming, Framing, PairFraming
+from models.batching.packing import frame, text_tokens
+from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
 from tests.models.tiny import VOCABULARY
 
 CLS, SEP, PAD, MASK = VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.pad, VOCABULARY.mask
@@ -85,3 +89,53 @@ def test_a_pair_is_cut_as_hugging_faces_tokenizers_cut_it(
 def test_what_frames_a_text_is_not_counted() -> None:
     added = VOCABULARY.vocab_size + 1
     assert text_tokens([np.array([[CLS, 7, 8, SEP, PAD], [CLS, added, 9, SEP, MASK]])], VOCABULARY) == 3
+
+
+def of_family(name: str, folder: Path) -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    """Our tokenizer of a family, and the library's."""
+    path = FAMILIES[name].write(folder) / "tokenizer.json"
+    return load(path), tokenizers.Tokenizer.from_file(str(path))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("most", [3, 8])
+def test_inputs_are_those_of_each_familys_tokenizer(name: str, most: int, tmp_path: Path) -> None:
+    """Cut as the library cuts; an input without any token becomes padding, which is read."""
+    own, library = of_family(name, tmp_path)
+    texts = odd_strings(120)
+    library.enable_truncation(most)
+    expected = [encoding.ids or [own.pad] for encoding in library.encode_batch(texts)]
+    framing = Framing(own, most)
+    assert rows(framing.arrays(own.encode(texts))) == expected
+    assert [frame(text, own, most).tolist() for text in own.encode(texts)] == expected
+    library.enable_truncation(2 * most, strategy="longest_first")
+    pairs = PairFraming(Framing(own, 10**4), Framing(own, 10**4), None, 2 * most)
+    arrays = pairs.arrays(own.encode(texts), own.encode(texts[::-1]))
+    theirs = library.encode_batch(list(zip(texts, texts[::-1], strict=True)))
+    assert rows(arrays) == [encoding.ids or [own.pad] for encoding in theirs]
+    counted = text_tokens([arrays["ids"]], own)
+    special = [token for token in (*own.special,) if token != own.unk]
+    assert counted == sum(int((~np.isin(encoding.ids, special)).sum()) for encoding in theirs)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_chunks_and_duels_are_framed_alike(name: str, tmp_path: Path) -> None:
+    own, _ = of_family(name, tmp_path)
+    (before, after), (start, between, end) = own.text_frame, own.pair_frame
+    text = np.arange(20, 34)
+    most = 5 + len(before) + len(after)
+    for n, sizes in ((14, [5, 5, 4]), (11, [5, 5, 1] if before or after else [5, 5]), (0, [0])):
+        arrays = ChunkFraming(own, most, chunks=3).arrays([text[:n], text])
+        pieces = np.split(text[: sum(sizes)], np.cumsum(sizes)[:-1])
+        real = [[*before, *piece, *after] or [own.pad] for piece in pieces]
+        own_rows = [ids[keep].tolist() for ids, keep in zip(arrays["ids"][0], arrays["mask"][0], strict=True)]
+        assert own_rows[: len(real)] == real
+        assert all(len(row) == 1 for row in own_rows[len(real) :])
+        assert all(len(row) > 1 for row in own_rows[1 : len(real)])
+    query, first, second = text[:3], text[3:6], text[6:9]
+    duel = DuelFraming(Framing(own, 99), Framing(own, 99), 24).arrays([query], [first], [second])
+    assert rows(duel) == [[*start, *query, *between, *first, *between, *second, *end]]
+    types = [*[0] * (len(start) + 3 + len(between)), *[1] * (3 + len(between)), *[2] * (3 + len(end))]
+    assert duel["types"][0, : len(types)].tolist() == types
+    cut = DuelFraming(Framing(own, 99), Framing(own, 99), 24).cut(text[:4], text)
+    assert [len(part) for part in cut] == [4, (20 - len(start) - 2 * len(between) - len(end)) // 2]

@@ -50,7 +50,8 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
     for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
         types = types[mask][None] * model.keys.token_types
         states = model.trunk(input_ids=ids[mask][None], token_type_ids=types).last_hidden_state[0]
-        state = {"cls": states[0], "mean": states.mean(0), "max": states.amax(0)}[model.keys.pooling]
+        poolings = {"cls": states[0], "last": states[-1], "mean": states.mean(0), "max": states.amax(0)}
+        state = poolings[model.keys.pooling]
         if model.keys.hidden_layer:
             activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": F.gelu}[model.keys.hidden_activation]
             state = activation(state @ model.head[0].weight.T + model.head[0].bias)
@@ -70,7 +71,7 @@ LAYERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize(
     ("keys", "examples"),
@@ -147,7 +148,7 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
         ({"loss": "classes"}, "set both or neither"),
         ({"loss": "classes", "classes": 1}, "2 or more"),
         ({"loss": "kl", "classes": 3}, "set both or neither"),
-        ({"loss": "kl", "pooling": "last"}, "'cls', 'mean' or 'max'"),
+        ({"loss": "kl", "pooling": "first_m"}, "'cls', 'last', 'mean' or 'max'"),
         (
             {"loss": "classes", "classes": 3, "hard_negatives": 1},
             "method.loss=classes .* draws no negatives",

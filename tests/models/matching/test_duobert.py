@@ -68,13 +68,14 @@ def one_by_one(model: Duobert, arrays: dict[str, Tensor]) -> Tensor:
     for ids, mask, types in zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True):
         given = {"token_type_ids": types[mask][None]} if token_types(model.trunk) > 1 else {}
         states = model.trunk(input_ids=ids[mask][None], **given).last_hidden_state[0]
-        state = {"cls": states[0], "mean": states.mean(0), "max": states.amax(0)}[model.keys.pooling]
+        poolings = {"cls": states[0], "last": states[-1], "mean": states.mean(0), "max": states.amax(0)}
+        state = poolings[model.keys.pooling]
         hidden = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
         scores.append(hidden @ model.head[-1].weight[0] + model.head[-1].bias[0])
     return torch.stack(scores)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
 @pytest.mark.parametrize("types", [1, 2, 3])
 def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) -> None:
     model = perturbed(config(pooling=pooling).model(trunk(type_vocab_size=types)))
@@ -115,7 +116,7 @@ def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
         ({"hard_negatives": 0}, "method.hard_negatives, .* or method.negatives_per_query"),
         ({"max_duel_tokens": 9, "max_query_tokens": 6}, "method.max_duel_tokens=9 leaves no room for two documents"),
         ({"loss": "kl"}, "'binary'"),
-        ({"pooling": "last"}, "'cls', 'mean' or 'max'"),
+        ({"pooling": "first_m"}, "'cls', 'last', 'mean' or 'max'"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:

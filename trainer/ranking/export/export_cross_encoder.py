@@ -73,5 +73,6 @@ def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path, facts
 def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
     """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
     (pair,) = method.input_lengths.values()
+    around = method.pair_framing(trained.tokenizer).around
     types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
-    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, separators=method.separators)
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, pair_frame=around)

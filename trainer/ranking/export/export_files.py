@@ -12,11 +12,12 @@ import tokenizers
 import torch
 from safetensors.torch import save
 from tokenizers import AddedToken
-from tokenizers.processors import BertProcessing, RobertaProcessing
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers.frame import Frames, Ids, read
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
 from trainer.training.checkpoints.load import TrainedModel
 
@@ -54,18 +55,18 @@ def write_tokenizer(
     inputs: Sequence[str] = (),
     truncation_side: str = "right",
     markers: Sequence[str] = (),
-    separators: int = 1,
+    pair_frame: tuple[Ids, Ids, Ids] | None = None,
 ) -> None:
-    """Write a tokenizer that encodes as in training, adds [CLS] and [SEP], and truncates if asked.
+    """Write a tokenizer that encodes and frames texts as in training, and truncates if asked.
 
     Args:
         tokenizer: the run's tokenizer.
-        max_tokens: of a text, [CLS] and [SEP] included; longer texts are truncated.
+        max_tokens: of a text with its frame; longer texts are truncated.
         folder: an existing folder.
         inputs: what the model takes besides ids and mask.
         truncation_side: the side on which a longer text is truncated.
         markers: tokens whose ids follow the tokenizer's own; they are recognised in any text.
-        separators: how many [SEP] there are between the texts of a pair.
+        pair_frame: the ids before, between and after the texts of a pair; by default the tokenizer's own.
 
     Raises:
         InputError: the ids after the tokenizer's own are not free.
@@ -73,9 +74,9 @@ def write_tokenizer(
     backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
     backend.no_truncation()
     backend.no_padding()
-    names = tokenizer.special_tokens
-    joined = BertProcessing if separators == 1 else RobertaProcessing
-    backend.post_processor = joined((names["sep"], tokenizer.sep), (names["cls"], tokenizer.cls))
+    frames = Frames(tokenizer.text_frame, pair_frame or tokenizer.pair_frame)
+    if frames != read(backend):
+        backend.post_processor = _template(frames, tokenizer)
     backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
     if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
         raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")
@@ -88,8 +89,21 @@ def write_tokenizer(
         SPLIT: tokenizer.split_special_tokens,  # whether "[MASK]" written in a text is text, as in training
         "clean_up_tokenization_spaces": False,
     }
-    special = {f"{name}_token": token for name, token in names.items()}
+    special = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
     write_json(folder / CONFIG, settings | special)
+
+
+def _template(frames: Frames, tokenizer: Tokenizer) -> TemplateProcessing:
+    """Return what makes frames; the second text of a pair, and what follows it, have type 1."""
+    names = {token: name for name, token in tokenizer.vocabulary().items() if token in tokenizer.special}
+    (before, after), (start, between, end) = (
+        [[names[token] for token in part] for part in parts] for parts in (frames.text, frames.pair)
+    )
+    return TemplateProcessing(
+        single=[*before, "$A", *after],
+        pair=[*start, "$A", *between, "$B:1", *(f"{name}:1" for name in end)],
+        special_tokens=[(name, token) for token, name in names.items()],
+    )
 
 
 def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:

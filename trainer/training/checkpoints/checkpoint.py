@@ -50,6 +50,7 @@ COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
 REMEDIES = {
     MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",
+    "method.separators": ": set method.separators={was}",
     "init_from": ": leave it as it was (a resume does not read it), or start a new run folder",
 }
 # implied in older checkpoints, which do not name them

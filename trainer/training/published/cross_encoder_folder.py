@@ -194,8 +194,7 @@ def _keys_of_pairs(folder: Path) -> dict[str, Any]:
     """Return how a folder's tokenizer joins two texts, as the library would: by running it.
 
     Raises:
-        InputError: it cannot be loaded, joins them in another way than [CLS] query [SEP] document [SEP], or cuts at the
-            start.
+        InputError: it cannot be loaded, joins them otherwise than its tokenizer.json does, or cuts at the start.
     """
     tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / OF_TOKENIZER
     try:
@@ -205,13 +204,13 @@ def _keys_of_pairs(folder: Path) -> dict[str, Any]:
         raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
     first, second = (text.tolist() for text in tokenizer.encode(PROBE))
     ids, types = joined["input_ids"], joined.get("token_type_ids")
-    after = [*second, tokenizer.sep]
-    before = {n: [tokenizer.cls, *first, *[tokenizer.sep] * n] for n in (1, 2)}
-    separators = next((n for n, query in before.items() if query + after == ids), None)
-    if separators is None or types not in (None, [0] * len(ids), [0] * len(before[separators]) + [1] * len(after)):
+    start, between, end = tokenizer.pair_frame
+    query, document = [*start, *first, *between], [*second, *end]
+    if query + document != ids or types not in (None, [0] * len(ids), [0] * len(query) + [1] * len(document)):
         raise InputError(
-            f"{where}: joins two texts as {tokenizer.decode(ids)!r}, with token types {types}; [CLS] query [SEP] "
-            "document [SEP], with types 0 and 1 or none, and one or two [SEP] in the middle, is supported"
+            f"{where}: joins two texts as {tokenizer.decode(ids)!r}, with token types {types}; "
+            f"{tokenizer.decode(query + document)!r}, as tokenizer.json does, with type 1 from the second text on, or "
+            "no types, is supported"
         )
     if library.truncation_side != "right":
         raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
@@ -219,7 +218,6 @@ def _keys_of_pairs(folder: Path) -> dict[str, Any]:
     if tokens < SHORTEST:
         raise InputError(f"{where}: model_max_length is {tokens}, not a number of tokens from {SHORTEST}")
     return {
-        "separators": separators,
         "token_types": types is not None and any(types),
         "max_pair_tokens": int(tokens) if tokens < VERY_LARGE_INTEGER else None,
     }

@@ -31,7 +31,7 @@ WORDS = 2000  # of the vocabulary itself, as a text
 
 
 def require_same_reading(folder: Path, tokenizer: Tokenizer, *, lower_case: bool) -> None:
-    """Raise InputError where transformers would read texts otherwise, or put anything but [CLS] and [SEP] around them.
+    """Raise InputError where transformers would read texts otherwise, or put other tokens around them.
 
     Args:
         folder: has the encoder and its tokenizer.
@@ -89,14 +89,13 @@ def _compare_special_tokens(folder: Path, tokenizer: Tokenizer, theirs: PreTrain
 
 
 def _compare_frames(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
-    framed = theirs("a")
-    own = [tokenizer.cls, *tokenizer.encode(["a"])[0].tolist(), tokenizer.sep]
+    framed, (before, after) = theirs("a"), tokenizer.text_frame
+    own = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
     if framed["input_ids"] != own or any(framed.get("token_type_ids", ())):
-        cls, sep = tokenizer.special_tokens["cls"], tokenizer.special_tokens["sep"]
-        around = theirs.decode(framed["input_ids"])
+        texts = (tokenizer.decode(ids) for ids in (own, framed["input_ids"]))
         raise InputError(
-            f"{folder / TOKENIZER}: post_processor makes {around!r:.80} of 'a', and only {cls} before a text and {sep} "
-            "after it, both of type 0, are supported: use another encoder"
+            "{}: post_processor makes {!r:.80} of 'a', and transformers {!r:.80} of the folder, or a token type other "
+            "than 0: make them agree, or use another encoder".format(folder / TOKENIZER, *texts)
         )
 
 

@@ -307,27 +307,33 @@ def test_truncate_dim_cuts_vectors(cased: Path, number: int) -> None:
 
 SEP, CLS = ("[SEP]", 3), ("[CLS]", 2)
 FRAMES = {
-    "no [CLS]": processors.TemplateProcessing(single="$A [SEP]", special_tokens=[SEP]),
     "[SEP] twice": processors.TemplateProcessing(single="[CLS] $A [SEP] [SEP]", special_tokens=[CLS, SEP]),
     "type 1": processors.TemplateProcessing(single="[CLS]:1 $A:1 [SEP]:1", special_tokens=[CLS, SEP]),
     "none": None,
 }
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_a_frame_other_than_cls_and_sep_is_refused(cased: Path, frame: str) -> None:
-    write_layout(cased, 2)
+def reframe(folder: Path, frame: processors.PostProcessor | None) -> None:
+    """Give a folder's tokenizer another post-processor."""
+    write_layout(folder, 2)
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     # BertTokenizer has its own frame
-    change(cased / CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs})
-    record = json.loads((cased / TOKENIZER).read_text())
-    if FRAMES[frame] is None:
-        record["post_processor"] = None
-    else:
-        made = tokenizers.Tokenizer.from_file(str(cased / TOKENIZER))
-        made.post_processor = FRAMES[frame]
-        record = json.loads(made.to_str())
-    write(cased / TOKENIZER, record)
+    change(folder / CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs})
+    made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+    if frame:
+        made.post_processor = frame
+    write(folder / TOKENIZER, json.loads(made.to_str()) | ({} if frame else {"post_processor": None}))
+
+
+@pytest.mark.parametrize("single", ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]"])
+def test_the_frame_is_that_of_the_folder(cased: Path, single: str) -> None:
+    reframe(cased, processors.TemplateProcessing(single=single, special_tokens=[SEP, CLS]))
+    require_equal(cased)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_frame_that_cannot_be_made_is_refused(cased: Path, frame: str) -> None:
+    reframe(cased, FRAMES[frame])
     with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
         load_any(cased)
 
