@@ -10,7 +10,7 @@ assumes. Communication is not in it: `python -m trainer.plan` adds it.
     siamese-32      the same with batch.size=256 batch.micro=32
 
 With --compiled the layers' element-wise kernels are joined as torch.compile would (`fusion.py`): the recipe key
-`compile`. Made-up queries have 4 to 16 tokens, documents 90 on average and up to 250.
+`compile`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from benchmarks.step.full_size import CASES, RANKS, micro_batch_of, model_of, recipe_of
 from benchmarks.step.fusion import KernelsOfLayers, fused
 from data_prep.common.parser import Parser
-from data_prep.common.rng import keyed_rngs
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.candidates import Candidates, Example
 from models.interface import MicroBatch
 from models.trunk import encoders_of, layers_of
 from tests.fake_gpu import deepspeed_device, device, watch
-from trainer.cluster.planning.compute import SPECIAL, made_up_batch
 from trainer.cluster.planning.kernels import Kernel
 from trainer.cluster.planning.roofline import Roofline
 from trainer.training.engine.hardware import DEVICES
-from trainer.training.recipe.build import build_model, trunk_of
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 RESULTS = Path(__file__).parents[1] / "results" / "roofline.json"
-RANKS, WORDS, TEXTS = 8, 30_522, 4096
-CASES = {
-    "seed": ("seed_base.yaml",),
-    "mlm": ("mlm_base.yaml",),
-    "siamese": ("finetune.yaml", "batch.size=1024", "batch.micro=128"),
-    "siamese-32": ("finetune.yaml", "batch.size=256", "batch.micro=32"),
-}
 PARTS = ("products", "attention", "other kernels", "between kernels", "waiting for Python")
 HEAVIEST = 12  # operations
 
@@ -83,23 +68,21 @@ def main() -> None:
     deepspeed_device.install()
     results = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     for name in chosen.cases:
-        results.setdefault(chosen.label, {})[name] = asdict(predict(*CASES[name], compiled=chosen.compiled))
+        results.setdefault(chosen.label, {})[name] = asdict(predict(name, compiled=chosen.compiled))
         print(table({chosen.label: {name: results[chosen.label][name]}}), flush=True)
     chosen.out.write_text(json.dumps(results, indent=1) + "\n")
     draw(results, chosen.out.with_suffix(".png"))
 
 
-def predict(recipe_name: str, *changes: str, compiled: bool = False) -> Predicted:
+def predict(case: str, *, compiled: bool = False) -> Predicted:
     """Count a rank's step and return its time on an H100."""
     from tests.fake_gpu.steps import count_step, engine_around  # after the accelerator is in place
 
-    pretraining = "_base" in recipe_name
-    kind: type[Recipe] = PretrainRecipe if pretraining else FinetuneRecipe
-    recipe = load(kind, RECIPES / recipe_name, [*changes, "deepspeed=zero1_bf16"])
-    batches = [_micro_batch(recipe)] * (recipe.batch.micro_batches // RANKS)
+    recipe = recipe_of(case)
+    batches = [micro_batch_of(recipe)] * (recipe.batch.micro_batches // RANKS)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        with unset_fake_temporarily():
-            model = _model(recipe)
+        with unset_fake_temporarily(), torch.device("meta"):
+            model = model_of(recipe)
         engine = engine_around(model, recipe)
         layers = [layer for encoder in encoders_of(model) for layer in layers_of(encoder)] if compiled else []
         kernels = KernelsOfLayers(device.GPU, layers)
@@ -178,45 +161,6 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
                 for operation, row in one["heaviest"].items()
             ]
     return "\n".join(lines)
-
-
-def _vocabulary(recipe: Recipe) -> Vocabulary:
-    return Vocabulary((getattr(recipe, "trunk", None) or {}).get("vocab_size", WORDS), **SPECIAL)
-
-
-def _model(recipe: Recipe) -> torch.nn.Module:
-    base = load(PretrainRecipe, RECIPES / "seed_base.yaml").trunk or {}
-    trunk = getattr(recipe, "trunk", None) or base
-    vocabulary = _vocabulary(recipe)
-    with torch.device("meta"):
-        built = trunk_of({**trunk, "vocab_size": vocabulary.vocab_size, "pad_token_id": vocabulary.pad}, "trunk")
-        return build_model(recipe.method, built)
-
-
-def _micro_batch(recipe: Recipe) -> MicroBatch:
-    vocabulary = _vocabulary(recipe)
-    if isinstance(recipe, PretrainRecipe):
-        return made_up_batch(recipe.method, vocabulary, recipe.batch.micro)[0]
-    corpus = _Corpus(vocabulary, recipe.method.max_document_tokens)
-    rng, number = np.random.default_rng(1), recipe.batch.micro
-    examples = [
-        Example(
-            rng.integers(10, vocabulary.vocab_size, rng.integers(4, 17)), np.array([i]), np.ones(1, np.float32), [i]
-        )
-        for i in range(number)
-    ]
-    batcher = recipe.method.batcher(vocabulary, Candidates(corpus, np.arange(TEXTS)))
-    return batcher.micro_batch(examples, keyed_rngs("roofline", [(i,) for i in range(number)]))
-
-
-class _Corpus:
-    def __init__(self, vocabulary: Vocabulary, most: int) -> None:
-        rng = np.random.default_rng(0)
-        lengths = np.exp(rng.normal(np.log(83), 0.4, TEXTS)).astype(int).clip(8, most - 2)
-        self.texts = [rng.integers(10, vocabulary.vocab_size, length) for length in lengths]
-
-    def tokens(self, i: int) -> np.ndarray:
-        return self.texts[i]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+"""Measure the steps that benchmarks.step.roofline predicts, on one GPU: python -m benchmarks.step.on_gpu [--out FILE]
+
+One rank takes the share of a rank of 8, so its optimizer holds 8 times the states: AdamW takes longer, and nothing is
+sent. Each way is a recipe key, changed alone. `kernels` and `busy` (the milliseconds in which a kernel ran) are
+PyTorch's profiler's; `share_of_peak` counts the products that the step needs, as predicted, over the data sheet's peak.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.common import machine
+from benchmarks.common.side_by_side import spread
+from benchmarks.common.step_cases import Step
+from benchmarks.common.training import join_alone
+from benchmarks.step.full_size import CASES, RANKS, micro_batch_of, model_of, recipe_of
+from benchmarks.step.measures import free
+from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.parser import Parser
+from models.recomputing import recompute_layers
+from trainer.training.engine.compiler import compile_model
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
+from trainer.training.recipe.build import freeze_model
+from trainer.training.recipe.schema import Recipe
+
+RESULTS = Path(__file__).parents[1] / "results" / "step_on_gpu.json"
+PREDICTED = RESULTS.with_name("roofline.json")
+WAYS = {
+    "as in the recipe": (),
+    "compiled": ("compile=true",),
+    "recomputed": ("activation_checkpointing=true",),
+    "fp16": ("deepspeed=zero1_fp16",),
+    "adapters": ("optimizer.train={lora: {rank: 16}}",),
+}
+ROUNDS, STEPS, WARM_UP = 5, 4, 4
+HEAVIEST = 12  # kernels
+
+
+def main() -> None:
+    """Run the command."""
+    parser = Parser(prog="benchmarks.step.on_gpu", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to add to (%(default)s)")
+    chosen = parser.parse_args()
+    with exit_on_input_error("benchmarks.step.on_gpu"):
+        if not torch.cuda.is_available():
+            raise InputError("no GPU: benchmarks.step.roofline predicts these steps without one")
+        join_alone()
+        peak = machine.matrix_peak(torch.bfloat16)
+        results = {"machine": machine.describe(), "measured_peak_tflops": round(peak / 1e12), "cases": {}}
+        predicted = json.loads(PREDICTED.read_text())["after"]
+        for name in chosen.cases:
+            for way in chosen.ways:
+                recipe = recipe_of(name, *WAYS[way], f"batch.size={recipe_of(name).batch.size // RANKS}")
+                found = measure(recipe, predicted[name]["tflop"] * 1e12, peak)
+                results["cases"].setdefault(name, {})[way] = found
+                print(line(name, way, found, predicted[name]), flush=True)
+                chosen.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
+    """Take the steps of one rank that is alone; return their milliseconds, kernels and memory."""
+    torch.manual_seed(recipe.seed)
+    model = model_of(recipe)
+    recipe = freeze_model(model, recipe)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
+    if recipe.compile:
+        compile_model(model)
+    engine = Engine(model.train(), recipe, World.from_environment())
+    step = Step([micro_batch_of(recipe)] * recipe.batch.micro_batches, list(range(recipe.batch.micro_batches)))
+    start = time.perf_counter()
+    for _ in range(WARM_UP):
+        take(engine, step)
+    started = time.perf_counter() - start
+    values = [take(engine, step, STEPS) for _ in range(ROUNDS)]
+    seconds = spread(values)["median"]
+    found = {
+        "milliseconds": {key: round(1e3 * value, 2) for key, value in spread(values).items()},
+        "tokens_per_second": round(sum(batch.tokens for batch in step.micro_batches) / seconds),
+        "share_of_peak": round(flops / seconds / 989e12, 4),
+        "share_of_measured_peak": round(flops / seconds / peak, 4),
+        "warm_up_seconds": round(started, 1),
+        "gigabytes": round(torch.cuda.max_memory_allocated() / 1e9, 2) if torch.cuda.is_available() else None,
+        **kernels_of(engine, step),
+        "waits": waits_of(engine, step),
+    }
+    del engine, model
+    free()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    return found
+
+
+def take(engine: Engine, step: Step, times: int = 1) -> float:
+    """Take a step some times without a wait between; return the seconds of one."""
+    machine.synchronize()
+    start = time.perf_counter()
+    for _ in range(times):
+        engine.step(step.micro_batches, step.targets, step.seeds, 1e-4)
+    machine.synchronize()
+    return (time.perf_counter() - start) / times
+
+
+def kernels_of(engine: Engine, step: Step) -> dict[str, Any]:
+    """Profile one step: its kernels, the milliseconds in which one ran, and the heaviest by name."""
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], acc_events=True) as profiler:
+        take(engine, step)
+    ran = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    milliseconds, number = Counter[str](), Counter[str]()
+    for event in ran:
+        milliseconds[event.name] += event.device_time_total / 1e3
+        number[event.name] += 1
+    heaviest = {
+        name: {"number": number[name], "milliseconds": round(value, 3)}
+        for name, value in milliseconds.most_common(HEAVIEST)
+    }
+    return {"kernels": len(ran), "busy": round(sum(milliseconds.values()), 2), "heaviest": heaviest}
+
+
+def waits_of(engine: Engine, step: Step) -> dict[str, int]:
+    """Take a step; return where the host waited for the GPU, and how often."""
+    if not torch.cuda.is_available():
+        return {}
+    torch.set_warn_always(True)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            engine.step(step.micro_batches, step.targets, step.seeds, 1e-4)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        torch.set_warn_always(False)
+    waits = Counter(f"{'/'.join(Path(one.filename).parts[-3:])}:{one.lineno}" for one in caught)
+    return dict(waits.most_common())
+
+
+def line(name: str, way: str, found: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
+    """Say in a line what was measured beside what was predicted for an H100."""
+    ms = found["milliseconds"]
+    return (
+        f"{name:10} {way:16} {ms['median']:7.1f} ms ({ms['min']:.1f} to {ms['max']:.1f}; predicted "
+        f"{predicted['milliseconds']:.1f})  {found['share_of_peak']:.1%} of the peak  busy {found['busy']:.1f} ms  "
+        f"{found['kernels']} kernels (predicted {predicted['kernels']})  {sum(found['waits'].values())} waits  "
+        f"{found['gigabytes']} GB"
+    )
+
+
+if __name__ == "__main__":
+    main()
