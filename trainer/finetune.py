@@ -55,7 +55,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     model = build_model(recipe.method, trunk.train())
     if encoder and model.heads:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
-        copied = encoder.copy_heads(model, recipe.method.heads_of_start)
+        copied = encoder.copy_heads(model, recipe.method)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
             if recipe.method.markers:

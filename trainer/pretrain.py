@@ -50,7 +50,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
     model = build_model(recipe.method, trunk)
     if encoder:
-        copied = encoder.copy_heads(model)
+        copied = encoder.copy_heads(model, recipe.method)
         if World.from_environment().rank == 0:
             print(copied, flush=True)
     recipe = freeze_model(model, recipe)

@@ -75,7 +75,8 @@ MODELS = {
     "mono": Model("monobert_small", {**CUT, **OWN}, finds=False),
     "duo": Model("duobert_small", {**OWN, "method.max_duel_tokens": 224}, finds=False),
 }
-HEADLESS = {"minilm": ("splade", "splade_doc", "splade_lexical")}  # all-MiniLM has no masked LM's head
+HEADLESS = {"minilm": ("splade", "splade_doc", "splade_lexical")}  # all-MiniLM has no masked LM's head: theirs are new
+WITHOUT = {"minilm": ("tilde",)}  # needs that head
 
 
 @dataclass(frozen=True)
@@ -89,21 +90,23 @@ class Bench:
         file = self.out / f"{start}-{seed}.json"
         if file.is_file():
             return file
-        runs = {name: self._tuned(name, start, seed) for name in MODELS}
+        models = {name: model for name, model in MODELS.items() if name not in WITHOUT.get(start, ())}
+        runs = {name: self.tuned(name, model, start, seed) for name, model in models.items()}
         systems = {name: str(run) for name, run in runs.items() if MODELS[name].finds}
-        systems["colbert_residual2"] = str(self._residual(runs["colbert"], start, seed))
+        residual = self.by_index(runs["colbert"], start, f"residual2-{start}-{seed}", "--dtype", "residual2")
+        systems["colbert_residual2"] = str(residual)
         fused = {f"{name}_bm25": f"fuse(bm25, {name})" for name in systems}
         mono = f"bm25 > {DEPTH} {runs['mono']}"
         again = {
-            "tilde": f"bm25 > {DEPTH} {runs['tilde']}",
-            "tilde_bm25": f"bm25 > {DEPTH} +{runs['tilde']}",
             "mono": mono,
             "mono_bm25": f"bm25 > {DEPTH} +{runs['mono']}",
             "duo": f"{mono} > {DUELS} {runs['duo']}",
         }
         options = [f"--system={name}={system}" for name, system in {**systems, **fused, **again}.items()]
+        if tilde := runs.get("tilde"):
+            again |= {"tilde": f"bm25 > {DEPTH} {tilde}", "tilde_bm25": f"bm25 > {DEPTH} +{tilde}"}
         asked = ["--collection", str(self.collection(start)), "--split", "test", "--out", str(file)]
-        run_or_exit(_command("trainer.evaluate", *asked, "--system=bm25", *options))
+        run_or_exit(command("trainer.evaluate", *asked, "--system=bm25", *options))
         return file
 
     def collection(self, start: str) -> Path:
@@ -121,10 +124,11 @@ class Bench:
         folder = self.out / "collections" / f"{start}-bm25"
         if not (folder / "manifest.json").is_file():
             asked = ["--collection", str(self.collection(start)), "--split", "train", "--out", str(folder)]
-            run_or_exit(_command("trainer.mine", *asked, "--system", "bm25", "--depth", "30"))
+            run_or_exit(command("trainer.mine", *asked, "--system", "bm25", "--depth", "30"))
         return folder
 
-    def _tuned(self, name: str, start: str, seed: int) -> Path:
+    def tuned(self, name: str, model: Model, start: str, seed: int) -> Path:
+        """Fine-tune a model from a start with a seed, unless this is done; return its run."""
         run = self.out / "runs" / f"{name}-{start}-{seed}"
         settings = {
             **OF_ALL,
@@ -133,10 +137,10 @@ class Bench:
             "data.collection": self._mined(start),
             "seed": seed,
             "optimizer.lr": RATES[start],
-            **MODELS[name].settings,
+            **model.settings,
             **({"method.head": "new_mlm"} if name in HEADLESS.get(start, ()) else {}),
         }
-        train("trainer.finetune", f"recipes/{MODELS[name].recipe}.yaml", run, settings, RANKS)
+        train("trainer.finetune", f"recipes/{model.recipe}.yaml", run, settings, RANKS)
         return run
 
     def _masked_lm(self) -> Path:
@@ -144,16 +148,16 @@ class Bench:
         train("trainer.pretrain", MLM, run, {}, RANKS)
         return run
 
-    def _residual(self, run: Path, start: str, seed: int) -> Path:
-        """Rank by an index of two bits for each number of a ColBERT's vectors; return the run file."""
-        index, found = self.out / "indexes" / f"{start}-{seed}", self.out / f"residual2-{start}-{seed}.trec"
+    def by_index(self, system: Path, start: str, name: str, *options: str) -> Path:
+        """Rank by an index that is made with some options of trainer.index; return the run file."""
+        index, found = self.out / "indexes" / name, self.out / f"{name}.trec"
         if not found.is_file():
             folder = ["--collection", str(self.collection(start))]
-            run_or_exit(_command("trainer.index", str(run), *folder, "--dtype", "residual2", "--out", str(index)))
+            run_or_exit(command("trainer.index", str(system), *folder, *options, "--out", str(index)))
             for split in QUERIES:
                 asked = ["--queries", split, "--k", str(DEPTH), "--write-run", f"{found}.{split}"]
                 with open(f"{found}.{split}.log", "w") as log:
-                    subprocess.run(_command("trainer.search", str(index), *asked), check=True, stdout=log)
+                    subprocess.run(command("trainer.search", str(index), *asked), check=True, stdout=log)
             found.write_text("".join(Path(f"{found}.{split}").read_text() for split in QUERIES))
         return found
 
@@ -179,7 +183,8 @@ def encoder(start: str) -> Path:
     return Path(found.origin).parent / "model"
 
 
-def _command(module: str, *arguments: str) -> list[str]:
+def command(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a module."""
     return [sys.executable, "-m", module, *arguments]
 
 

@@ -80,7 +80,7 @@ def load_cross_encoder(path: Path) -> LoadedModel:
     of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
     method = CrossEncoderConfig(name="cross_encoder", **{**about.keys, **lengths, **of_labels})
     model = build_model(method, encoder.trunk)
-    encoder.copy_heads(model)
+    encoder.copy_heads(model, method)
     model.activation = about.activation
     return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 

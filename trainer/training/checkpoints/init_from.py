@@ -58,18 +58,18 @@ class PretrainedEncoder:
         rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
         return rows if len(rows) == method.added_tokens + method.markers else []
 
-    def copy_heads(self, model: TrunkModel, needed: str | None = None) -> str:
+    def copy_heads(self, model: TrunkModel, method: MethodConfig) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them.
 
         Raises:
-            InputError: a head whose name begins with `needed` has no match.
+            InputError: a head that the method takes from its start has no match.
         """
-        own = model.heads
+        own, needed = model.heads, method.heads_of_start
         matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
         if needed and any(name.startswith(needed) for name in own.keys() - set(matching)):
             raise InputError(
                 f"init_from: {self.path} has no masked LM's head of BERT's kind, whose output is the token embedding: "
-                "start from a masked LM, or set method.head=new_mlm"
+                f"start from a masked LM{', or set method.head=new_mlm' if hasattr(method, 'head') else ''}"
             )
         with torch.no_grad():
             for name in matching:

@@ -48,7 +48,7 @@ def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
     heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
-    assert encoder.copy_heads(again).endswith(f"the encoder, and {heads} of the {heads} head weights")
+    assert encoder.copy_heads(again, before.recipe.method).endswith(f"the encoder, and {heads} of the {heads} head weights")
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
 
@@ -58,7 +58,7 @@ def test_an_export_gives_the_weights_of_its_run(run: Path, tokenizer: Tokenizer,
     export_encoder(before, tmp_path / "published", with_decoder=True)
     encoder = load_encoder(tmp_path / "published", tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
-    encoder.copy_heads(again)
+    encoder.copy_heads(again, before.recipe.method)
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
     export_encoder(before, tmp_path / "published")
@@ -73,7 +73,7 @@ def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
     model = build_model(mlm, encoder.trunk)
-    assert encoder.copy_heads(model).endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
+    assert encoder.copy_heads(model, mlm).endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
 
 
 def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
@@ -84,13 +84,15 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
     for path in (run, tmp_path / "published"):
         encoder = load_encoder(path, tokenizer)
         model = build_model(sparse, encoder.trunk)
-        encoder.copy_heads(model, sparse.heads_of_start)
+        encoder.copy_heads(model, sparse)
     dense = published.cls.predictions.transform.dense.weight
     torch.testing.assert_close(model.lm_head.dense.weight, dense, rtol=0, atol=0)
     published.bert.save_pretrained(tmp_path / "published")
     encoder = load_encoder(tmp_path / "published", tokenizer)
-    with pytest.raises(InputError, match="published has no masked LM's head .*: start from a masked LM, or set"):
-        encoder.copy_heads(build_model(sparse, encoder.trunk), sparse.heads_of_start)
+    tilde = MATCHING["tilde"].model_validate({"name": "tilde"})
+    for method, instead in ((sparse, ", or set method.head=new_mlm"), (tilde, "")):
+        with pytest.raises(InputError, match=f"published has no masked LM's head .*: start from a masked LM{instead}$"):
+            encoder.copy_heads(build_model(method, load_encoder(tmp_path / "published", tokenizer).trunk), method)
     assert sparse.model_copy(update={"head": "new_mlm"}).heads_of_start is None
 
 
