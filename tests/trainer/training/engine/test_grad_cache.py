@@ -19,7 +19,7 @@ from models.encode import encode
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.matching.siamese import Siamese
 from models.matching.sparse import SparseConfig
-from models.pretraining.cross_thought import checkpoint_activations
+from models.recomputing import recompute_layers
 from models.vectors import Vectors
 from tests.models.matching.examples import Corpus, micro_batch, positive, siamese
 from tests.models.tiny import tensors, trunk
@@ -313,8 +313,7 @@ def test_step_negatives_and_regularisers_go_together(monkeypatch: pytest.MonkeyP
 def test_dropout_is_repeated_where_activations_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["one vector"](**DROPOUT)
     expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
-    for layer in model.trunk.encoder.layer:
-        checkpoint_activations(layer)
+    recompute_layers(model)
     compare(cached(model, micro_batches(2), 1, monkeypatch), expected, 1e-9)
 
 
