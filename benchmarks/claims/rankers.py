@@ -15,7 +15,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,17 +148,17 @@ class Bench:
         train("trainer.pretrain", MLM, run, {}, RANKS)
         return run
 
-    def by_index(self, system: Path, start: str, name: str, *options: str) -> Path:
+    def by_index(self, system: Path, start: str, name: str, *options: str, splits: Iterable[str] = QUERIES) -> Path:
         """Rank by an index that is made with some options of trainer.index; return the run file."""
         index, found = self.out / "indexes" / name, self.out / f"{name}.trec"
         if not found.is_file():
             folder = ["--collection", str(self.collection(start))]
             run_or_exit(command("trainer.index", str(system), *folder, *options, "--out", str(index)))
-            for split in QUERIES:
+            for split in splits:
                 asked = ["--queries", split, "--k", str(DEPTH), "--write-run", f"{found}.{split}"]
                 with open(f"{found}.{split}.log", "w") as log:
                     subprocess.run(command("trainer.search", str(index), *asked), check=True, stdout=log)
-            found.write_text("".join(Path(f"{found}.{split}").read_text() for split in QUERIES))
+            found.write_text("".join(Path(f"{found}.{split}").read_text() for split in splits))
         return found
 
 

@@ -53,7 +53,8 @@ def results(bench: Bench, seed: int) -> Path:
                 for dtype in DTYPES:
                     row = f"{name}_{size}_{dtype}"
                     options = ("--dtype", dtype, "--dimensions", str(size))
-                    found[row] = bench.by_index(system, START, f"{row}-{seed}", *options)
+                    made = f"{row}-{seed}" if name in TUNED else row
+                    found[row] = bench.by_index(system, START, made, *options, splits=["test"])
         asked = ["--collection", str(bench.collection(START)), "--split", "test", "--out", str(file)]
         run_or_exit(command("trainer.evaluate", *asked, *(f"--system={row}={run}" for row, run in found.items())))
     return file

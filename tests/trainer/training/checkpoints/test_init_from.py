@@ -48,7 +48,8 @@ def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
     heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
-    assert encoder.copy_heads(again, before.recipe.method).endswith(f"the encoder, and {heads} of the {heads} head weights")
+    line = encoder.copy_heads(again, before.recipe.method)
+    assert line.endswith(f"the encoder, and {heads} of the {heads} head weights")
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
 
@@ -73,7 +74,8 @@ def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
     model = build_model(mlm, encoder.trunk)
-    assert encoder.copy_heads(model, mlm).endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
+    line = encoder.copy_heads(model, mlm)
+    assert line.endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
 
 
 def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
