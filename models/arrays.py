@@ -35,8 +35,10 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the host on a device; the copy to an accelerator is queued, from pinned memory."""
-    return (tensor if device.type in ("cpu", "meta") else tensor.pin_memory()).to(device, non_blocking=True)
+    """Return a tensor on a device; a copy from the host to an accelerator is queued, from pinned memory."""
+    if tensor.device.type == "cpu" and device.type not in ("cpu", "meta"):
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def lengths_of(mask: Tensor) -> np.ndarray:

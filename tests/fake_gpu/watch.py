@@ -99,6 +99,12 @@ def _pin(tensor: Tensor, *_: object) -> Tensor:
     return tensor
 
 
+def _pinned_copy(tensor: Tensor, *_: object) -> Tensor:
+    if tensor.device.type == GPU:
+        raise RuntimeError("cannot pin a tensor of the GPU: only dense CPU tensors can be pinned")  # as CUDA says
+    return _pin(tensor.clone())
+
+
 def is_pinned(tensor: Tensor, *_: object) -> bool:
     """Whether a tensor's memory is pinned."""
     return tensor.untyped_storage()._cdata in PINNED
@@ -123,7 +129,7 @@ def install() -> None:
     """Let fake tensors be read and pinned; in a process of its own."""
     FakeTensor.tolist = _tolist  # type: ignore[method-assign]
     FakeTensor.numpy = _numpy  # type: ignore[method-assign]
-    Tensor.pin_memory = lambda tensor, *_: _pin(tensor.clone())  # type: ignore[method-assign]
+    Tensor.pin_memory = _pinned_copy  # type: ignore[method-assign]
     Tensor.is_pinned = is_pinned  # type: ignore[method-assign]
 
 

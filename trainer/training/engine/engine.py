@@ -26,6 +26,7 @@ from models.trunk import Encoder, TrunkModel
 from trainer.training.engine import ds_config, grad_cache
 from trainer.training.engine.clock import DeviceClock
 from trainer.training.engine.compiler import without_compiler
+from trainer.training.engine.few_kernels import check_in_few_kernels
 from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.plain_files import REMEDY, plain_values_only
@@ -60,6 +61,7 @@ class Engine:
                 optimizer=build_optimizer(model, recipe.optimizer),
                 config=ds_config.complete(config, recipe, world.size),
             )
+        check_in_few_kernels(self.deepspeed.optimizer)
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
         self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
