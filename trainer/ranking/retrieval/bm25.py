@@ -36,7 +36,7 @@ class Bm25:
 
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
-        import bm25s
+        from trainer.ranking.retrieval.bm25s_without_jax import bm25s
 
         queries = self.queries[rows]
         scores = np.zeros((len(queries), self.documents), np.float32)
@@ -65,7 +65,7 @@ class Bm25:
 
 def index_words(documents: Sequence[str]) -> Any:
     """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
-    import bm25s
+    from trainer.ranking.retrieval.bm25s_without_jax import bm25s
 
     words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
     if not words.vocab:
