@@ -71,6 +71,10 @@ def main() -> None:
 
 def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
     """Take the steps of one rank that is alone; return their milliseconds, kernels and memory."""
+    on_gpu = torch.cuda.is_available()
+    before = torch.cuda.memory_allocated() if on_gpu else 0  # DeepSpeed may keep some of the last engine
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(recipe.seed)
     model = model_of(recipe)
     recipe = freeze_model(model, recipe)
@@ -92,14 +96,12 @@ def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
         "share_of_peak": round(flops / seconds / 989e12, 4),
         "share_of_measured_peak": round(flops / seconds / peak, 4),
         "warm_up_seconds": round(started, 1),
-        "gigabytes": round(torch.cuda.max_memory_allocated() / 1e9, 2) if torch.cuda.is_available() else None,
+        "gigabytes": round((torch.cuda.max_memory_allocated() - before) / 1e9, 2) if on_gpu else None,
         **kernels_of(engine, step),
         "waits": waits_of(engine, step),
     }
     del engine, model
     free()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
     return found
 
 

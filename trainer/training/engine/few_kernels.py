@@ -1,4 +1,4 @@
-"""DeepSpeed's checks of the gradients at ZeRO-1 and 2, in a few kernels instead of some twelve for each parameter.
+"""DeepSpeed's checks of the gradients at ZeRO-1 and 2, in a few kernels instead of some sixteen for each parameter.
 
 A rank that holds all of the optimizer's states, as a single GPU does, started 3,300 kernels a step for BERT-base's:
 Python took longer to start those than the GPU took for the model.

@@ -1,13 +1,15 @@
-"""The optimizer that a recipe asks for."""
+"""The optimizer that a recipe asks for: torch's AdamW, or Adamax in a form whose states DeepSpeed can convert."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import nn
+from torch.optim.adamax import adamax
 
-from trainer.training.engine.adamax import Adamax
 from trainer.training.engine.device import this_device
 from trainer.training.recipe.schema import OptimizerConfig
 
@@ -30,3 +32,51 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]  # ZeRO cannot partition an empty group
+
+
+class Adamax(torch.optim.Optimizer):
+    """torch.optim.Adamax (Kingma & Ba, 2015, section 7.1), with AdamW's decoupled weight decay.
+
+    With an L2 penalty in the gradient, as in PyTorch, a weight with no other gradient, such as the embedding of a rare
+    token, would move towards zero by a whole `lr` at each step, because Adamax divides the penalty by its own size.
+
+    The infinity norm is stored as `exp_avg_sq`, AdamW's name for the second moment: DeepSpeed converts a checkpoint to
+    another number of ranks only if the states have AdamW's names.
+    """
+
+    def __init__(
+        self, groups: Iterable[Mapping[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        """Optimise parameter groups, each with its `weight_decay`."""
+        super().__init__(map(dict, groups), {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here uses a closure
+        """Take one step with the current gradients."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._state_of(parameter) for parameter in parameters]
+            for parameter in parameters:
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            adamax(
+                parameters,
+                [parameter.grad for parameter in parameters],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [state["step"] for state in states],
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                eps=group["eps"],
+                weight_decay=0.0,
+            )
+
+    def _state_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        state: dict[str, torch.Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return state
+
+
+ZERO_SUPPORTED_OPTIMIZERS.append(Adamax)  # it updates each element separately, so any partition works

@@ -172,6 +172,8 @@ def join(world: World) -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed uses names of collectives that newer torch has renamed; users cannot act on the warning
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    # each rank has chosen its device, which `barrier` supposes
+    warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
     # CPU ranks use gloo only; DeepSpeed's shared-memory kernel would need a C++ compiler at start. DeepSpeed would also
     # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
